@@ -78,15 +78,16 @@ def outcomes(options: argparse.Namespace) -> tuple[list[Outcome], int, int]:
         scene.start()
         trial = Trial(scene, rng)
         planned = plan(options.count, options.seed, tuple(options.kinds))
-        while len(seen) < len(planned):
-            done = trial.round(planned[len(seen) : len(seen) + options.together])
-            seen += done
-            if options.verbose:
-                print(*map(_line, done), sep="\n", flush=True)
-        stored = len(scene.trials())
-        if options.log is not None:
-            options.log.write_bytes(scene.log.read_bytes())
-        return seen, scene.starts, stored
+        try:
+            while len(seen) < len(planned):
+                done = trial.round(planned[len(seen) : len(seen) + options.together])
+                seen += done
+                if options.verbose:
+                    print(*map(_line, done), sep="\n", flush=True)
+        finally:
+            if options.log is not None:
+                options.log.write_bytes(scene.log.read_bytes())
+        return seen, scene.starts, len(scene.trials())
 
 
 def _line(outcome: Outcome) -> str:

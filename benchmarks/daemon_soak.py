@@ -4,9 +4,12 @@ A real daemon process whose clocks jump a minute ahead whenever nothing runs. Ea
 configurations, old and new, tell uses, scrape metrics, follow jobs and vanish in the middle, leave requests
 half sent; each half hour one submits, pauses, resumes or cancels a job; each hour the settings are read
 again. Windows open and close, budgets begin anew at midnight, and served answers are measured again. Memory,
-descriptors, threads and children are noted each hour.
+descriptors, threads and children are noted each hour, and in the end what became of the daemon's own jobs.
+
+With ``--clients`` the clocks go as they do, and so many clients ask for popular and rare workloads at once.
 
     python benchmarks/daemon_soak.py --out benchmarks/results/daemon-soak.json
+    python benchmarks/daemon_soak.py --clients 20 --out benchmarks/results/daemon-soak-clients.json
 """
 
 import argparse
@@ -27,6 +30,7 @@ from provenance import provenance
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from daemon_crowd import DEVICES, Crowd, few_withdrawn, own_jobs, told
 from daemon_scene import MODELLED, PLAYED, Scene
 
 from tuner.client import Use
@@ -61,13 +65,29 @@ def main() -> int:
     """Live through the day, print a line an hour, write them; 1 if it grew."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--hours", type=float, default=24.0, help="that pass in jumps; without --clients")
+    parser.add_argument("--clients", type=int, default=0, help="that ask at once, in real time")
+    parser.add_argument("--minutes", type=float, default=8.0, help="real ones; with --clients")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="where the log of the daemon is kept")
     options = parser.parse_args()
     begun_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        live, kept = (_crowd, kept_with_clients) if options.clients else (_day, kept_promises)
+        found = live(options, Path(folder))
+    found["seconds"] = round(time.monotonic() - begun_s, 1)
+    print(f"done: {found['done']}; failed: {found['failed'] or 'nothing'}")
+    print(told(found["own_jobs"]))
+    if options.out is not None:
+        document = {"provenance": provenance(), "seed": options.seed, **found}
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    return int(not kept(found))
+
+
+def _day(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Live through a day of jumps."""
     print(f"{'hour':>4} {'resident':>10} {'descriptors':>11} {'threads':>7} {'children':>8} {'zombies':>7}")
-    with tempfile.TemporaryDirectory() as folder, Scene(Path(folder), settings=SETTINGS) as scene:
+    with Scene(folder, settings=SETTINGS) as scene:
         day = Day(scene, random.Random(options.seed))  # noqa: S311 - no secrets
         scene.start()
         hours = []
@@ -78,26 +98,36 @@ def main() -> int:
                 f" {hour['threads']:>7} {hour['children']:>8} {hour['zombies']:>7}",
                 flush=True,
             )
-        status = scene.stop()
-        if options.log is not None:
-            options.log.write_bytes(scene.log.read_bytes())
-    found = {
-        "hours": hours,
-        "done": dict(day.done),
-        "failed": dict(day.failed),
-        **growth(hours),
-        "exit_status": status,
-        "seconds": round(time.monotonic() - begun_s, 1),
-    }
-    print(f"done: {found['done']}; failed: {found['failed'] or 'nothing'}")
+        found = {"hours": hours, "done": dict(day.done), "failed": dict(day.failed), **growth(hours)}
+        found |= _ended(options, scene)
     print(
         f"growth after {WARM_UP_HOURS} h: {found['growth_bytes'] / 1e6:.2f} MB,"
-        f" {found['growth_descriptors']} descriptors; {found['seconds']:.0f} s"
+        f" {found['growth_descriptors']} descriptors"
     )
-    if options.out is not None:
-        document = {"provenance": provenance(), "seed": options.seed, **found}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
-    return int(not kept_promises(found))
+    return found
+
+
+def _crowd(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Have clients ask at once for some minutes."""
+    with Scene(folder, devices=DEVICES, settings="") as scene:
+        scene.start()
+        crowd = Crowd(scene, options.clients, options.seed)
+        crowd.live(options.minutes * 60.0)
+        return {
+            "clients": options.clients,
+            "minutes": options.minutes,
+            "done": dict(crowd.done),
+            "failed": dict(crowd.failed),
+            **_ended(options, scene),
+        }
+
+
+def _ended(options: argparse.Namespace, scene: Scene) -> dict[str, Any]:
+    """End the daemon: how it ended, and what became of its own jobs."""
+    status = scene.stop()
+    if options.log is not None:
+        options.log.write_bytes(scene.log.read_bytes())
+    return {"exit_status": status, "own_jobs": own_jobs(scene.database)}
 
 
 def growth(hours: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -116,9 +146,13 @@ def kept_promises(found: Mapping[str, Any]) -> bool:
         found["growth_bytes"] < PROMISED_GROWTH_BYTES
         and found["growth_descriptors"] <= 0
         and not found["zombies"]
-        and not found["failed"]
-        and found["exit_status"] == 0
+        and kept_with_clients(found)
     )
+
+
+def kept_with_clients(found: Mapping[str, Any]) -> bool:
+    """Whether it answered everybody, kept to what it had planned, and ended well."""
+    return not found["failed"] and few_withdrawn(found["own_jobs"]) and found["exit_status"] == 0
 
 
 class Day:

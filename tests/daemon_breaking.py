@@ -3,41 +3,22 @@
 import contextlib
 import os
 import random
-import resource
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 
+from daemon_fault import LONGEST_S, Fault, Told, filled, last
 from daemon_gpu import KERNEL_FAULTS, forgive, next_kernel
+from daemon_hardships import HARDSHIPS
 from daemon_scene import PATIENCE_S, Scene
 from fake_nvml_state import NO_PERMISSION
 
 APPEARS_S = 10.0  # within which a role that is to be killed appears, if it does
-LONGEST_S = 1.0  # that something stays wrong
 LONG_LOCK_S = 7.0  # longer than anybody waits for a locked database
 _PAGE_BYTES = 4096
 _DAYS_S = 40 * 86_400.0
-_BALLAST_BYTES = 2**20
-
-
-@dataclass
-class Told:
-    """What a fault says of itself.
-
-    Attributes:
-        hit: it met what it is aimed at; a worker that was not there cannot be killed.
-        fatal: the daemon itself is expected to die of it.
-    """
-
-    hit: bool = True
-    fatal: bool = False
-
-
-Fault = Callable[[Scene, random.Random], AbstractContextManager[Told]]
 
 
 @contextlib.contextmanager
@@ -79,38 +60,9 @@ def _killed_all(scene: Scene, rng: random.Random) -> Iterator[Told]:
 
 @contextlib.contextmanager
 def _disk_full(scene: Scene, rng: random.Random) -> Iterator[Told]:
-    """No room: the disk is filled, or files may not grow where this user has no disk to fill."""
-    if not scene.own_disk:
-        with _no_growth(scene):
-            yield _last(rng)
-        return
-    ballast = scene.state / "ballast"
-    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        for size in (_BALLAST_BYTES, _PAGE_BYTES, 1):
-            with contextlib.suppress(OSError):
-                while file.write(bytes(size)):
-                    pass
-    try:
-        yield _last(rng)
-    finally:
-        ballast.unlink()
-
-
-@contextlib.contextmanager
-def _no_growth(scene: Scene) -> Iterator[None]:
-    files = (path.stat().st_size for path in scene.state.rglob("*") if path.is_file())
-    largest = max(files, default=0)
-    limits = {one.pid: (largest, resource.RLIM_INFINITY) for one in scene.processes()}
-    free = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    for pid, limit in limits.items():
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
-    try:
-        yield
-    finally:
-        for one in scene.processes():  # those that were started meanwhile have it too
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(one.pid, resource.RLIMIT_FSIZE, free)
+    """No room for a while."""
+    with filled(scene):
+        yield last(rng)
 
 
 @contextlib.contextmanager
@@ -159,7 +111,7 @@ def _clock_refused(scene: Scene, rng: random.Random) -> Iterator[Told]:
     if rng.random() < 0.5:
         scene.nvml.reset_failures_left = rng.randrange(1, 4)
     try:
-        yield _last(rng)
+        yield last(rng)
     finally:
         scene.nvml.set = 0
         scene.nvml.reset_failures_left = 0
@@ -170,7 +122,7 @@ def _gpu_lost(scene: Scene, rng: random.Random) -> Iterator[Told]:
     """The GPU falls off the bus, and comes back."""
     scene.nvml.lost_from = scene.nvml.calls + rng.randrange(1, 200)
     try:
-        yield _last(rng)
+        yield last(rng)
     finally:
         scene.nvml.lost_from = 0
 
@@ -190,13 +142,7 @@ def _time_jump(scene: Scene, rng: random.Random) -> Iterator[Told]:
     """Somebody sets the system's time, forwards or backwards."""
     there_s = rng.uniform(-_DAYS_S, _DAYS_S)
     scene.clocks.jump(there_s - scene.clocks.system_s)
-    yield _last(rng)
-
-
-def _last(rng: random.Random) -> Told:
-    """Let it be wrong for a while."""
-    time.sleep(rng.uniform(0.0, LONGEST_S))
-    return Told()
+    yield last(rng)
 
 
 FAULTS: dict[str, Fault] = {
@@ -215,6 +161,7 @@ FAULTS: dict[str, Fault] = {
     "gpu-lost": _gpu_lost,
     **{f"kernel-{fault}": partial(_bad_kernel, fault) for fault in KERNEL_FAULTS},
     "time-jump": _time_jump,
+    **HARDSHIPS,
 }
 """Each begins to be wrong before the block, has been so for a while in it, and is right again after it."""
 

@@ -37,6 +37,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 _DISK_BYTES = 64 * 2**20
 _HERE = Path(__file__).parent
 _BILLION = 10**9
+_LASTING = {
+    "trials": "SELECT run_id, number, trial || measurement FROM trials",
+    "runs": "SELECT id, 0, conditions || coalesce(answer, '') FROM runs WHERE status = 'finished'",
+    "jobs": "SELECT id, 0, ordered FROM jobs",
+}
 _CHILD = "tuner.system.process"  # what may hang lives in such a child
 _ROLES = {"runner": "tuner.daemon.attempts.attempt", "guardian": "tuner.power.clocks.clockd"}
 _SETTINGS = """
@@ -121,10 +126,12 @@ class Scene:
     ) -> None:
         self.folder = folder
         self.socket = folder / "sock"
-        self.state = folder / "state"
+        self.disk = folder / "disk"
+        self.state = self.disk / "state"
         self.database = self.state / "tuner.db"
         self.log = folder / "log"
         self.starts = 0
+        self.refusal = folder / "threads"
         self.own_disk = False
         self._wants_disk = disk
         self._bare = bare
@@ -134,8 +141,9 @@ class Scene:
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Scene":  # noqa: PYI034 - typing.Self needs Python 3.11
-        for name in ("state", "run", "home", "hook", "cache"):
+        for name in ("disk", "run", "home", "hook", "cache"):
             (self.folder / name).mkdir(mode=0o700)
+        self.refuse_threads(refused=False)
         hook = f"import sys\nsys.path.append({str(_HERE)!r})\nimport daemon_hook\ndaemon_hook.install()\n"
         (self.folder / "hook/sitecustomize.py").write_text(hook)
         self.nvml: State = self._stack.enter_context(fake_nvml(self.folder))
@@ -143,6 +151,7 @@ class Scene:
         self.clocks = Clocks(self.folder / "time")
         self.write_settings(self._settings)
         self._mount()
+        self.state.mkdir(mode=0o700)
         self._stack.callback(self.end)
         self._stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _leave))
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans come here to be counted
@@ -163,10 +172,10 @@ class Scene:
     def _mount(self) -> None:
         if not self._wants_disk or os.geteuid():
             return
-        options = ["-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=700", "tmpfs", str(self.state)]
+        options = ["-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=700", "tmpfs", str(self.disk)]
         if subprocess.run(["mount", *options], check=False, stderr=subprocess.DEVNULL).returncode == 0:
             self.own_disk = True
-            self._stack.callback(subprocess.run, ["umount", "-l", str(self.state)], check=False)
+            self._stack.callback(subprocess.run, ["umount", "-l", str(self.disk)], check=False)
 
     # --- the daemon ----------------------------------------------------------------------------------
 
@@ -186,14 +195,26 @@ class Scene:
         played = {
             "PLAYED_NVML": library(),
             "LD_LIBRARY_PATH": str(Path(library()).parent),
-            "LD_PRELOAD": faulty_time(),
+            "LD_PRELOAD": f"{preloaded('faulty_time')}:{preloaded('faulty_threads')}",
             "FAULTY_TIME": str(self.clocks.path),
+            "FAULTY_THREADS": str(self.refusal),
             "PYTHONPATH": os.pathsep.join((str(self.folder / "hook"), *_python_path())),
         }
         return {**os.environ, **own, **played}
 
     def start(self) -> None:
-        """Start the daemon, and return when it says that it is ready."""
+        """Start the daemon, and return when it says that it is ready.
+
+        Raises:
+            AssertionError: it is not in time, or has ended.
+        """
+        if not self.launch():
+            said = self.log.read_text(errors="replace")[-4000:]
+            status = None if self._daemon is None else self._daemon.poll()
+            raise AssertionError(f"the daemon does not get ready ({status}): {said}")
+
+    def launch(self) -> bool:
+        """Start the daemon; whether it says that it is ready, or does its waiting with an open socket."""
         notices = self.folder / "notify"
         notices.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard, self.log.open("ab") as log:
@@ -209,9 +230,7 @@ class Scene:
                 start_new_session=True,
             )
             self.starts += 1
-            if not self.until(lambda: self._ready(heard)) or self._daemon.poll() is not None:
-                said = self.log.read_text(errors="replace")[-4000:]
-                raise AssertionError(f"the daemon does not get ready ({self._daemon.poll()}): {said}")
+            return self.until(lambda: self._ready(heard)) and self._daemon.poll() is None
 
     def _ready(self, heard: socket.socket) -> bool:
         """True when there is nothing to wait for any more."""
@@ -295,10 +314,19 @@ class Scene:
         return sum(path.suffix != ".lock" for path in (self.folder / "run").rglob("nvml-*"))
 
     def trials(self) -> Mapping[tuple[int, int], str]:
-        """What is stored: trial and measurement by run and number; nothing while it cannot be read."""
+        """Trials that are stored, by run and number; nothing while they cannot be read."""
+        return {
+            (run, number): text for (table, run, number), text in self.stored().items() if table == "trials"
+        }
+
+    def stored(self) -> Mapping[tuple[str, int, int], str]:
+        """What is stored and never changes, by table and key; nothing while it cannot be read."""
         with contextlib.suppress(sqlite3.Error), self.reading() as database:
-            rows = database.execute("SELECT run_id, number, trial || measurement FROM trials")
-            return {(run, number): text for run, number, text in rows}
+            return {
+                (table, number, second): text
+                for table, query in _LASTING.items()
+                for number, second, text in database.execute(query)
+            }
         return {}
 
     def put_right(self) -> None:
@@ -314,6 +342,11 @@ class Scene:
         )
         with self.reading() as database:
             return int(database.execute(query).fetchone()[0])
+
+    def refuse_threads(self, *, refused: bool) -> None:
+        """Let no thread and no process begin in what the daemon consists of, or let them again."""
+        with self.refusal.open("r+b" if self.refusal.exists() else "wb") as file:  # it is mapped
+            file.write(bytes([refused]))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -363,12 +396,12 @@ def _marked(pid: int, mark: bytes) -> bool:
 
 
 @functools.cache
-def faulty_time() -> str:
-    """Path of the compiled ``faulty_time.c``; the test is skipped where there is no C compiler."""
+def preloaded(name: str) -> str:
+    """Path of a compiled C file of this folder; the test is skipped where there is no C compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        pytest.skip("no C compiler to build the clocks with")
-    target = Path(tempfile.mkdtemp(prefix="faulty-time-")) / "faulty_time.so"
+        pytest.skip(f"no C compiler to build {name}.c with")
+    target = Path(tempfile.mkdtemp(prefix=f"{name}-")) / f"{name}.so"
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, "-o", str(target), str(_HERE / "faulty_time.c"), "-ldl"], check=True)
+    subprocess.run([compiler, *flags, "-o", str(target), str(_HERE / f"{name}.c"), "-ldl"], check=True)
     return str(target)

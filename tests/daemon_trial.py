@@ -4,12 +4,13 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from daemon_breaking import FAULTS, OF_THE_PLAYED_GPU
-from daemon_scene import MODELLED, PATIENCE_S, PLAYED, Process, Scene
+from daemon_fault import Told
+from daemon_scene import MODELLED, PLAYED, Process, Scene
 
 from tuner.client import Client
 from tuner.errors import DaemonUnavailableError, TunerError
@@ -19,7 +20,9 @@ ANSWER_S = (
 )
 GONE_S = 15.0  # within which what a killed daemon leaves has ended
 _FIRST_S = 1.0  # from the first job to the fault at most: imports, first trials, confirmation
+_ENDS_S = 180.0  # within which a job ends; what could not begin for a minute is tried again after another
 _WORKLOAD = "scan-lf:N=4"
+_MOST_TOLD = 5
 _ENDED = ("finished", "failed", "cancelled")
 
 
@@ -32,7 +35,8 @@ class Outcome:
         hit: it met what it is aimed at.
         seconds: from the first job of the round until all had ended; of its last fault.
         endings: how its jobs ended, by state.
-        lost: trials that were seen stored, and are not any more.
+        lost: trials, jobs, answers and their conditions that were seen stored, and are not any more.
+        losses: the first of them, by table and key.
         twice: trials that a job measured twice.
         stuck: jobs that did not end.
         clock_set: a clock is not as it was found, or a journal entry is left.
@@ -46,6 +50,7 @@ class Outcome:
     seconds: float = 0.0
     endings: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    losses: list[str] = field(default_factory=list)
     twice: int = 0
     stuck: int = 0
     clock_set: bool = False
@@ -71,7 +76,7 @@ class Trial:
     def __init__(self, scene: Scene, rng: random.Random) -> None:
         self._scene = scene
         self._rng = rng
-        self._seen: dict[tuple[int, int], str] = {}
+        self._seen: dict[tuple[str, int, int], str] = {}
 
     def round(self, faults: Sequence[str]) -> list[Outcome]:
         """Submit jobs, break one thing after the other while they run, and look when all has ended.
@@ -88,23 +93,26 @@ class Trial:
             elif not self._scene.client().jobs(("queued", "running")):
                 jobs.append(self._submit(MODELLED))
             time.sleep(self._rng.uniform(0.0, _FIRST_S))  # the instant is the point
-            self._break(outcome)
+            if self._break(outcome).wiped:  # and all that was stored with it
+                self._seen.clear()
+                jobs = [self._submit(MODELLED)]
         self._await(jobs, outcomes[-1])
         self.look(outcomes[-1])
         outcomes[-1].seconds = time.monotonic() - begun_s
         self._scene.rest_gpu()
         return outcomes
 
-    def _break(self, outcome: Outcome) -> None:
+    def _break(self, outcome: Outcome) -> Told:
         """Have something go wrong and right again."""
         self._note()
         with FAULTS[outcome.fault](self._scene, self._rng) as told:
             outcome.hit = told.hit
-            if not told.fatal:
+            if not (told.fatal or told.silent):
                 self._ask(outcome)
             self._note()
         self._up(outcome, fatal=told.fatal)
         self._ask(outcome)
+        return told
 
     def _submit(self, device: str) -> int:
         """A search that is over within seconds; that of the played GPU sets its clocks."""
@@ -134,8 +142,8 @@ class Trial:
         return numbers[0]
 
     def _note(self) -> None:
-        """Remember what is stored: from now on it must stay so."""
-        self._seen.update(self._scene.trials())
+        """Remember what is stored: from now on it must stay so, also where it is damaged for the moment."""
+        self._seen = {**self._scene.stored(), **self._seen}
 
     def _up(self, outcome: Outcome, *, fatal: bool) -> None:
         """Do what the service manager does: start it again when it has died."""
@@ -177,7 +185,7 @@ class Trial:
                 states.update({number: _state(client, number) for number in jobs})
             return len(states) == len(jobs) and all(state in _ENDED for state in states.values())
 
-        self._scene.until(ended, PATIENCE_S)
+        self._scene.until(ended, _ENDS_S)
         outcome.endings.update(states.values())
         stuck = [number for number in jobs if states.get(number) not in _ENDED]
         outcome.stuck = len(stuck)
@@ -191,13 +199,17 @@ class Trial:
         if not scene.until(lambda: not self._strays(), patience_s):
             outcome.left += [f"{one.role} {one.state}" for one in self._strays()]
         outcome.clock_set = not scene.until(lambda: not (scene.clock_set() or scene.journals()), patience_s)
-        now = scene.trials()
-        if any(now.get(key) != text for key, text in self._seen.items()):
+        now = scene.stored()
+        if self._lost(now):
             scene.put_right()  # damage that nobody has met yet is still there
-            now = scene.trials()
-        outcome.lost = sum(now.get(key) != text for key, text in self._seen.items())
+            now = scene.stored()
+        lost = self._lost(now)
+        outcome.lost, outcome.losses = len(lost), [f"{key}: {now.get(key)}" for key in lost[:_MOST_TOLD]]
         outcome.twice = scene.twice()
         self._seen = dict(now)  # a loss is counted once
+
+    def _lost(self, now: Mapping[tuple[str, int, int], str]) -> list[tuple[str, int, int]]:
+        return [key for key, text in self._seen.items() if now.get(key) != text]
 
     def _strays(self) -> list[Process]:
         """Processes that nobody needs now; the daemon keeps one a while that looks at GPUs."""

@@ -6,6 +6,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 from cli_process import SMALL, tuner
 from daemon_breaking import FAULTS, plan
-from daemon_scene import MODELLED, Clocks, Scene, faulty_time
+from daemon_hardships import flip
+from daemon_scene import MODELLED, Clocks, Scene, preloaded
 from daemon_trial import Outcome, Trial
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,22 @@ begun = time.monotonic()
 threading.Event().wait(0.05)
 time.sleep(0.05)
 print(json.dumps([time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic() - begun]))
+"""
+
+# Whether a thread and a process can begin, before and after a line is read.
+BEGINS = """
+import subprocess, sys, threading
+def begun(begin):
+    try:
+        begin()
+    except (RuntimeError, BlockingIOError):
+        return False
+    return True
+for _ in range(2):
+    thread = begun(lambda: threading.Thread(target=int).start())
+    process = begun(lambda: subprocess.run(["true"], check=True))
+    print(thread, process, flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -84,7 +102,7 @@ def test_every_kind_comes_up_before_one_comes_again(count: int, seed: int) -> No
 def test_time_that_jumps_is_seen_and_waits_are_not_changed(tmp_path: Path) -> None:
     """A process under the played clocks sees them, and a wait takes as long as ever."""
     clocks = Clocks(tmp_path / "time")
-    environment = {**os.environ, "LD_PRELOAD": faulty_time(), "FAULTY_TIME": str(clocks.path)}
+    environment = {**os.environ, "LD_PRELOAD": preloaded("faulty_time"), "FAULTY_TIME": str(clocks.path)}
 
     def seen() -> tuple[float, float, float]:
         command = [sys.executable, "-c", CLOCKS]
@@ -99,3 +117,32 @@ def test_time_that_jumps_is_seen_and_waits_are_not_changed(tmp_path: Path) -> No
     assert after[0] - before[0] == pytest.approx(-86_400.0, abs=60.0)
     assert after[1] - before[1] == pytest.approx(3600.0, abs=60.0)
     assert 0.1 <= after[2] < 60.0
+
+
+def test_neither_threads_nor_processes_begin_while_they_are_refused(scene: Scene) -> None:
+    """A process under the played limit, root's also, is told that there are no more, until it is lifted."""
+    scene.refuse_threads(refused=True)
+    command = [sys.executable, "-c", BEGINS]
+    with subprocess.Popen(
+        command, env=scene.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        refused = process.stdout.readline()
+        scene.refuse_threads(refused=False)
+        process.stdin.write(b"\n\n")
+        process.stdin.close()
+        assert (refused, process.stdout.readline()) == (b"False False\n", b"True True\n")
+
+
+@given(st.binary(max_size=40), st.binary(min_size=1, max_size=60), st.binary(max_size=40), st.randoms())
+def test_one_bit_of_the_text_is_flipped(before: bytes, text: bytes, after: bytes, rng: random.Random) -> None:
+    """The file differs in one bit, in what equals a part of the text; another text is not found."""
+    whole = before + text + after
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "file"
+        file.write_bytes(whole)
+        assert flip(file, text, rng)
+        changed = [old ^ new for old, new in zip(whole, file.read_bytes(), strict=True) if old != new]
+        assert [value.bit_count() for value in changed] == [1]
+        assert not flip(file.with_name("none"), text, rng)

@@ -8,10 +8,23 @@ from pathlib import Path
 
 import pytest
 from answering_scene import store_run
-from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
+from service_rig import (
+    DEVICE,
+    LOADED,
+    OTHER,
+    PEER,
+    WORKLOAD,
+    PlayedAttempt,
+    Rig,
+    catalog,
+    plays,
+    settings,
+    working,
+)
 
 from tuner.config.catalog import Catalog
-from tuner.daemon.backlog.backlog import MOST_CANDIDATES, priority, worth_of
+from tuner.daemon.attempts.messages import AttemptResult
+from tuner.daemon.backlog.backlog import priority, worth_of
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.job_specs import WITHDRAWN, missing, unwanted
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
@@ -164,79 +177,125 @@ async def test_a_set_has_the_priority_that_daemon_toml_gives_it_now(tmp_path: Pa
 
 @plays
 async def test_own_jobs_are_worth_what_they_are_worth_now(tmp_path: Path) -> None:
-    """Uses that come after a job was queued count: what is used most goes first."""
+    """Uses that come after a job was queued count, also in the database."""
     async with working(tmp_path, settings(online=TUNED)) as rig:
-        await rig.submit()
-        await rig.attempts.get()  # so that all others wait
-        first = await ask(rig, "scan-lf:N=64")
-        second = await ask(rig, "scan-lf:N=128", 100.0)
-        waiting = [job.id for job in rig.service._board.waiting(DEVICE)]
-        assert waiting == [second, first]
-        await ask(rig, "scan-lf:N=64", 3e6)
+        await busy(rig)
+        queued = await ask(rig, "scan-lf:N=64")
+        assert await ask(rig, "scan-lf:N=64", 3e6) == queued
         await asyncio.sleep(MINUTE_S)
-        assert [job.id for job in rig.service._board.waiting(DEVICE)] == [first, second]
-        stored = await rig.storage.run(lambda books: books.jobs.job(first or 0))
+        stored = await rig.storage.run(lambda books: books.jobs.job(queued or 0))
         assert stored is not None
         assert worth_of(stored.priority) == pytest.approx(3e6 * 0.01 * 0.099, rel=0.02)
 
 
 @plays
-async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
-    """Half of the places stay for clients, whatever is asked; what is surely worth more gets in."""
-    async with working(tmp_path, settings(online=TUNED, limits={"queue": 8})) as rig:
-        await rig.submit()
-        await rig.attempts.get()
-        for number in range(1, 10):
-            await ask(rig, "scan-lf:N=64", 1.0, number / 1000)
-        own = [job for job in rig.service._board.jobs if job.origin is Origin.REQUEST]
-        assert len(own) == 4
-        assert [await ask(rig, "fft:N=64", count) is None for count in (0.5, 1.0, 50.0)] == [
-            True,
-            True,
-            False,
-        ]
-        own = [job for job in rig.service._board.jobs if job.origin is Origin.REQUEST]
-        assert len(own) == 4
-        gone = [job for job in await rig.service.jobs() if job.state is JobState.CANCELLED]
-        assert [job.reason for job in gone] == ["others are worth more now"]
+async def test_own_jobs_wait_in_the_backlog_until_they_run_next(tmp_path: Path) -> None:
+    """One is queued, which no better one drives out, and a free place is for the best of then."""
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        blocker = await busy(rig)
+        asked = [await ask(rig, f"scan-lf:N={2**number}", 3.0**number) for number in range(3, 8)]
+        assert [number is not None for number in asked] == [True] + [False] * 4
+        assert [job.id for job in rig.service._board.waiting(DEVICE)] == asked[:1]
+        blocker.end()
+        done = []
         for _ in range(4):
-            await rig.submit()
+            attempt = await rig.attempts.get()
+            await asyncio.sleep(LOOK_S)
+            done.append(attempt.spec.job_spec.workloads[0])
+            attempt.end()
+            await rig.until(attempt.spec.job, "finished")
+        assert done == [f"scan-lf:N={size}" for size in (8, 128, 64, 32)]
+        assert JobState.CANCELLED not in states(await rig.service.jobs())
 
 
-def test_the_daemon_wants_few_jobs_at_a_time() -> None:
-    """The cap is small beside the queue's own default, and a priority tells its worth."""
-    assert settings().limits.queue >= 2 * MOST_CANDIDATES
+@plays
+async def test_each_device_has_its_own_place(tmp_path: Path) -> None:
+    """What waits for one device keeps the daemon from no job on another."""
+    async with working(tmp_path, settings(online=TUNED), (DEVICE, OTHER)) as rig:
+        rig.presence = LOADED
+        for device in (DEVICE, OTHER):
+            for workload in ("scan-lf:N=64", "scan-lf:N=128"):
+                rig.service.best(Question((workload,), device=device, count=1.0), PEER)
+        await asyncio.sleep(LOOK_S)
+        waiting = [job.spec.device for job in rig.service._board.jobs]
+        assert sorted(waiting) == sorted((DEVICE, OTHER))
+
+
+@plays
+async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
+    """Half of the places stay for clients, and where their jobs wait, the daemon queues none before a set."""
+    for places, own in ((1, 0), (2, 1)):
+        async with working(tmp_path / str(places), settings(online=TUNED, limits={"queue": places})) as rig:
+            await busy(rig)
+            assert (await ask(rig, "scan-lf:N=64") is not None) is bool(own)
+            for _ in range(places - own):
+                await rig.submit()
+    last = {**SET, "workloads": ("fft:N=4",), "priority": -2.0}
+    async with working(tmp_path / "set", settings(online=TUNED, set=(last,))) as rig:
+        rig.presence = LOADED
+        assert await ask(rig, "scan-lf:N=64") is not None, "this set goes after all others"
+
+
+@plays
+async def test_a_place_that_a_client_gives_up_is_used(tmp_path: Path) -> None:
+    """No question has to come for the daemon to go on with its backlog when clients cancel and pause."""
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        rig.presence = LOADED
+        first, second = await rig.submit(), await rig.submit()
+        assert await ask(rig, "scan-lf:N=64") is None
+        await rig.service.pause(first.id, PEER)
+        await rig.service.cancel(second.id, PEER)
+        await asyncio.sleep(LOOK_S)
+        assert [job.origin for job in rig.service._board.waiting(DEVICE)] == [Origin.REQUEST]
+
+
+def test_a_priority_tells_its_worth() -> None:
+    """Joules per day are read from a priority, also very many and none."""
     for worth_j in (0.0, 1e-3, 1.0, 1e6):
         assert worth_of(priority(worth_j)) == pytest.approx(worth_j, rel=1e-6)
     assert worth_of(0.0) > 1e300
 
 
-@pytest.mark.parametrize(
-    ("workload", "options"),
-    [(WORKLOAD, {"budget": 1}), (WORKLOAD, {"time_limit_s": 5.0}), (f"{WORKLOAD},batch=7", {})],
-)
-def test_another_search_is_no_refinement(tmp_path: Path, workload: str, options: dict[str, float]) -> None:
-    """A job with a limit, or of another batch, promises nothing; the daemon queues its own search."""
+async def busy(rig: Rig) -> PlayedAttempt:
+    """Have a client's job run on the device, so that all others wait."""
+    await rig.service.submit(JobSpec(("tridiag-cr:N=4",), policy="random"), PEER)
+    return await rig.attempts.get()
+
+
+@pytest.mark.parametrize("options", [{"budget": 1}, {"time_limit_s": 5.0}])
+def test_another_search_is_no_refinement(tmp_path: Path, options: dict[str, float]) -> None:
+    """A job with a limit promises nothing; the daemon queues its own search when that has not sufficed."""
 
     @plays
     async def scene(folder: Path) -> None:
         async with working(folder, settings(online=TUNED)) as rig:
-            await rig.submit()
-            await rig.attempts.get()
-            theirs = await rig.service.submit(JobSpec((workload,), options=options), PEER)
-            refinement = await ask(rig, WORKLOAD)
-            assert refinement not in (None, theirs.id)
-            assert (await rig.service.job(refinement or 0)).origin is Origin.REQUEST
+            theirs = await rig.service.submit(JobSpec((WORKLOAD,), options=options), PEER)
+            attempt = await rig.attempts.get()
+            assert await ask(rig, WORKLOAD) is None
+            attempt.end(AttemptResult("limited"))
+            ours = await rig.attempts.get()
+            assert await ask(rig, WORKLOAD) == ours.spec.job != theirs.id
+            assert (await rig.service.job(ours.spec.job)).origin is Origin.REQUEST
 
     scene(tmp_path)
+
+
+@plays
+async def test_a_search_of_another_batch_is_no_refinement(tmp_path: Path) -> None:
+    """It answers another question, and the daemon's own search does not wait for it."""
+    async with working(tmp_path, settings(online=TUNED)) as rig:
+        theirs = await rig.service.submit(JobSpec((f"{WORKLOAD},batch=7",)), PEER)
+        await rig.attempts.get()
+        refinement = await ask(rig, WORKLOAD)
+        assert refinement not in (None, theirs.id)
+        assert (await rig.service.job(refinement or 0)).origin is Origin.REQUEST
 
 
 @plays
 async def test_a_paused_job_is_no_refinement(tmp_path: Path) -> None:
     """A client's paused job promises nothing; the daemon's own that a client paused is not queued again."""
     async with working(tmp_path, settings(online=TUNED)) as rig:
-        await rig.submit()
-        await rig.attempts.get()
+        await busy(rig)
         theirs = await rig.service.submit(JobSpec((f"{WORKLOAD}",), options={"seed": 5}), PEER)
         assert await ask(rig, WORKLOAD) == theirs.id, "a seed is another way to the same answer"
         await rig.service.pause(theirs.id, PEER)

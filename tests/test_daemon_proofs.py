@@ -10,6 +10,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from daemon_scene import MODELLED, Scene
 
+from tuner.database import Database, Jobs
+from tuner.model.jobs import JobSpec, JobState, Origin
+
 BENCHMARKS = str(Path(__file__).parent.parent / "benchmarks")
 
 
@@ -19,7 +22,7 @@ def proofs() -> SimpleNamespace:
     path = sys.path[:]
     sys.path.insert(0, BENCHMARKS)
     modules: dict[str, ModuleType] = {
-        name: importlib.import_module(f"daemon_{name}") for name in ("load", "soak", "overhead")
+        name: importlib.import_module(f"daemon_{name}") for name in ("load", "soak", "overhead", "crowd")
     }
     sys.path[:] = path
     return SimpleNamespace(**modules)
@@ -57,6 +60,48 @@ def test_a_few_minutes_of_a_day(proofs: SimpleNamespace, tmp_path: Path) -> None
     assert sizes[0]["descriptors"] > 0
     assert scene.clocks.rising_s == 180.0
     assert status["queue"]
+
+
+def test_a_few_clients_at_once(proofs: SimpleNamespace, tmp_path: Path) -> None:
+    """All that they ask for is done, and the daemon withdraws none of its own jobs."""
+    with Scene(tmp_path, devices=proofs.crowd.DEVICES, settings="") as scene:
+        scene.start()
+        crowd = proofs.crowd.Crowd(scene, clients=4, seed=0)
+        crowd.live(1.5)
+        assert scene.stop() == 0
+        own = proofs.crowd.own_jobs(scene.database)
+
+    assert crowd.failed == {}
+    assert crowd.done["best"] > 0
+    assert own["queued"] > 0
+    assert proofs.crowd.few_withdrawn(own)
+
+
+def test_withdrawn_jobs_break_the_promise(proofs: SimpleNamespace, tmp_path: Path) -> None:
+    """What the daemon cancels counts, by reason; what a client cancels, and clients' own jobs, do not."""
+    path = tmp_path / "tuner.db"
+    with Database(path) as database:
+        jobs = Jobs(database)
+        for number, (origin, reason) in enumerate(
+            (
+                *[(Origin.REQUEST, "")] * 17,
+                (Origin.REQUEST, "by user 7"),
+                (Origin.CLIENT, "answered by run 3"),
+                (Origin.STALE, "answered by run 4"),
+            ),
+            1,
+        ):
+            spec = JobSpec((f"fft:N={number}",), device="sim:k40c")
+            jobs.add(spec, origin=origin)
+            if reason:
+                jobs.change(number, JobState.CANCELLED, reason=reason)
+    own = proofs.crowd.own_jobs(path)
+
+    assert (own["queued"], own["withdrawn"]) == (19, 1)
+    assert own["withdrawn_because"] == {"answered by run": 1}
+    assert own["states"] == {"queued": 17, "cancelled": 2}
+    assert not proofs.crowd.few_withdrawn(own)
+    assert proofs.crowd.few_withdrawn({**own, "withdrawn_share": 0.05})
 
 
 def test_a_late_answer_breaks_the_promise(proofs: SimpleNamespace) -> None:

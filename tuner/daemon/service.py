@@ -201,6 +201,7 @@ class Service:
 
     def _changed(self) -> None:
         self._queues.wake()
+        self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------
 

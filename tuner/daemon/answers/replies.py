@@ -199,7 +199,7 @@ class PreparedReply:
         elif backed_off:
             why = "it was tried or cancelled lately"
         elif question.demand:
-            return (*sentences, "a search is queued when there is room: ask again for its number")
+            return (*sentences, "a search is queued when it is the most worthwhile: ask again for its number")
         else:
             return tuple(sentences)
         return (*sentences, f"no search is queued: {why}; submit one")

@@ -3,28 +3,22 @@
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.backlog.backlog import MOST_CANDIDATES, Backlog, CandidateJob, priority, worth_of
+from tuner.daemon.backlog.auto_queue import AutoQueue
+from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.proven_time import ProvenTime
-from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, topic, unwanted
+from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, unwanted
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import StoreError, TunerError
-from tuner.model.jobs import FOR_AN_ANSWER, OWN, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import FOR_AN_ANSWER, JobState, Origin
 
 _LOG = logging.getLogger(__name__)
-_SURELY_MORE = 2.0
-"""A candidate must be worth so many times as much as the job that makes room for it: of two that are used
-alike, none drives out the other over and over."""
-
-_WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written
 _USES_S = 0.5  # uses that a client was told are counted are in the database within a second
 _FADED_S = 600.0  # counts that have only faded follow after so long
 _SPENT_S = 10.0  # so does what was spent
@@ -68,123 +62,6 @@ class Debouncer:
             await action()
         except Exception:  # noqa: BLE001 - an action that fails ends nothing else
             _LOG.exception("%s: unexpected exception", name)
-
-
-class AutoQueue:
-    """Queues the daemon's own jobs, each once, and keeps room for those of clients.
-
-    Args:
-        board: where jobs go.
-        most_waiting: number of jobs that may wait, those of clients included.
-    """
-
-    def __init__(self, board: Board, most_waiting: Callable[[], int]) -> None:
-        self._board = board
-        self._most_waiting = most_waiting
-        self._lock = asyncio.Lock()
-        self._proposing = asyncio.Lock()
-
-    async def queue(self, spec: JobSpec, origin: Origin, priority: float) -> JobRecord | None:
-        """The job that gives the answer of a spec; it is queued now if there is none.
-
-        Returns:
-            None where it cannot be queued now; it will be proposed again.
-        """
-        async with self._lock:
-            known = self._known(spec, origin)
-            if known is not None:
-                return known
-            try:
-                job = await self._board.add(
-                    spec, origin=origin, priority=priority, most_waiting=self._most_waiting()
-                )
-            except (NotNowError, StoreError) as error:
-                _LOG.warning("%s is not queued now: %s", " ".join(spec.workloads), error)
-                return None
-        _LOG.info("job %d queued by the daemon (%s): %s", job.id, origin.value, " ".join(spec.workloads))
-        return job
-
-    async def propose(self, candidates: Sequence[CandidateJob]) -> None:
-        """Queue candidates as far as there are places.
-
-        At most ``MOST_CANDIDATES`` of the daemon's own jobs wait, and at most half of all that may. Where
-        these places are taken, the job that is worth least makes room, one at a time.
-
-        Args:
-            candidates: the most worthwhile first.
-        """
-        async with self._proposing:
-            await self._propose(candidates, min(MOST_CANDIDATES, self._most_waiting() // 2))
-
-    async def _propose(self, candidates: Sequence[CandidateJob], places: int) -> None:
-        worths = await self._weigh(candidates)
-        for one in candidates[:places]:
-            if self._known(one.spec, one.origin) is not None:
-                continue
-            if len(worths) >= places:
-                if await self._make_room(one, worths):
-                    await self.queue(one.spec, one.origin, one.priority)
-                return
-            job = await self.queue(one.spec, one.origin, one.priority)
-            if job is None:
-                return
-            worths[job.id] = one.worth_j
-
-    async def _weigh(self, candidates: Sequence[CandidateJob]) -> dict[int, float]:
-        """What each of the daemon's own jobs that wait is worth now; their priorities follow.
-
-        A job that is not among so many candidates is worth no more than the last of them; where there are few
-        candidates, it is worth nothing, but keeps its turn.
-        """
-        least_j = candidates[-1].worth_j if len(candidates) >= MOST_CANDIDATES else 0.0
-        own = {job.id: job for job in self._board.jobs if job.origin in OWN and job.state is JobState.QUEUED}
-        before = {number: worth_of(job.priority) for number, job in own.items()}
-        worths = {number: min(worth_j, least_j) for number, worth_j in before.items()}
-        listed = {job.id: one.worth_j for one in candidates for job in self._alike(one.spec, one.topic)}
-        worths |= {number: worth_j for number, worth_j in listed.items() if number in own}
-        priorities = {
-            number: priority(worth_j)
-            for number, worth_j in worths.items()
-            if (number in listed or least_j)
-            and not math.isclose(worth_j, before[number], rel_tol=_WORTH_WRITING)
-        }
-        try:
-            await self._board.prioritise(priorities)
-        except StoreError as error:  # at the next look
-            _LOG.warning("priorities stay as they are for now: %s", error)
-        return worths
-
-    async def _make_room(self, one: CandidateJob, worths: dict[int, float]) -> bool:
-        """Cancel the own job that is worth least, where a candidate is surely worth more."""
-        least = min(worths, key=lambda number: (worths[number], -number), default=None)
-        if least is None or one.worth_j <= _SURELY_MORE * worths[least]:
-            return False
-        try:
-            await self._board.change(
-                least, JobState.CANCELLED, "others are worth more now", of=(JobState.QUEUED,)
-            )
-        except TunerError:  # it was taken just now, or the database is busy
-            return False
-        return True
-
-    def _known(self, spec: JobSpec, origin: Origin) -> JobRecord | None:
-        """The job that gives the answer of a spec; one that a client has paused does not count.
-
-        A set does not count on the daemon's own job, which goes after everybody's.
-        """
-        for job in self._alike(spec, topic(spec)):
-            waits_for_client = job.origin is Origin.CLIENT and job.state is JobState.PAUSED
-            gives_way = origin is Origin.SET and job.origin in OWN
-            if not waits_for_client and not gives_way:
-                return job
-        return None
-
-    def _alike(self, spec: JobSpec, searched: str) -> list[JobRecord]:
-        """Jobs that have not ended and give the answer of a spec."""
-        if spec.kind is JobKind.TUNE:
-            return self._board.searches(searched)
-        job = self._board.find(spec)
-        return [] if job is None else [job]
 
 
 class SpendingRecord(Protocol):
