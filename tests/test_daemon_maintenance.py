@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from answering_scene import store_run
-from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
+from service_rig import DEVICE, LOADED, OTHER, PEER, ROOT, WORKLOAD, Rig, catalog, plays, settings, working
 
 from tuner.config.catalog import Catalog
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, priority, worth_of
-from tuner.daemon.interface import Question
+from tuner.daemon.interface import Peer, Question
 from tuner.daemon.queue.job_specs import WITHDRAWN, missing, unwanted
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
@@ -47,7 +47,7 @@ async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
         then = rig.service.best(asked, PEER)
         assert then.refinement is not None
         assert not any("search is queued" in one for one in then.notices)
-        await rig.service.cancel(then.refinement, PEER)
+        await rig.service.cancel(then.refinement, ROOT)
         assert any("cancelled lately" in one for one in rig.service.best(asked, PEER).notices)
         rig.state.settings = settings()
         await rig.service.adopt()
@@ -199,8 +199,9 @@ async def test_own_jobs_leave_places_for_clients(tmp_path: Path) -> None:
         assert len(own) == 4
         gone = [job for job in await rig.service.jobs() if job.state is JobState.CANCELLED]
         assert [job.reason for job in gone] == ["others are worth more now"]
-        for _ in range(4):
+        for _ in range(3):  # of one user, who leaves the last to others
             await rig.submit()
+        await rig.service.submit(JobSpec((WORKLOAD,)), Peer(uid=1001))
 
 
 def test_the_daemon_wants_few_jobs_at_a_time() -> None:
@@ -242,7 +243,7 @@ async def test_a_paused_job_is_no_refinement(tmp_path: Path) -> None:
         await rig.service.pause(theirs.id, PEER)
         ours = await ask(rig, WORKLOAD)
         assert ours not in (None, theirs.id)
-        await rig.service.pause(ours or 0, PEER)
+        await rig.service.pause(ours or 0, ROOT)
         assert await ask(rig, WORKLOAD) is None
         assert len(await rig.service.jobs()) == 3
 
