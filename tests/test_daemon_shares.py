@@ -284,7 +284,7 @@ async def test_a_flood_holds_up_another_by_one_job(tmp_path: Path) -> None:
 
 @plays
 async def test_others_jobs_are_not_changed(tmp_path: Path) -> None:
-    """Another user's job is not cancelled, paused or resumed, unless settings allow it, which count at once."""
+    """Another user's job is not cancelled, paused or resumed, unless settings allow it."""
     async with working(tmp_path) as rig:
         (mine,) = await submitted(rig, PEER)
         for change in (rig.service.cancel, rig.service.pause, rig.service.resume):
