@@ -14,7 +14,6 @@ from fastapi import FastAPI, Header, Path, Query, Request
 from starlette.responses import Response
 
 from tuner.daemon.api.access import Caller
-from tuner.daemon.api.connection import UserSlots
 from tuner.daemon.api.endpoints import BEST_PATH, BestEndpoint, EventStream
 from tuner.daemon.api.errors import answer_errors, error_answer
 from tuner.daemon.api.models import (
@@ -32,6 +31,7 @@ from tuner.daemon.api.models import (
     job_document,
     jobs_document,
 )
+from tuner.daemon.api.places import UserSlots
 from tuner.daemon.interface import ServiceInterface, encode
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.jobs import JobRecord, JobState
