@@ -61,7 +61,7 @@ _IN_MEMORY = {
 _MEANINGS: Mapping[int, str] = {
     400: "What was asked for is wrong.",
     401: "Over TCP: no token, or a wrong one.",
-    403: "This user may not ask, or over TCP: this Host may not.",
+    403: "This user may not ask, or not change this job, or over TCP: this Host may not.",
     404: "No such job.",
     409: "It cannot be done now.",
     413: "The body is too large.",
