@@ -1,9 +1,10 @@
 """Rows that are sound nowhere are kept aside; what else may be damaged beside rows is worked out again."""
 
+import errno
 import json
 import logging
+import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mirrored import rows
 
 from tuner.database import Database, Jobs, Ledger, Position, Store, check_copies
 from tuner.database.faults import mirror_of
-from tuner.errors import StoreDamagedError
+from tuner.errors import StoreDamagedError, StoreError
 from tuner.model.jobs import JobSpec, Origin
 
 ORDER = JobSpec(("scan-lf:N=4",))
@@ -98,7 +99,7 @@ def test_number_of_a_lost_row_is_not_given_again(path: Path) -> None:
 def test_what_is_beside_the_rows_can_be_worked_out(
     path: Path, model: Model, statement: str, where: str
 ) -> None:
-    """Counts, identity, numbers, migrations, definitions of tables: damaged, they cost no row and no start."""
+    """Counts, identity, numbers, migrations, definitions of tables: damaged, they cost no row."""
     before = Jobs(Database(path)).jobs()
     spoil(path, statement, main=where != "mirror", mirror=where != "main")
     with Database(path) as database:
@@ -144,12 +145,8 @@ def test_scrub_goes_through_all_rows_and_repairs(path: Path, model: Model) -> No
         assert database.scrub(Position("gone", (1,)), 5)[0] is not None
 
 
-def test_reader_without_the_mirror_is_told_of_damage(
-    path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_reader_without_the_mirror_is_told_of_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the mirror cannot be rebuilt, what is sound is read, and what is not is an error, no answer."""
-    import errno
-    import os
 
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -161,14 +158,16 @@ def test_reader_without_the_mirror_is_told_of_damage(
     spoil(path, "UPDATE uses SET count = 3 WHERE key = 'use 1'", mirror=False)
     with Database(path) as database:
         assert len(Jobs(database).jobs()) == 6
+        with pytest.raises(StoreError):
+            Ledger(database).uses()
 
 
-def test_files_of_nobody_are_left_as_they_are(tmp_path: Path, each: Callable[[], None] | None = None) -> None:
+def test_files_of_nobody_are_left_as_they_are(tmp_path: Path) -> None:
     """Where nothing of this program is in either file, none is touched, and the advice costs nothing."""
     path = tmp_path / "tuner.db"
     for file in (path, mirror_of(path)):
         file.write_bytes(b"something else")
-    with pytest.raises(StoreDamagedError, match="keep tuner.db and tuner.db.mirror, and name another file"):
+    with pytest.raises(StoreDamagedError, match=r"keep tuner\.db and tuner\.db\.mirror, and name"):
         Database(path)
     with pytest.raises(StoreDamagedError):
         check_copies(path)

@@ -1,7 +1,7 @@
 """Checksums of rows: what was written is what is read, or it is known not to be.
 
-The checksum of a row is a BLAKE2b of 8 bytes, personalised by the name of its table, over the JSON array of all
-its other columns in the order below, its version among them. JSON tells NULL, integers, reals and texts
+The checksum of a row is a BLAKE2b of 8 bytes, personalised by the name of its table, over the JSON array of
+all its other columns in the order below, its version among them. JSON tells NULL, integers, reals and texts
 apart, and its strings have an end. SQLite's own checks see the form of a file, and not what is in it.
 """
 
@@ -172,7 +172,7 @@ def watch(connection: sqlite3.Connection) -> None:
     for table in TABLES.values():
         name, columns = table.name, ", ".join(f'"{column}"' for column in table.columns)
         here = " AND ".join(f'"{column}" = NEW."{column}"' for column in table.key_columns)
-        update = f"UPDATE {name} SET version = {version}, checksum = {_sum(table, version)} WHERE {here};"
+        update = f"UPDATE {name} SET version = {version}, checksum = {_sum(table, version)} WHERE {here};"  # noqa: S608
         check = f"SELECT {_call('row_is_sound', table, 'OLD.')};"
         for what, when, body in (
             ("inserted", f"AFTER INSERT ON main.{name} WHEN NEW.checksum IS NULL", update),

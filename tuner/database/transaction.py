@@ -101,7 +101,7 @@ def standing(connection: sqlite3.Connection) -> tuple[str, int]:
 
 
 def _storable(values: Values) -> Values:
-    """Values as SQLite can keep them: a text has no NUL, which ends it for some, and no half of a character."""
+    """Values as SQLite keeps them: a text has no NUL, which ends it for some, and no half of a character."""
     for value in values:
         if type(value) is str and ("\0" in value or not _is_unicode(value)):
             return [_text(value) if isinstance(value, str) else value for value in values]
