@@ -158,7 +158,7 @@ class Store:
                 transaction.writes(),
             )
             # The checksum is worked out once for both files.
-            transaction.execute(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
+            transaction.execute_ascii(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
 
         self.database.write(change)
 

@@ -57,7 +57,10 @@ class Transaction:
 
     def execute(self, statement: str, values: Values = ()) -> None:
         """Change something; the statement must do the same whenever it is executed: no clock, no chance."""
-        values = _storable(values)
+        self.execute_ascii(statement, _storable(values))
+
+    def execute_ascii(self, statement: str, values: Values) -> None:
+        """The same with texts that are known to be of plain ASCII, which need no look."""
         done = self._main.execute(statement, values)
         if self._mirror is not None:
             again = self._mirror.execute(statement, values)
