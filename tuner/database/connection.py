@@ -11,6 +11,7 @@ import platformdirs
 
 from tuner.database.examination import Examination, IsolatedRow, Position
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.file_systems import lacks_shared_memory
 from tuner.database.mirror import put_right
 from tuner.database.pair import Logs, Pair
 from tuner.database.scrubbing import isolated_rows, scrubbed
@@ -53,9 +54,9 @@ def _has_content(path: Path) -> bool:
 class Database:
     """The database, open. A context manager; one thread uses it, one process may hold several.
 
-    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has a
-    checksum. What is read is read in both and verified. A row that one of them does not have soundly is taken
-    from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
+    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has
+    a checksum. What is read is read in both and verified. A row that one of them does not have soundly is
+    taken from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
     ``NAME.damaged-1`` and so on. A row that neither has soundly is kept aside. To start anew, remove both.
 
     Raises:
@@ -151,7 +152,7 @@ class Database:
                 trouble = error
                 self.close()
             except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
-                if isinstance(error, sqlite3.Error) and not damaged(error):
+                if isinstance(error, sqlite3.Error) and not self._can_be_put_right(error):
                     raise translated(error, self.path) from error
                 if not heals:
                     raise SuspectError(str(error)) from error
@@ -160,6 +161,9 @@ class Database:
             except (OverflowError, UnicodeEncodeError) as error:
                 raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
         raise self._explained(trouble) from trouble
+
+    def _can_be_put_right(self, error: sqlite3.Error) -> bool:
+        return damaged(error) or lacks_shared_memory(error, self.path)
 
     def _put_right(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""

@@ -19,7 +19,7 @@ _JOB = (
     " submitter, created_at, started_at, ended_at FROM jobs"
 )
 _EVENTS = (
-    "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ?"
+    "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ?"  # noqa: S608
     f" AND {verified('job_events')} ORDER BY id LIMIT ?"
 )
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tuner.database.checksums import TABLES
-from tuner.database.comparison import Tally, differences
+from tuner.database.comparison import Difference, Tally, differences
 from tuner.database.copies import Copy, Form, inspected
 from tuner.database.examination import Examination, RowRepair
 from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.file_systems import use_log
 from tuner.database.files import connect, locked
 from tuner.database.mending import Mending, align, aside, insert, mend, planned
 from tuner.database.pages import text_or_bytes
@@ -54,6 +55,8 @@ def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> 
             raise translated(error, path) from error
         except OSError as error:
             raise of_the_system(error, path) from error
+        except (LookupError, TypeError, ValueError) as error:  # damage that nobody has thought of
+            raise StoreDamagedError(f"{path} cannot be put right: {error!r}; {advice(path)}") from error
     lines = [*map(str, found.repaired), *map(str, found.isolated)]
     for line in lines[:_TOLD]:
         _LOG.warning("%s: %s", path, line)
@@ -74,7 +77,7 @@ def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
     for turn in range(_TURNS):
         try:
             return _healed(main, mirror)
-        except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
+        except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:  # noqa: PERF203
             if isinstance(error, sqlite3.Error) and not damaged(error):
                 raise
             trouble = error  # SQLite read all of the file, and it is not as it seemed
@@ -115,7 +118,7 @@ def _heal_both(main: Copy, mirror: Copy) -> Examination:
 def _mend_both(
     copies: tuple[Copy, Copy],
     connections: tuple[sqlite3.Connection, sqlite3.Connection],
-    found: list,
+    found: list[Difference],
     tally: Tally,
 ) -> Examination:
     counts = [_count(connection) for connection in connections]
@@ -126,7 +129,7 @@ def _mend_both(
     for connection, copy in zip(connections, copies, strict=True):
         try:
             mend(connection, mending, isolated)
-        except (SuspectError, sqlite3.IntegrityError) as error:
+        except (SuspectError, sqlite3.IntegrityError) as error:  # noqa: PERF203 - two files
             raise SuspectError(str(error), copy.path) from error
     align(connections, _identity(*copies), max(known, default=0) + bool(not ahead))
     for connection, copy in zip(connections, copies, strict=True):
@@ -146,7 +149,8 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
     mirrored = other.path == mirror_of(whole.path)
     with _open(whole.path, "IMMEDIATE") as connection:
         tally = Tally()
-        found = list(differences(*((connection, None) if mirrored else (None, connection)), tally))
+        main, mirror = (connection, None) if mirrored else (None, connection)
+        found = list(differences(main, mirror, tally))
         mending, count = Mending(), _count(connection)
         needed = {(each.table.name, each.key): each for each in found}
         beside = Found(needed, above=count)
@@ -164,8 +168,8 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
             align([connection], _identity(whole) or (harvest.identity if ours else None), (count or 0) + 1)
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
-        why = other.trouble or "" if other.form is not Form.MISSING else "it was empty or gone"
-        if other.form is Form.MISSING and mirrored and not tally.rows:
+        why = other.trouble or ("it was empty or gone" if other.form is Form.MISSING else "")
+        if other.form is Form.EARLIER or (mirrored and not tally.rows and other.form is Form.MISSING):
             why = ""
         told = rebuild(other.path, whole.path, why)
     rebuilt = (told,) if told else ()
@@ -217,7 +221,7 @@ def _fill(fresh: Path, copies: list[Copy]) -> tuple[Mending, int]:
         identity = next((harvest.identity for harvest in harvests if harvest.identity), None)
         align([connection], identity, max(harvest.count for harvest in harvests) + 1)
         connection.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = WAL")
+        use_log(fresh, connection)
         rows = sum(harvest.found for harvest in harvests)
     return mending, rows
 
@@ -226,10 +230,10 @@ def _make(path: Path) -> None:
     if not path.exists():
         remove_side_files(path)  # of one that was there before
     with closing(connect(path, create=True)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         apply(connection)
         connection.execute("COMMIT")
+        use_log(path, connection)
 
 
 def refuse_newer(*copies: Copy) -> None:
@@ -242,7 +246,8 @@ def refuse_newer(*copies: Copy) -> None:
         if copy.form is Form.NEWER:
             raise StoreError(
                 f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
-                " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
+                " upgrade tuner or name another file with --database"
+                " (of the daemon: a directory with --state)"
             )
 
 

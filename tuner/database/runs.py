@@ -87,7 +87,7 @@ class Store:
 
         def change(transaction: Transaction) -> int:
             number = transaction.insert(
-                "INSERT INTO runs (id, fingerprint, workload_key, objective, device_uuid, status, owner,"
+                "INSERT INTO runs (id, fingerprint, workload_key, objective, device_uuid, status, owner,"  # noqa: S608
                 f" started_at, began, conditions, job_id) VALUES ({_NEXT_RUN}, ?, ?, ?, ?, 'running',"
                 " ?, ?, ?, ?, ?)",
                 (
@@ -158,7 +158,7 @@ class Store:
                 transaction.writes(),
             )
             # The checksum is worked out once for both files.
-            transaction.execute(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
+            transaction.execute_ascii(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
 
         self.database.write(change)
 
@@ -282,16 +282,9 @@ def _alone(kernel: str) -> tuple[tuple[int, str], str]:
 
 def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:
     number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
+    answered = None if answer is None else decoded(answer)
     return StoredRun(
-        number,
-        _status(status),
-        owner,
-        objective,
-        started_at,
-        ended_at,
-        decoded(conditions),
-        None if answer is None else decoded(answer),
-        trials,
+        number, _status(status), owner, objective, started_at, ended_at, decoded(conditions), answered, trials
     )
 
 
