@@ -1,11 +1,10 @@
 """The database, open: whole transactions in files that are whole."""
 
-import json
 import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import platformdirs
 
@@ -123,20 +122,6 @@ class Database:
     def isolated(self) -> list[IsolatedRow]:
         """Rows that neither file had soundly, oldest first."""
         return self.read(isolated_rows)
-
-    def decoded(self, text: str) -> dict[str, Any]:
-        """The object of a stored JSON text.
-
-        Raises:
-            StoreDamagedError: it is none.
-        """
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise StoreDamagedError(f"{self.path}: a record is not JSON; {advice(self.path)}") from error
-        if not isinstance(value, dict):
-            raise StoreDamagedError(f"{self.path}: a record is not an object; {advice(self.path)}")
-        return value
 
     def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
         """Do something with files that are whole as far as can be told."""
