@@ -32,7 +32,7 @@ DAEMON = (
     ("process",),
     ("service",),
     ("api", "status"),
-    ("devices",),
+    ("devices", "scrub"),
     ("attempts", "backlog", "metrics"),
     ("answers",),
     ("queue",),

@@ -18,11 +18,12 @@ from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults
-from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import checked, with_site_rules
-from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events
+from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events, known_job
+from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
 from tuner.errors import InputError, StoreError
@@ -97,6 +98,13 @@ class Service:
                 for device in state.devices
             }
         )
+        self._scrub = Scrub(
+            storage,
+            metrics=metrics,
+            busy=lambda: bool(self._queues.running),
+            refresh=lambda: self._maintenance.refresh(None),
+            wall=wall,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         storage.failed = metrics.store_error
@@ -117,6 +125,7 @@ class Service:
         """Load what is stored, and start to work; retry where the database cannot be used now."""
         for device, identity in self._state.identities.items():
             self._metrics.device(identity.uuid, device, identity.name, modelled=identity.modelled)
+        self._scrub.begin()
         if not await self._load():
             self._tasks = [asyncio.create_task(self._load_later(), name="loading")]
 
@@ -141,6 +150,7 @@ class Service:
     async def end(self) -> None:
         """Stop what runs, and store what is only in memory; takes some seconds at most."""
         self._ended.set()
+        await self._scrub.end()
         self._queues.stop("the daemon was stopped")
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_S)
@@ -199,10 +209,7 @@ class Service:
 
     async def job(self, number: int) -> JobRecord:
         """See ``ServiceInterface.job``."""
-        job = await self._storage.read(lambda db: db.jobs.job(number))
-        if job is None:
-            raise NoSuchJobError(f"there is no job {number}")
-        return job
+        return await known_job(number, self._storage.read)
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
@@ -237,6 +244,7 @@ class Service:
     def best(self, question: Question, peer: Peer) -> Reply:
         """See ``ServiceInterface.best``."""
         del peer
+        self._scrub.asked()
         prepared = self._answerer.find(question)
         reply = prepared.reply
         self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
@@ -280,8 +288,8 @@ class Service:
         """See ``ServiceInterface.status``."""
         state, now = self._state, self._wall()
         troubles = {
-            "database": [self._storage.trouble],
-            "jobs": status.absent_devices(self._board.jobs, state.devices),
+            "database": [self._storage.trouble, *self._scrub.troubles],
+            "jobs": [*status.absent_devices(self._board.jobs, state.devices), *self._board.not_understood],
             **state.troubles,
         }
         return {
@@ -290,8 +298,9 @@ class Service:
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
             "uptime_s": max(0, round((now - self._begun_at).total_seconds())),
             **state.places,
-            "notices": list(state.notices),
+            "notices": [*state.notices, *self._scrub.notices],
             "troubles": status.troubles(troubles),
+            "not_understood": list(self._board.not_understood),
             "queue": status.queue_document(self._board.jobs),
             "windows": status.windows_document(state.settings, now),
             "devices": [

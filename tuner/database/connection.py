@@ -57,6 +57,10 @@ class Database:
     from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
     ``NAME.damaged-1`` and so on. A row that neither has soundly is kept aside. To start anew, remove both.
 
+    Args:
+        path: of the file; None for the default one.
+        put_right_told: called with what was wrong, each time that something was put right.
+
     Raises:
         StoreBusyError: (any method) another process held it for too long.
         StoreFullError: the disk is full; nothing was changed.
@@ -65,10 +69,13 @@ class Database:
         StoreError: anything else; the message says what, and what to do.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(
+        self, path: Path | None = None, put_right_told: Callable[[Examination], None] | None = None
+    ) -> None:
         self.path = path or default_path()
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
+        self._put_right_told = put_right_told or (lambda _: None)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -150,7 +157,10 @@ class Database:
         self.close()
         self._why_no_mirror = None
         try:
-            return put_right(self.path)
+            found = put_right(self.path)
+            if not found.whole:
+                self._put_right_told(found)
+            return found
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tuner.database.connection import Database
+from tuner.database.examination import Examination
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
@@ -45,6 +47,7 @@ class Storage:
 
     Attributes:
         failed: called in a thread of the database each time that it cannot be used.
+        put_right: called in a thread of the database with what was wrong, each time that it was put right.
         closed: True when its threads have nothing more to do.
     """
 
@@ -52,8 +55,10 @@ class Storage:
         self.path = path
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
-        self._writer = _DatabaseThread(path, "database", self._fail, examines=True)
-        self._reader = _DatabaseThread(path, "reader", self._fail, examines=False)
+        self.put_right: Callable[[Examination], None] = lambda _: None
+        opened = partial(Database, path, lambda found: self.put_right(found))
+        self._writer = _DatabaseThread(opened, "database", self._fail, examines=True)
+        self._reader = _DatabaseThread(opened, "reader", self._fail, examines=False)
 
     @property
     def trouble(self) -> str:
@@ -115,7 +120,7 @@ class _DatabaseThread:
     """A thread with the database open in it.
 
     Args:
-        path: of the file.
+        opened: opens the database.
         name: of the thread.
         failed: called in it each time that the database cannot be used.
         examines: read the files whole before they are first used: damage that no reader meets would be found
@@ -125,9 +130,11 @@ class _DatabaseThread:
         trouble: the last error; empty while the database can be used.
     """
 
-    def __init__(self, path: Path, name: str, failed: Callable[[], None], *, examines: bool) -> None:
+    def __init__(
+        self, opened: Callable[[], Database], name: str, failed: Callable[[], None], *, examines: bool
+    ) -> None:
         self.trouble = ""
-        self._path = path
+        self._opened = opened
         self._failed = failed
         self._examines = examines
         self._repositories: Repositories | None = None
@@ -176,7 +183,7 @@ class _DatabaseThread:
     def _open(self) -> Repositories:
         """The open database, after a check that its lock can be had where it could not be had before."""
         if self._repositories is None:
-            database = Database(self._path)
+            database = self._opened()
             self._repositories = Repositories(database, Jobs(database), Ledger(database), Store(database))
         if self._examines:
             self._repositories.database.examine()

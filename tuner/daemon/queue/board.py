@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tuner.daemon.interface import NoSuchJobError, NotNowError
+from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.job_specs import spec_key, topic
-from tuner.daemon.queue.subscriptions import Subscriptions
+from tuner.daemon.queue.subscriptions import Subscriptions, known_job
+from tuner.database import decoding
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import JobError, QueueFullError, TunerError
 from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
@@ -34,12 +35,16 @@ class Board:
         storage: the database.
         subscriptions: are told of changes.
         changed: called after every change.
+
+    Attributes:
+        not_understood: jobs that the database has and that are left alone, for people.
     """
 
     def __init__(self, storage: Storage, subscriptions: Subscriptions, changed: Callable[[], None]) -> None:
         self._storage = storage
         self._subscriptions = subscriptions
         self._changed = changed
+        self.not_understood: list[str] = []
         self._jobs: dict[int, JobRecord] = {}
         self._by_spec: dict[str, set[int]] = {}
         self._by_topic: dict[str, set[int]] = {}
@@ -54,6 +59,7 @@ class Board:
         """
         recovered = await self._storage.run(lambda db: db.jobs.recover())
         active = await self._storage.run(lambda db: db.jobs.jobs(ACTIVE))
+        self.not_understood = decoding.named(await self._storage.run(lambda db: db.jobs.not_understood()))
         for job in active:
             self._keep(job)
         self._changed()
@@ -151,9 +157,7 @@ class Board:
         self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started: bool
     ) -> JobRecord:
         async with self._lock:
-            before = self._jobs.get(number) or await self._storage.run(lambda db: db.jobs.job(number))
-            if before is None:
-                raise NoSuchJobError(f"there is no job {number}")
+            before = self._jobs.get(number) or await known_job(number, self._storage.run)
             allowed = state in NEXT[before.state] or state is before.state
             if not allowed or (of and before.state not in of):
                 raise NotNowError(f"job {number} is {before.state.value}")
