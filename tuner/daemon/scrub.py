@@ -4,7 +4,6 @@ Damage that nobody reads would be found on the day when the other file is damage
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -18,8 +17,6 @@ _ROWS = 64  # at a time: two milliseconds
 _EVERY_S = 5.0
 _PASS_S = 86_400.0  # no pass begins sooner than so long after the one before
 _FEW_REQUESTS = 20  # within _EVERY_S; a daemon that is asked more has other things to read
-_MOST_LINES = 20  # of one finding in the log
-_LOG = logging.getLogger(__name__)
 
 
 class Scrub:
@@ -111,11 +108,7 @@ class Scrub:
         return self._after is None
 
     def _note(self, found: Examination) -> None:
-        """Log what was put right, and show it."""
-        for line in found.lines[:_MOST_LINES]:
-            _LOG.warning("put right: %s", line)
-        if len(found.lines) > _MOST_LINES:
-            _LOG.warning("put right: %d more", len(found.lines) - _MOST_LINES)
+        """Show what was put right; the database has logged it."""
         self._metrics.rows_repaired(len(found.repaired))
         self._repaired += len(found.repaired)
         day = self._wall().date().isoformat()

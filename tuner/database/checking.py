@@ -1,10 +1,25 @@
 """What an examination would find, without changing anything."""
 
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tuner.database.examination import Examination
-from tuner.database.faults import check_database, check_mirror
+from tuner.database.comparison import Difference, Tally, differences
+from tuner.database.copies import Copy, Form, inspected
+from tuner.database.examination import Examination, RowRepair
+from tuner.database.faults import SuspectError, damaged, mirror_of, translated
+from tuner.database.files import connect_to_read, locked
+from tuner.database.mending import Mending, planned
+from tuner.database.mirror import nothing_of_ours, refuse_newer
+from tuner.database.pages import text_or_bytes
+from tuner.database.salvaging import Found, Harvest, same_database
+from tuner.database.transaction import standing
+from tuner.errors import StoreError
+
+_TURNS = 50  # while another process writes, until both files are met at one transaction
+_LOOK_AGAIN_S = 0.01
 
 
 def check_copies(path: Path) -> Examination:
@@ -14,8 +29,105 @@ def check_copies(path: Path) -> Examination:
         path: of the database.
 
     Raises:
-        StoreError: the files cannot be opened.
+        StoreError: nothing of this program is there, or it is of a newer version, or cannot be opened.
     """
-    check_database(path)
-    trouble = check_mirror(path)
-    return Examination(rebuilt=(trouble,) if trouble else ())
+    with locked(path, alone=False):
+        main, mirror = inspected(path, to_change=False), inspected(mirror_of(path), to_change=False)
+        refuse_newer(main, mirror)
+        if Form.EARLIER in (main.form, mirror.form) and not main.whole:
+            return Examination(rebuilt=(f"{path} is of an earlier version; opening it brings it up",))
+        try:
+            return _checked(main, mirror)
+        except sqlite3.Error as error:
+            if damaged(error):
+                return Examination(rebuilt=(f"{path} or its mirror is damaged: {error}",))
+            raise translated(error, path) from error
+        except (SuspectError, UnicodeDecodeError) as error:
+            return Examination(rebuilt=(f"{path} or its mirror is damaged: {error}",))
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def _checked(main: Copy, mirror: Copy) -> Examination:
+    if main.whole and mirror.whole and same_database(main.identity, mirror.identity):
+        return _compared(main, mirror)
+    if main.whole or mirror.whole:
+        whole, other = (main, mirror) if main.whole else (mirror, main)
+        return _one_alone(whole, other, of_main=main.whole)
+    return _from_pages(main, mirror)
+
+
+def _compared(main: Copy, mirror: Copy) -> Examination:
+    for turn in range(_TURNS):
+        with _open(main.path) as first, _open(mirror.path) as second:
+            counts = [_count(connection) for connection in (first, second)]
+            if counts[0] == counts[1] or turn == _TURNS - 1:
+                tally = Tally()
+                mending = planned(differences(first, second, tally), ahead=_ahead(counts))
+                lacks = _lacks(main, mirror, _ahead(counts))
+                return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), lacks)
+        time.sleep(_LOOK_AGAIN_S)
+    raise AssertionError
+
+
+def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
+    tally = Tally()
+    with _open(whole.path) as connection:
+        found = list(differences(*((connection, None) if of_main else (None, connection)), tally))
+    needed = {(each.table.name, each.key): each for each in found}
+    beside = Found(needed, above=whole.count)
+    harvest = Harvest(other, beside.keep)
+    mending = Mending()
+    for at, each in needed.items():
+        if at in beside.rows and same_database(whole.identity, harvest.identity):
+            mending.repaired.append(RowRepair(*at, "salvage"))
+        else:
+            mending.lost[at] = _both(each, harvest)
+    why = f"{other.path}: {other.trouble or 'it is not there'}"
+    return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), (why,))
+
+
+def _from_pages(main: Copy, mirror: Copy) -> Examination:
+    there: set[tuple[str, object]] = set()
+    harvests = [Harvest(copy, lambda table, key, _: there.add((table, key))) for copy in (main, mirror)]
+    if not any(harvest.found or harvest.identity for harvest in harvests):
+        raise nothing_of_ours(main, mirror)
+    mending = Mending()
+    for at in {**harvests[0].damaged, **harvests[1].damaged}:
+        if at in there:
+            mending.repaired.append(RowRepair(*at, "salvage"))
+        else:
+            mending.lost[at] = harvests[0].damaged.get(at), harvests[1].damaged.get(at)
+    whys = tuple(f"{copy.path}: {copy.trouble or 'it is not there'}" for copy in (main, mirror))
+    return Examination(len(there), tuple(mending.repaired), tuple(mending.isolated()), whys)
+
+
+def _both(each: Difference, harvest: Harvest) -> tuple[object, object]:
+    raw = harvest.damaged.get((each.table.name, each.key))
+    return (each.main or raw, each.mirror or raw)
+
+
+def _lacks(main: Copy, mirror: Copy, ahead: int) -> tuple[str, ...]:
+    if not ahead:
+        return ()
+    return (f"{(mirror if ahead > 0 else main).path} lacks {abs(ahead)} transactions",)
+
+
+def _ahead(counts: list[int | None]) -> int:
+    first, second = counts
+    return 0 if first is None or second is None else first - second
+
+
+def _count(connection: sqlite3.Connection) -> int | None:
+    try:
+        return standing(connection)[1]
+    except SuspectError:
+        return None
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(connect_to_read(path)) as connection:
+        connection.text_factory = text_or_bytes
+        connection.execute("BEGIN")
+        yield connection

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from tuner.database.examination import Key
 
-
 _INTEGERS = {"id", "run_id", "number", "job_id", "began", "ended", "attempts", "submitter"}
 
 

@@ -11,7 +11,7 @@ import platformdirs
 from tuner.database.examination import Examination, IsolatedRow, Position
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.mirror import put_right
-from tuner.database.pair import Pair
+from tuner.database.pair import Logs, Pair
 from tuner.database.scrubbing import isolated_rows, scrubbed
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -76,6 +76,7 @@ class Database:
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
         self._put_right_told = put_right_told or (lambda _: None)
+        self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -136,39 +137,43 @@ class Database:
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
-                    self._pair = Pair(self.path)
+                    self._pair = Pair(self.path, logs=self._logs)
                 return act(self._pair)
             except MovedError as error:  # noqa: PERF203 - three turns at most
                 trouble = error
                 self.close()
-            except (SuspectError, sqlite3.Error) as error:
+            except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
                 if isinstance(error, sqlite3.Error) and not damaged(error):
                     raise translated(error, self.path) from error
                 if not heals:
                     raise SuspectError(str(error)) from error
                 trouble = error
                 self._put_right()
-            except (OverflowError, UnicodeError) as error:
+            except (OverflowError, UnicodeEncodeError) as error:
                 raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
         raise self._explained(trouble) from trouble
 
     def _put_right(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""
+        if self._pair is not None:
+            self._pair.keep_logs(self.path)
         self.close()
         self._why_no_mirror = None
         try:
-            found = put_right(self.path)
+            found = put_right(self.path, self._logs)
             if not found.whole:
                 self._put_right_told(found)
             return found
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
-            except (SuspectError, sqlite3.Error):
+            except (SuspectError, sqlite3.Error, UnicodeDecodeError):
                 raise error from None
             self._why_no_mirror = error
             _LOG.warning("nothing can be stored: %s", error)
             return Examination()
+        finally:
+            self._logs.clear()
 
     def _explained(self, trouble: Exception) -> StoreError:
         if self._why_no_mirror is not None:

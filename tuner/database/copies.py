@@ -1,19 +1,21 @@
 """What each of the two files is: whole, of an earlier version, damaged, of another program, or not there."""
 
 import sqlite3
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 from tuner.database.faults import SuspectError, damaged, translated
-from tuner.database.files import connect, cut_off
+from tuner.database.files import connect, connect_to_read, cut_off
 from tuner.database.migrations import MIGRATIONS
-from tuner.database.pages import LOG_HEADER, frames_of, log_of, starts_like_a_database, text_or_bytes
+from tuner.database.pages import frames_of, log_is_whole, log_of, text_or_bytes
 from tuner.database.schema import NAMES, has_our_tables, has_tables_of
 from tuner.database.transaction import standing
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
+_LOOK_AGAIN_S = 0.02
 _OURS = {"runs", "trials", "migrations"}
 
 
@@ -56,8 +58,13 @@ class Copy:
         return self.form is Form.WHOLE
 
 
-def inspected(path: Path) -> Copy:
+def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -> Copy:
     """What a file is; reads all of it.
+
+    Args:
+        path: of it.
+        log: its write-ahead log, if it was read before SQLite closed the file, and maybe removed it.
+        to_change: whoever asks has the lock of the names alone; else the file is opened to read only.
 
     Raises:
         StoreError: it cannot be opened for another reason than damage.
@@ -66,23 +73,26 @@ def inspected(path: Path) -> Copy:
         size = path.stat().st_size
     except FileNotFoundError:
         return Copy(path, Form.MISSING)
-    log = log_of(path)
-    if size == 0 and not frames_of(log).places:
-        return Copy(path, Form.MISSING)
-    if not starts_like_a_database(path):
-        # SQLite would remove the log of an empty file
-        return Copy(path, Form.DAMAGED, "it is empty" if size == 0 else "not a database", log=log)
+    seen = log_of(path) if log is None else log
+    if size == 0:  # SQLite would remove the log of an empty file
+        frames = frames_of(seen).places
+        return Copy(path, Form.DAMAGED, "it is empty", log=seen) if frames else Copy(path, Form.MISSING)
     try:
-        with closing(connect(path)) as connection:
+        with closing(connect(path) if to_change else connect_to_read(path)) as connection:
             connection.text_factory = text_or_bytes
-            return replace(_looked_at(path, connection, log), log=log)
+            copy = _looked_at(path, connection)
+        if copy.form is Form.WHOLE and not _log_is_whole(path, seen, live=log is None):
+            copy = Copy(path, Form.DAMAGED, "its log is damaged")
+        return replace(copy, log=seen)
+    except UnicodeDecodeError as error:  # of a message of SQLite's, which has bytes of the file in it
+        return Copy(path, Form.DAMAGED, f"the database is corrupted ({error.reason})", log=seen)
     except sqlite3.Error as error:
         if damaged(error):
-            return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=log)
+            return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=seen)
         raise translated(error, path) from error
 
 
-def _looked_at(path: Path, connection: sqlite3.Connection, log: bytes) -> Copy:
+def _looked_at(path: Path, connection: sqlite3.Connection) -> Copy:
     connection.execute("PRAGMA cell_size_check = ON")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if not tables:
@@ -93,7 +103,7 @@ def _looked_at(path: Path, connection: sqlite3.Connection, log: bytes) -> Copy:
     if set(names) > set(NAMES):
         unknown = ", ".join(sorted(str(name) for name in set(names) - set(NAMES)))
         return Copy(path, Form.NEWER, unknown)
-    trouble = _trouble(path, connection, len(names), log)
+    trouble = _trouble(path, connection, len(names))
     if trouble:
         return Copy(path, Form.DAMAGED, trouble)
     identity = count = None
@@ -104,7 +114,7 @@ def _looked_at(path: Path, connection: sqlite3.Connection, log: bytes) -> Copy:
     return Copy(path, form, changes=len(names), identity=identity, count=count)
 
 
-def _trouble(path: Path, connection: sqlite3.Connection, changes: int, log: bytes) -> str:
+def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
     made = has_our_tables(connection) if changes == len(NAMES) else has_tables_of(connection, changes)
     if not made:
         return "its tables are not as this program makes them"
@@ -113,7 +123,14 @@ def _trouble(path: Path, connection: sqlite3.Connection, changes: int, log: byte
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         return f"the database is corrupted ({' '.join(str(verdict).split())})"
-    # SQLite passes over what follows a damaged place in the log.
-    busy, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    same = log_of(path)[:LOG_HEADER] == log[:LOG_HEADER]  # it was not begun anew since
-    return "its log is damaged" if same and not busy and 0 <= frames < len(frames_of(log).places) else ""
+    return ""
+
+
+def _log_is_whole(path: Path, log: bytes, *, live: bool) -> bool:
+    """Whether SQLite reads all of a log; one that another process writes to is looked at again."""
+    if not log_is_whole(log):
+        if not live:
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+        return log_is_whole(log_of(path))
+    return True

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
 
-from tuner.database import checksums, faults
+from tuner.database import checksums, faults, raw
 from tuner.errors import StoreBusyError, StoreReadOnlyError
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
@@ -32,16 +32,27 @@ def side_file(path: Path, suffix: str) -> Path:
 
 def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     """Open a file; it is not made unless asked for, nor read yet."""
-    mode = "rwc" if create else "rw"
+    connection = _connection(path, "mode=rwc" if create else "mode=rw")
+    connection.execute("PRAGMA secure_delete = ON")  # what is salvaged from pages was not deleted
+    return connection
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file without leaving a trace."""
+    # Without a log nobody has it open; then it is read as it is, and not even its shared memory file appears.
+    return _connection(path, "mode=ro" if side_file(path, "-wal").exists() else "immutable=1")
+
+
+def _connection(path: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        f"file:{quote(str(path.absolute()))}?{how}",
         uri=True,
         timeout=faults.BUSY_TIMEOUT_S,
         isolation_level=None,  # transactions are begun by hand
+        factory=raw.Connection,
     )
     checksums.teach(connection)
     connection.execute("PRAGMA trusted_schema = OFF")  # a file of another hand calls no function
-    connection.execute("PRAGMA secure_delete = ON")  # what is salvaged from pages was not deleted
     return connection
 
 

@@ -6,16 +6,17 @@ file is the source of a row that does not verify.
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tuner.database.checksums import TABLES
 from tuner.database.comparison import Tally, differences
 from tuner.database.copies import Copy, Form, inspected
 from tuner.database.examination import Examination, RowRepair
-from tuner.database.faults import SuspectError, advice, mirror_of, translated
+from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.files import connect, locked
 from tuner.database.mending import Mending, align, aside, insert, mend, planned
 from tuner.database.pages import text_or_bytes
@@ -32,11 +33,12 @@ _TURNS = 3  # as found; after a file turned out worse than it seemed; the same o
 _PAIRED = 2
 
 
-def put_right(path: Path) -> Examination:
+def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> Examination:
     """Make, bring up and heal a database and its mirror until both are whole and the same.
 
     Args:
         path: of the database.
+        logs: write-ahead logs of both files that were read before SQLite closed these.
 
     Raises:
         StoreBusyError: a process holds one of them for too long.
@@ -47,7 +49,7 @@ def put_right(path: Path) -> Examination:
     """
     with locked(path, alone=True):
         try:
-            found = _put_right(path)
+            found = _put_right(path, logs)
         except sqlite3.Error as error:
             raise translated(error, path) from error
         except OSError as error:
@@ -60,31 +62,28 @@ def put_right(path: Path) -> Examination:
     return found
 
 
-def _put_right(path: Path) -> Examination:
+def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
     second = mirror_of(path)
-    main, mirror = inspected(path), inspected(second)
-    for copy in (main, mirror):
-        if copy.form is Form.NEWER:
-            raise StoreError(
-                f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
-                " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
-            )
+    main, mirror = inspected(path, logs.get(path)), inspected(second, logs.get(second))
+    refuse_newer(main, mirror)
     main, mirror = brought_up(main, mirror)
     if main.form is mirror.form is Form.MISSING:
         _make(path)
         main = inspected(path)
     trouble: Exception | None = None
-    for _ in range(_TURNS):
+    for turn in range(_TURNS):
         try:
             return _healed(main, mirror)
-        except SuspectError as error:  # noqa: PERF203 - a file that SQLite reads and that is not as it seems
-            trouble = error
-            _LOG.warning("%s: %s", path, error)
-            distrusted = error.distrusted or second
+        except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
+            if isinstance(error, sqlite3.Error) and not damaged(error):
+                raise
+            trouble = error  # SQLite read all of the file, and it is not as it seemed
+            distrusted = getattr(error, "distrusted", None) or (path if turn else second)
+            main, mirror = inspected(path), inspected(second)
             if distrusted == path:
-                main = replace(inspected(path), form=Form.DAMAGED, trouble=str(error))
+                main = replace(main, form=Form.DAMAGED, trouble=main.trouble or str(error))
             else:
-                mirror = replace(inspected(second), form=Form.DAMAGED, trouble=str(error))
+                mirror = replace(mirror, form=Form.DAMAGED, trouble=mirror.trouble or str(error))
     raise StoreDamagedError(f"{path}: {trouble}; {advice(path)}")
 
 
@@ -178,7 +177,7 @@ def _heal_from_pages(main: Copy, mirror: Copy) -> Examination:
     path = main.path
     harvests = [Harvest(copy, lambda *_: None) for copy in (main, mirror)]
     if not any(harvest.found or harvest.identity for harvest in harvests):
-        raise _nothing(main, mirror)
+        raise nothing_of_ours(main, mirror)
     copies = [main, mirror]
     if not same_database(*(harvest.identity for harvest in harvests)):
         copies = [main] if harvests[0].found else [mirror]
@@ -233,7 +232,22 @@ def _make(path: Path) -> None:
         connection.execute("COMMIT")
 
 
-def _nothing(main: Copy, mirror: Copy) -> StoreError:
+def refuse_newer(*copies: Copy) -> None:
+    """Leave a file alone that a newer version has made.
+
+    Raises:
+        StoreError: one of them is.
+    """
+    for copy in copies:
+        if copy.form is Form.NEWER:
+            raise StoreError(
+                f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
+                " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
+            )
+
+
+def nothing_of_ours(main: Copy, mirror: Copy) -> StoreError:
+    """The error of two files without a row of this program."""
     path = main.path
     also = f", and its mirror: {mirror.trouble}" if mirror.trouble else ""
     return StoreDamagedError(f"{path}: {main.trouble or 'it is empty'}{also}; {advice(path)}")

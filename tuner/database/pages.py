@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.database.files import side_file
+from tuner.database.raw import RawFile
 from tuner.database.transaction import Row
 
 TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR, TABLE_INTERIOR = 13, 10, 2, 5
@@ -34,12 +35,6 @@ def text_or_bytes(content: bytes) -> str | BadText:
         return content.decode()
     except UnicodeDecodeError:
         return BadText(content)
-
-
-def starts_like_a_database(path: Path) -> bool:
-    """True where SQLite would take a file for one of its own."""
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def log_of(path: Path) -> bytes:
@@ -85,6 +80,35 @@ def frames_of(log: bytes) -> Frames:
     return Frames(page_bytes, tuple(place for place, _ in found), tuple(number for _, number in found))
 
 
+def log_is_whole(log: bytes) -> bool:
+    """True where SQLite reads all frames of a log; it stops at the first whose checksum is wrong."""
+    frames = frames_of(log)
+    if not frames.places:
+        return True
+    (magic,) = struct.unpack_from(">I", log)
+    order = ">" if magic & 1 else "<"
+    first, second = _log_sum(log[: LOG_HEADER - 8], order, 0, 0)
+    if magic not in _LOG_MAGIC or struct.unpack_from(">II", log, LOG_HEADER - 8) != (first, second):
+        return False
+    place = LOG_HEADER
+    while place <= frames.places[-1]:
+        body = place + _FRAME_HEADER
+        first, second = _log_sum(log[place : place + 8], order, first, second)
+        first, second = _log_sum(log[body : body + frames.page_bytes], order, first, second)
+        if struct.unpack_from(">II", log, place + 16) != (first, second):
+            return False
+        place = body + frames.page_bytes
+    return True
+
+
+def _log_sum(content: bytes, order: str, first: int, second: int) -> tuple[int, int]:
+    words = iter(struct.unpack(f"{order}{len(content) // 4}I", content))
+    for even, odd in zip(words, words, strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second
+
+
 class Pages:
     """The pages of a file as its log leaves them.
 
@@ -96,16 +120,13 @@ class Pages:
     def __init__(self, path: Path, log: bytes) -> None:
         self._log = log
         frames = frames_of(log)
-        try:
-            self._file = path.open("rb")
-        except FileNotFoundError:
-            self._file = None  # type: ignore[assignment]
+        self._file = RawFile(path) if path.exists() else None
         header = self._read(0, 100)
         self.page_bytes = frames.page_bytes or _page_bytes(header) or _USUAL_BYTES
         reserved = header[20] if header.startswith(_MAGIC) else 0
         self.usable_bytes = self.page_bytes - (reserved if reserved <= self.page_bytes - 480 else 0)
         self._newest = dict(zip(frames.pages, frames.places, strict=True))
-        size = path.stat().st_size if self._file is not None else 0
+        size = 0 if self._file is None else self._file.size
         self._in_file = -(-size // self.page_bytes)
 
     @property
@@ -128,13 +149,7 @@ class Pages:
             self._file.close()
 
     def _read(self, place: int, size: int) -> bytes:
-        if self._file is None:
-            return b""
-        try:
-            self._file.seek(place)
-            return self._file.read(size)
-        except OSError:  # a sector that cannot be read
-            return b""
+        return b"" if self._file is None else self._file.read(place, size)
 
 
 def cells(page: bytes, start: int) -> tuple[list[int], bool]:

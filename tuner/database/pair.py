@@ -6,6 +6,7 @@ between, no room), the counts differ and the next transaction puts it right befo
 """
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -17,15 +18,18 @@ from typing import TypeVar
 from tuner.database.checksums import watch
 from tuner.database.faults import MovedError, SuspectError, mirror_of
 from tuner.database.files import connect, cut_off, locked, side_file
+from tuner.database.pages import log_of
 from tuner.database.schema import has_our_tables
 from tuner.database.transaction import Transaction, standing
 
 _LOG = logging.getLogger(__name__)
 
+_OPENING_PATIENCE_S = 0.25
 _PATIENCE_S = 0.05  # of a reader, for a writer between its two commits
 _LOOK_AGAIN_S = 0.0005
 
 T = TypeVar("T")
+Logs = dict[Path, bytes]  # of the files of these names
 
 
 @dataclass
@@ -53,7 +57,7 @@ class _File:
         """
         log_bytes = self._log_bytes()  # before the file: who replaces both begins with the file
         try:
-            found = self.path.stat()
+            found = os.stat(self._name)
         except FileNotFoundError as error:
             raise MovedError(str(self.path)) from error
         if (found.st_dev, found.st_ino) != self.place:
@@ -64,12 +68,13 @@ class _File:
 
     def _log_bytes(self) -> int:
         try:
-            return self._log.stat().st_size
+            return os.stat(self._log).st_size
         except FileNotFoundError:
             return 0
 
     def __post_init__(self) -> None:
-        self._log = side_file(self.path, "-wal")
+        self._name = str(self.path)  # texts, as this is done for every transaction
+        self._log = str(side_file(self.path, "-wal"))
 
 
 class Pair:
@@ -78,18 +83,20 @@ class Pair:
     Args:
         path: of the database.
         mirrored: without the mirror, nothing can be written, and rows are held against their checksums alone.
+        logs: gets the files' write-ahead logs if they cannot be used, before SQLite closes and removes them.
 
     Raises:
         SuspectError: they have to be made, brought up to this version, or put right first.
         sqlite3.Error: they cannot be opened or read.
     """
 
-    def __init__(self, path: Path, *, mirrored: bool = True) -> None:
+    def __init__(self, path: Path, *, mirrored: bool = True, logs: Logs | None = None) -> None:
         self._second = mirror_of(path)
         self._watched = False
         self._synced = False
         self._behind: tuple[int, int] | None = None  # counts of both, where the mirror did not catch up
-        with ExitStack() as stack, locked(path, alone=False):
+        self._logs = {} if logs is None else logs
+        with ExitStack() as stack, locked(path, alone=False), self._keeping_logs(path):
             self._mirror = _opened(mirror_of(path), stack) if mirrored else None
             # The mirror's count is read first: it is committed last, so that the other's is never below it.
             second = None if self._mirror is None else _looked_at(self._mirror)
@@ -97,7 +104,33 @@ class Pair:
             first = _looked_at(self._main)
             if second is not None and (first[0] != second[0] or first[1] < second[1]):
                 raise SuspectError("the database is older than its mirror, or another one")
+            if second is not None and second[1] < first[1]:
+                self._catch_up()
             self._connections = stack.pop_all()
+
+    @contextmanager
+    def _keeping_logs(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except (SuspectError, UnicodeDecodeError, sqlite3.Error):
+            self.keep_logs(path)
+            raise
+
+    def keep_logs(self, path: Path) -> None:
+        """Read the write-ahead logs of both files, for who has to find out what is wrong with them."""
+        for file in (path, self._second):
+            self._logs.setdefault(file, log_of(file))
+
+    def _catch_up(self) -> None:
+        """Wait for a writer between its two commits; the mirror stays behind where it was killed there."""
+        patience_s = time.monotonic() + _OPENING_PATIENCE_S
+        while time.monotonic() < patience_s:
+            with self.snapshot() as view:
+                if view.mirrored:
+                    return
+            self._behind = None
+            time.sleep(_LOOK_AGAIN_S)
+        raise SuspectError("the mirror is behind")
 
     @property
     def main(self) -> sqlite3.Connection:

@@ -26,8 +26,10 @@ def has_our_tables(connection: sqlite3.Connection) -> bool:
     if not defined:
         return False
     names = [name for (name,) in connection.execute("SELECT name FROM main.migrations")]
-    return sorted(names) == sorted(NAMES) and (
-        _digest(defined) == _DIGEST or _texts(defined) == _made(len(NAMES))
+    return (
+        len(names) == len(NAMES)
+        and set(names) == set(NAMES)
+        and (_digest(defined) == _DIGEST or _texts(defined) == _made(len(NAMES)))
     )
 
 

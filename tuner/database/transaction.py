@@ -36,6 +36,11 @@ class Transaction:
         """The database and, where it is at the same transaction, its mirror."""
         return [self._main] if self._mirror is None else [self._main, self._mirror]
 
+    @property
+    def mirrored(self) -> bool:
+        """True where both files are read."""
+        return self._mirror is not None
+
     def rows(self, statement: str, values: Values = ()) -> list[Row]:
         """All rows of a query; its order must be certain, and its tables ``verified``."""
         found = self._main.execute(statement, values).fetchall()
@@ -87,7 +92,7 @@ def standing(connection: sqlite3.Connection) -> tuple[str, int]:
     Raises:
         SuspectError: they are gone, or not what they can be.
     """
-    rows = connection.execute("SELECT identity, count FROM writes").fetchmany(2)
+    rows = connection.execute("SELECT identity, count FROM writes").fetchall()
     if len(rows) == 1:
         identity, count = rows[0]
         if type(identity) is str and type(count) is int and 0 <= count < LARGEST_COUNT:
