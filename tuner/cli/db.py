@@ -72,8 +72,8 @@ def path(*, database: Path | None) -> None:
 def check(*, database: Path | None, json_path: str | None) -> None:
     """Read the database and its mirror completely, and compare them row by row. Nothing is changed.
 
-    The exit status is 1 where something is wrong, and `tuner db repair` puts that right. A daemon that runs may
-    go on.
+    The exit status is 1 where something is wrong, and `tuner db repair` puts that right. A daemon may go on
+    meanwhile.
     """
     from tuner.database import check_copies, default_path
     from tuner.report.examinations import examination_document, sentences
@@ -99,8 +99,8 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
     """Verify every row of the database and its mirror, and put right what is wrong.
 
     A row that is sound in one file is taken from there. One that is sound in neither is kept aside, and
-    everything else is served: see `tuner db isolated`. A file that cannot be read at all is rebuilt, and the old
-    one kept as FILE.damaged-1 and so on.
+    everything else is served: see `tuner db isolated`. A file that cannot be read at all is rebuilt, and the
+    old one kept as FILE.damaged-1 and so on.
     """
     from tuner.database import Database
     from tuner.report.examinations import examination_document, joined, sentences

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 @json_option
 def history(*, limit: int, database: Path | None, json_path: str | None) -> None:
     """List stored runs, newest first. `tuner show RUN` shows one."""
-    from tuner.report.runs_table import runs_report
-
     from tuner.database.decoding import NotUnderstood, named
+    from tuner.report.runs_table import runs_report
 
     with reading(database) as store:
         found = [] if store is None else store.listed(limit)
