@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
+from tuner.model.sealing import sealed, unsealed
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +62,13 @@ class CubinCache:
             self._memory[key] = output
 
     def load_libraries(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Version and architectures of NVRTC libraries looked at before, by a stamp of the file."""
-        with contextlib.suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-            known = json.loads((self._directory / _LIBRARIES).read_bytes())
+        """Version and architectures of NVRTC libraries looked at before, by a stamp of the file.
+
+        A file that is damaged, or of an earlier version, is as none: the libraries are asked again.
+        """
+        with contextlib.suppress(OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            stored = json.loads((self._directory / _LIBRARIES).read_bytes())
+            known = unsealed(stored, ("libraries",))["libraries"]
             return {
                 stamp: (str(version), tuple(map(int, architectures)))
                 for stamp, (version, architectures) in known.items()
@@ -72,7 +77,7 @@ class CubinCache:
 
     def store_libraries(self, known: dict[str, tuple[str, tuple[int, ...]]]) -> None:
         """Remember what ``load_libraries`` returns."""
-        self._write(_LIBRARIES, json.dumps(known).encode())
+        self._write(_LIBRARIES, json.dumps(sealed({"libraries": known})).encode())
 
     def _write(self, name: str, data: bytes) -> bool:
         """Write a file whole or not at all; False where the directory does not take it, said once."""
