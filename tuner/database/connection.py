@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import platformdirs
 
 from tuner.database.examination import Examination, IsolatedRow, Position
+from tuner.database.file_systems import lacks_shared_memory
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.mirror import put_right
 from tuner.database.pair import Logs, Pair
@@ -143,7 +144,7 @@ class Database:
                 trouble = error
                 self.close()
             except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
-                if isinstance(error, sqlite3.Error) and not damaged(error):
+                if isinstance(error, sqlite3.Error) and not self._can_be_put_right(error):
                     raise translated(error, self.path) from error
                 if not heals:
                     raise SuspectError(str(error)) from error
@@ -152,6 +153,9 @@ class Database:
             except (OverflowError, UnicodeEncodeError) as error:
                 raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
         raise self._explained(trouble) from trouble
+
+    def _can_be_put_right(self, error: sqlite3.Error) -> bool:
+        return damaged(error) or lacks_shared_memory(error, self.path)
 
     def _put_right(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from tuner.database.file_systems import lacks_shared_memory, use_journal
 from tuner.database.faults import SuspectError, damaged, translated
 from tuner.database.files import connect, connect_to_read, cut_off
 from tuner.database.migrations import MIGRATIONS
@@ -87,6 +88,9 @@ def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -
     except UnicodeDecodeError as error:  # of a message of SQLite's, which has bytes of the file in it
         return Copy(path, Form.DAMAGED, f"the database is corrupted ({error.reason})", log=seen)
     except sqlite3.Error as error:
+        if to_change and lacks_shared_memory(error, path):
+            use_journal(path)
+            return inspected(path, seen)
         if damaged(error):
             return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=seen)
         raise translated(error, path) from error

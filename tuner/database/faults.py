@@ -17,6 +17,10 @@ _BUSY_S = 1.0  # a reader is hardly ever kept out of a database with a write-ahe
 _TABLES = {"runs", "trials", "migrations"}
 BUSY_TIMEOUT_S = 5.0  # of waiting for another process; a transaction takes less than a millisecond
 
+ELSEWHERE = "name a file on a local disk with --database (of the daemon: a directory with --state)"
+NO_LOCKS = "its file system has no locks of files, which keep processes apart"
+NO_SHARED_MEMORY = "its file system has no shared memory, which SQLite needs"
+
 # Begin of SQLite's name of the error; what it says; the error here; what that means.
 _KNOWN = (
     ("SQLITE_BUSY", "is locked", StoreBusyError, "locked by another process for more than {s:g} s"),
@@ -26,6 +30,15 @@ _KNOWN = (
     # a quota or the largest size of a file is reached
     ("SQLITE_IOERR_WRITE", "no text of its own", StoreFullError, "the disk takes no more"),
     ("SQLITE_IOERR_SHMSIZE", "no text of its own", StoreFullError, "the disk takes no more"),
+    *(
+        (f"SQLITE_IOERR_SHM{part}", "no text of its own", StoreError, NO_SHARED_MEMORY)
+        for part in ("MAP", "OPEN")
+    ),
+    *(
+        (f"SQLITE_IOERR_{part}", "no text of its own", StoreError, NO_LOCKS)
+        for part in ("LOCK", "RDLOCK", "UNLOCK", "CHECKRESERVEDLOCK", "SHMLOCK")
+    ),
+    ("SQLITE_PROTOCOL", "locking protocol", StoreError, NO_LOCKS),
     ("SQLITE_READONLY", "readonly", StoreReadOnlyError, "not writable by this user"),
     ("SQLITE_CANTOPEN", "unable to open", StoreError, "cannot be opened"),
 )
@@ -122,26 +135,34 @@ class MovedError(Exception):
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError:
     """The error of this package for one of SQLite's."""
-    name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on; below, the text is all there is
-    for code, text, kind, meaning in _KNOWN:
-        if name.startswith(code) if name else text in str(error):
-            return kind(f"{path}: {meaning.format(s=BUSY_TIMEOUT_S)} ({error}); {advice(path)}")
-    return StoreError(f"{path}: {error}; {advice(path)}")
+    known = _known(error)
+    if known is None:
+        return StoreError(f"{path}: {error}; {advice(path)}")
+    kind, meaning = known
+    what = ELSEWHERE if meaning in (NO_LOCKS, NO_SHARED_MEMORY) else advice(path)
+    return kind(f"{path}: {meaning.format(s=BUSY_TIMEOUT_S)} ({error}); {what}")
 
 
 def damaged(error: sqlite3.Error) -> bool:
     """True where an error may come from a damaged file."""
-    if isinstance(
-        translated(error, Path()), StoreFullError
-    ):  # some errors of writing have a name of reading's
-        return False
+    known = _known(error)
+    if known is not None and (known[0] is StoreFullError or known[1] in (NO_LOCKS, NO_SHARED_MEMORY)):
+        return False  # some errors of writing have a name of reading's
     name = getattr(error, "sqlite_errorname", "")
     return any(name.startswith(code) if name else text in str(error) for code, text in _DAMAGE)
 
 
+def _known(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
+    name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on; below, the text is all there is
+    for code, text, kind, meaning in _KNOWN:
+        if name.startswith(code) if name else text in str(error):
+            return kind, meaning
+    return None
+
+
 def advice(path: Path) -> str:
-    """What a user can do about a database that cannot be used."""
+    """What a user can do about a database that cannot be used; nothing that would cost what is in it."""
     return (
-        f"free {path.name}, move it and its mirror aside, or name another file with --database"
-        " (of the daemon: a directory with --state)"
+        f"keep {path.name} and {mirror_of(path).name}, and name another file with --database"
+        " (of the daemon: a directory with --state) until they can be used"
     )

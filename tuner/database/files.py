@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tuner.database import checksums, faults, raw
-from tuner.errors import StoreBusyError, StoreReadOnlyError
+from tuner.errors import StoreBusyError, StoreError, StoreReadOnlyError
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a file."""
@@ -75,6 +75,7 @@ def locked(path: Path, *, alone: bool) -> Iterator[None]:
     Raises:
         StoreBusyError: it is held for too long.
         StoreReadOnlyError: it is needed alone, and this user may not make it.
+        StoreError: the file system has no locks.
     """
     with ExitStack() as stack:
         lock = _lock_file(side_file(path, ".lock"), make=alone)
@@ -122,15 +123,17 @@ def _own(file: int, model: os.stat_result) -> None:
 
 def _wait(lock: int, path: Path, *, alone: bool) -> None:
     patience = time.monotonic() + faults.BUSY_TIMEOUT_S
-    while not _taken(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    while not _taken(lock, path, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
         if time.monotonic() > patience:
             raise StoreBusyError(f"{path}: being put right for more than {faults.BUSY_TIMEOUT_S:g} s")
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _taken(lock: int, kind: int) -> bool:
+def _taken(lock: int, path: Path, kind: int) -> bool:
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise StoreError(f"{path}: {faults.NO_LOCKS} ({error.strerror}); {faults.ELSEWHERE}") from error
     return True

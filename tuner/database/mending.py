@@ -1,6 +1,7 @@
 """Single rows put right in open files, and rows that are sound in none kept aside."""
 
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +121,7 @@ def align(connections: Sequence[sqlite3.Connection], identity: str | None, count
 
     Args:
         connections: the files, in transactions of the caller.
-        identity: of the database; None to keep that of the first.
+        identity: of the database; None to keep that of the first, or to choose one.
         count: of transactions, at least.
     """
     first = connections[0]
@@ -130,7 +131,8 @@ def align(connections: Sequence[sqlite3.Connection], identity: str | None, count
     )
     numbers = {table: max(_numbers(connection, table) for connection in connections) for table in _NUMBERED}
     applied = first.execute("SELECT name, applied FROM migrations ORDER BY rowid").fetchall()
-    identity = identity or first.execute("SELECT identity FROM writes").fetchone()[0]
+    kept = [row[0] for row in first.execute("SELECT identity FROM writes") if isinstance(row[0], str)]
+    identity = identity or next(iter(kept), secrets.token_hex(16))
     for connection in connections:
         connection.execute("DELETE FROM writes")
         connection.execute("INSERT INTO writes VALUES (1, ?, ?)", (identity, max(count, highest)))

@@ -16,6 +16,7 @@ from tuner.database.checksums import TABLES
 from tuner.database.comparison import Tally, differences
 from tuner.database.copies import Copy, Form, inspected
 from tuner.database.examination import Examination, RowRepair
+from tuner.database.file_systems import use_log
 from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.files import connect, locked
 from tuner.database.mending import Mending, align, aside, insert, mend, planned
@@ -54,6 +55,8 @@ def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> 
             raise translated(error, path) from error
         except OSError as error:
             raise of_the_system(error, path) from error
+        except (LookupError, TypeError, ValueError) as error:  # damage that nobody has thought of
+            raise StoreDamagedError(f"{path} cannot be put right: {error!r}; {advice(path)}") from error
     lines = [*map(str, found.repaired), *map(str, found.isolated)]
     for line in lines[:_TOLD]:
         _LOG.warning("%s: %s", path, line)
@@ -164,8 +167,8 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
             align([connection], _identity(whole) or (harvest.identity if ours else None), (count or 0) + 1)
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
-        why = other.trouble or "" if other.form is not Form.MISSING else "it was empty or gone"
-        if other.form is Form.MISSING and mirrored and not tally.rows:
+        why = other.trouble or ("it was empty or gone" if other.form is Form.MISSING else "")
+        if other.form is Form.EARLIER or (mirrored and not tally.rows and other.form is Form.MISSING):
             why = ""
         told = rebuild(other.path, whole.path, why)
     rebuilt = (told,) if told else ()
@@ -217,7 +220,7 @@ def _fill(fresh: Path, copies: list[Copy]) -> tuple[Mending, int]:
         identity = next((harvest.identity for harvest in harvests if harvest.identity), None)
         align([connection], identity, max(harvest.count for harvest in harvests) + 1)
         connection.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = WAL")
+        use_log(fresh, connection)
         rows = sum(harvest.found for harvest in harvests)
     return mending, rows
 
@@ -226,10 +229,10 @@ def _make(path: Path) -> None:
     if not path.exists():
         remove_side_files(path)  # of one that was there before
     with closing(connect(path, create=True)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         apply(connection)
         connection.execute("COMMIT")
+        use_log(path, connection)
 
 
 def refuse_newer(*copies: Copy) -> None:

@@ -123,7 +123,7 @@ class Pages:
         self._file = RawFile(path) if path.exists() else None
         header = self._read(0, 100)
         self.page_bytes = frames.page_bytes or _page_bytes(header) or _USUAL_BYTES
-        reserved = header[20] if header.startswith(_MAGIC) else 0
+        reserved = header[20] if _page_bytes(header) else 0
         self.usable_bytes = self.page_bytes - (reserved if reserved <= self.page_bytes - 480 else 0)
         self._newest = dict(zip(frames.pages, frames.places, strict=True))
         size = 0 if self._file is None else self._file.size

@@ -35,7 +35,7 @@ def brought_up(main: Copy, mirror: Copy) -> tuple[Copy, Copy]:
     """
     if mirror.form is Form.EARLIER and (main.form is not Form.EARLIER or _knows_more(mirror, main)):
         if main.whole:
-            return main, replace(mirror, form=Form.MISSING)
+            return main, mirror
         why = main.trouble or (
             "it lacked transactions" if main.form is Form.EARLIER else "it was empty or gone"
         )
@@ -46,17 +46,16 @@ def brought_up(main: Copy, mirror: Copy) -> tuple[Copy, Copy]:
     if mirror.whole and _knows_more(mirror, main) and mirror.identity == main.identity:
         return replace(main, form=Form.MISSING), mirror
     _bring_up(main, mirror)
-    form = Form.MISSING if mirror.form is Form.EARLIER and _same(main, mirror) else mirror.form
-    form = Form.FOREIGN if form in (Form.WHOLE, Form.EARLIER) else form
-    return inspected(main.path), replace(
-        mirror, form=form, trouble=mirror.trouble or ("of another database" if form is Form.FOREIGN else "")
-    )
+    if mirror.form is Form.MISSING or (mirror.form is Form.EARLIER and _same(main, mirror)):
+        mirror = replace(mirror, form=Form.EARLIER)  # nothing that anybody could miss
+    elif mirror.form in (Form.WHOLE, Form.EARLIER):
+        mirror = replace(mirror, form=Form.FOREIGN, trouble="it was not at the same transaction")
+    return inspected(main.path), mirror
 
 
 def _bring_up(main: Copy, mirror: Copy) -> None:
     with closing(connect(main.path)) as connection:
         connection.text_factory = text_or_bytes
-        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         if mirror.form is Form.EARLIER and _same(main, mirror):
             with closing(connect(mirror.path)) as second:
