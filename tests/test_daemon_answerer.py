@@ -286,7 +286,7 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
     answers = answerer()
     refresh(answers.answerer, store)
     assert answers.reply(Question((SCAN,))).run == good
-    assert f"run {bad} is skipped" in caplog.text
+    assert f"run {bad} is not understood" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,13 @@ def test_processes_write_at_once(tmp_path: Path) -> None:
 # --- versions -------------------------------------------------------------------------------------
 
 
+CONDITIONS = (
+    '{"workloads": [["scan-lf:N=4", 1]], "sources": {}, "objective": "time", "policy": "auto", "seed": 0,'
+    ' "clocks": "off", "settings": {}, "device": {"spec": "cuda:0", "name": "GPU", "uuid": "GPU-1",'
+    ' "driver": "1", "runtime": "", "modelled": false}}'
+)
+
+
 def earlier(path: Path) -> None:
     """A database as the first version left it: three runs; the second ended after the third began."""
     name, statements = MIGRATIONS[0]
@@ -197,8 +204,8 @@ def earlier(path: Path) -> None:
         for number, (started, ended) in enumerate([("10", "20"), ("30", "60"), ("40", "70")], 1):
             connection.execute(
                 "INSERT INTO runs VALUES"
-                " (?, 'f', '[\"scan-lf:N=4\"]', 'time', 'GPU-1', 'finished', 'o', ?, ?, '{}', NULL)",
-                (number, started, ended),
+                " (?, 'f', '[\"scan-lf:N=4\"]', 'time', 'GPU-1', 'finished', 'o', ?, ?, ?, NULL)",
+                (number, started, ended, CONDITIONS),
             )
 
 

@@ -33,7 +33,7 @@ DAEMON = (
     ("process",),
     ("service",),
     ("api", "status"),
-    ("devices",),
+    ("devices", "scrub"),
     ("attempts", "backlog", "metrics"),
     ("answers",),
     ("queue",),

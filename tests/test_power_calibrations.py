@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +75,7 @@ def damaged(path: Path, change: Any) -> None:
     store(path, GPU, DRIVER, {"ring": (LAG, 0.02)})
     document = json.loads(path.read_text())
     change(document["calibrations"][0])
+    del document["checksum"]  # as an earlier version wrote it
     path.write_text(json.dumps(document))
 
 
@@ -97,22 +97,59 @@ def damaged(path: Path, change: Any) -> None:
     ],
 )
 def test_a_damaged_entry_is_named(path: Path, change: Any, says: str) -> None:
-    """A value that cannot be is an error that names file, value and remedy; the file stays as it is."""
+    """A value that cannot be is an error that names file, value and remedy; storing sets the file aside."""
     damaged(path, change)
     before = path.read_bytes()
 
-    uses: tuple[Callable[[], object], ...] = (
-        lambda: load(path, GPU, DRIVER),
-        lambda: prepare(path),
-        lambda: store(path, GPU, DRIVER, {"ring": (LAG, 0.02)}),
-    )
-    for use in uses:
-        with pytest.raises(StoreError) as caught:
-            use()
-        assert says in str(caught.value)
-        assert str(path) in str(caught.value)
-        assert "tuner power calibrate" in str(caught.value)
-    assert path.read_bytes() == before
+    with pytest.raises(StoreError) as caught:
+        load(path, GPU, DRIVER)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "tuner power calibrate" in str(caught.value)
+    prepare(path)
+    store(path, GPU, DRIVER, {"ring": (LAG, 0.02)})
+
+    assert path.with_name("sensors.json.damaged").read_bytes() == before
+    assert load(path, GPU, DRIVER) == {"ring": LAG}
+
+
+def test_a_digit_that_changed_is_seen(path: Path) -> None:
+    """A response that could be, and is not the one that was stored, is not used."""
+    store(path, GPU, DRIVER, {"ring": (LAG, 0.02)})
+    path.write_text(path.read_text().replace("0.0145", "0.0175"))
+
+    with pytest.raises(StoreError, match="checksum"):
+        load(path, GPU, DRIVER)
+
+
+def test_a_file_of_an_earlier_version_is_used(path: Path) -> None:
+    """A file without a checksum counts, and gets one when something is stored."""
+    damaged(path, lambda _: None)
+    assert load(path, GPU, DRIVER) == {"ring": LAG}
+
+    store(path, GPU, DRIVER, {"instant": (BLIND, 0.1)})
+
+    assert "checksum" in json.loads(path.read_text())
+    assert load(path, GPU, DRIVER) == {"ring": LAG, "instant": BLIND}
+
+
+@given(st.data())
+def test_no_flipped_bit_gives_other_numbers(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """After any flip of a bit the responses are those that were stored, or none."""
+    path = tmp_path_factory.mktemp("flip") / "sensors.json"
+    store(path, GPU, DRIVER, {"ring": (LAG, 0.02)})
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
+
+    try:
+        found = load(path, GPU, DRIVER)
+    except StoreError:
+        return
+    assert found == {"ring": LAG}
 
 
 @given(

@@ -59,7 +59,7 @@ def test_trial_survives_json(a: Configuration, b: Configuration, clock_mhz: int 
 @pytest.mark.parametrize("record", [{}, {"results": 3}, {"results": [{"status": "odd"}]}])
 def test_foreign_measurement_is_refused(record: dict[str, object]) -> None:
     """A record of another shape is a StoreError, not a half-made measurement."""
-    with pytest.raises(StoreError, match="not readable"):
+    with pytest.raises(StoreError, match="not understood"):
         measurement_from(record)
 
 

@@ -1,7 +1,12 @@
 """The store of calibrations: a JSON file of response models by GPU, driver and reading.
 
     {"version": 1, "calibrations": [{"gpu": UUID, "driver": ..., "reading": ..., "date": ..., "tuner": ...,
-                                     "period_s": ..., "response": {"kind": "lag", "capacitance_s": ...}}]}
+                                     "period_s": ..., "response": {"kind": "lag", "capacitance_s": ...}}],
+     "checksum": ...}
+
+A wrong response means wrong joules, so that a checksum tells whether the file still says what was written. A
+file without one is of an earlier version, and gets one when something is stored. A damaged file is not used,
+and set aside as NAME.damaged when something is stored.
 
 A driver may change what its readings are, so that an entry of another driver is not used; it stays in the
 file for the day the driver comes back.
@@ -9,6 +14,7 @@ file for the day the driver comes back.
 
 import fcntl
 import json
+import logging
 import math
 import os
 import tempfile
@@ -20,9 +26,11 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tuner import __version__
-from tuner.errors import StoreError
+from tuner.errors import StoreDamagedError, StoreError
 from tuner.interfaces import Response
+from tuner.model import sealed, unsealed
 
+_LOG = logging.getLogger(__name__)
 VERSION = 1
 _KINDS = get_args(get_type_hints(Response)["kind"])
 _NUMBERS = tuple(field.name for field in fields(Response) if field.name.endswith("_s"))
@@ -76,14 +84,19 @@ def entries(path: Path) -> list[Calibration]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise StoreError(f"the calibrations in {path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise StoreDamagedError(
+            f"{path} is damaged: {error}; it is not used: run tuner power calibrate, which sets it aside"
+        ) from error
     try:
         return _entries(json.loads(text))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise StoreError(
-            f"{path} holds no calibrations of power sensors: {why}; remove it and run tuner power calibrate"
+        raise StoreDamagedError(
+            f"{path} is damaged, or holds no calibrations of power sensors: {why}; it is not used: run tuner"
+            " power calibrate, which sets it aside"
         ) from error
 
 
@@ -96,7 +109,7 @@ def prepare(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            entries(path)
+            _usable(path)
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
@@ -111,7 +124,7 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
         found: response and period in seconds, by name of the reading.
 
     Raises:
-        StoreError: the file cannot be written, or what is there is no file of calibrations.
+        StoreError: the file cannot be written.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     fresh = [
@@ -122,17 +135,30 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
     prepare(path)
     try:
         with _locked(path):
-            kept = [calibration for calibration in entries(path) if calibration.key not in replaced]
-            _replace(path, {"version": VERSION, "calibrations": [asdict(item) for item in (*kept, *fresh)]})
+            kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
+            found = [asdict(item) for item in (*kept, *fresh)]
+            _replace(path, {"version": VERSION, "calibrations": found})
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
 
+def _usable(path: Path) -> list[Calibration]:
+    """The calibrations of a file that is about to be written; a damaged one is set aside."""
+    try:
+        return entries(path)
+    except StoreDamagedError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        _LOG.warning("%s: kept as %s", error, aside)
+        return []
+
+
 def _entries(document: Any) -> list[Calibration]:  # noqa: ANN401 - whatever JSON holds
     """The calibrations of a document; errors are those of ``_entry``."""
-    if not isinstance(document, dict) or document.get("version") != VERSION:
+    known = unsealed(document, ("version", "calibrations"), earlier=True)
+    if known["version"] != VERSION:
         raise ValueError(f"it is no file of version {VERSION}")
-    return [_entry(item) for item in document["calibrations"]]
+    return [_entry(item) for item in known["calibrations"]]
 
 
 def _entry(item: Any) -> Calibration:  # noqa: ANN401 - whatever JSON holds
@@ -187,7 +213,7 @@ def _replace(path: Path, document: Mapping[str, Any]) -> None:
     ) as stream:
         temporary = Path(stream.name)
         try:
-            json.dump(document, stream, indent=1, allow_nan=False)
+            json.dump(sealed(document), stream, indent=1, allow_nan=False)
             stream.write("\n")
             stream.flush()
             os.fsync(stream.fileno())

@@ -22,6 +22,8 @@ from tuner.devices.cuda.direct import DirectGpu
 from tuner.errors import TunerError
 from tuner.interfaces import Device
 from tuner.model import DeviceIdentity, TunableValue, Workload
+from tuner.model.sealing import sealed, unsealed
+from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
 from tuner.untrusted.files import read_bytes
@@ -94,7 +96,9 @@ class UntunedAnswers:
         key = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
         with self._lock:
             if key not in self._known:
-                self._known[key] = self._read(key) or self._worked_out(key, conditions, kernel, asked, gpu)
+                self._known[key] = self._read(key, conditions) or self._worked_out(
+                    key, conditions, kernel, asked, gpu
+                )
         found = self._known[key]
         configuration = None if found is None else kernel.allowed(workload, found.values)
         if found is None or configuration is None:
@@ -138,13 +142,14 @@ class UntunedAnswers:
             self._folder = Path(platformdirs.user_cache_dir("tuner"), "analytical")
         return self._folder / f"{key}.json"
 
-    def _read(self, key: str) -> AnalyticalAnswer | None:
-        """What is on the disk; None where nothing is, or the file is damaged."""
+    def _read(self, key: str, conditions: Mapping[str, Any]) -> AnalyticalAnswer | None:
+        """What is on the disk; None where nothing is, or the file is damaged or without a checksum."""
         try:
-            found = load_json(read_bytes(self._path(key), _MOST_BYTES))["answer"]
-            return AnalyticalAnswer(dict(found["values"]), str(found["rule"]), int(found["considered"]))
-        except (OSError, ValueError, TypeError, LookupError):
+            stored = unsealed(load_json(read_bytes(self._path(key), _MOST_BYTES)), (*conditions, "answer"))
+            found: AnalyticalAnswer = typed(AnalyticalAnswer, stored["answer"], "answer")
+        except (OSError, ValueError, RecursionError):
             return None
+        return found if {**stored, "answer": None} == {**conditions, "answer": None} else None
 
     def _write(self, key: str, document: Mapping[str, Any]) -> None:
         """Write a file whole or not at all; without one the next process works the answer out again."""
@@ -153,7 +158,7 @@ class UntunedAnswers:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as stream:
                 temporary = stream.name
-                json.dump(document, stream)
+                json.dump(sealed(document), stream)
             Path(temporary).replace(path)
         except OSError as error:
             _LOG.info("%s: the analytical answer is not kept: %s", path, error)

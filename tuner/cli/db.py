@@ -1,18 +1,20 @@
 """``tuner db``: the database of results."""
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.options import database_option, kernel_option
-from tuner.cli.output import console, echo, writable
+from tuner.cli.output import console, echo, json_option, writable, write_json
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.database import Store
+    from tuner.database.examination import Examination
 
 
 @contextlib.contextmanager
@@ -49,10 +51,10 @@ def is_stored(database: Path | None) -> bool:
 
 
 @click.group(
-    short_help="Print the path of the database, repair it, or export a run as a recording.",
+    short_help="Check or repair the database, print its path, or export a run as a recording.",
 )
 def db() -> None:
-    """The database of results: its path, its repair, and its runs as recorded spaces."""
+    """The database of results: its path, its check and repair, and its runs as recorded spaces."""
 
 
 @db.command()
@@ -66,19 +68,80 @@ def path(*, database: Path | None) -> None:
 
 @db.command()
 @database_option
-def repair(*, database: Path | None) -> None:
-    """Read the database and its mirror completely, and rebuild a damaged one from the other.
+@json_option
+def check(*, database: Path | None, json_path: str | None) -> None:
+    """Read the database and its mirror completely, and compare them row by row. Nothing is changed.
 
-    The damaged file is kept as FILE.damaged-1 and so on.
+    The exit status is 1 where something is wrong, and `tuner db repair` puts that right. A daemon may go on
+    meanwhile.
+    """
+    from tuner.database import check_copies, default_path
+    from tuner.report.examinations import examination_document, sentences
+
+    if not is_stored(database):
+        echo("nothing is stored, and nothing to check")
+        return
+    found = check_copies(database or default_path())
+    if json_path is not None:
+        write_json(json_path, {"path": str(database or default_path()), **examination_document(found)})
+    _print([*sentences(found), f"{found.rows:,} rows were verified"], json_path)
+    if found.whole:
+        _print([f"{database or default_path()} and its mirror are whole"], json_path)
+    else:
+        echo("`tuner db repair` puts this right", err=True)
+        sys.exit(1)
+
+
+@db.command()
+@database_option
+@json_option
+def repair(*, database: Path | None, json_path: str | None) -> None:
+    """Verify every row of the database and its mirror, and put right what is wrong.
+
+    A row that is sound in one file is taken from there. One that is sound in neither is kept aside, and
+    everything else is served: see `tuner db isolated`. A file that cannot be read at all is rebuilt, and the
+    old one kept as FILE.damaged-1 and so on.
     """
     from tuner.database import Database
+    from tuner.report.examinations import examination_document, joined, sentences
 
     if not is_stored(database):
         echo("nothing is stored, and nothing to repair")
         return
-    with Database(database) as there:
-        there.examine()
-        echo(f"{there.path} and its mirror are whole")
+    parts: list[Examination] = []
+    with Database(database, parts.append) as there:
+        last = there.examine()
+        found = joined(parts, last.rows)
+        if json_path is not None:
+            write_json(json_path, {"path": str(there.path), **examination_document(found)})
+        whole = [f"{there.path} and its mirror are whole"]
+        _print([*sentences(found), f"{found.rows:,} rows were verified", *whole], json_path)
+
+
+@db.command()
+@click.option(
+    "--out",
+    metavar="FILE",
+    callback=writable,
+    help="Write what is left of these rows as JSON; - is standard output.",
+)
+@database_option
+def isolated(*, out: str | None, database: Path | None) -> None:
+    """List rows that neither the database nor its mirror had soundly. They are kept aside and not served."""
+    from tuner.report.examinations import isolated_document, isolated_line
+
+    with reading(database) as store:
+        rows = [] if store is None else store.database.isolated()
+    if out is not None:
+        write_json(out, {"isolated": [isolated_document(row) for row in rows]})
+    lines = [isolated_line(row) for row in rows]
+    _print(lines or ["no row is kept aside"], out)
+
+
+def _print(lines: Iterable[str], json_path: str | None) -> None:
+    out = console(json_path)
+    for line in lines:
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @db.command()
@@ -128,5 +191,4 @@ def export(
         *stored.notices,
         f"replay it: tuner run --device replay:{target}",
     ]
-    for line in lines:
-        console().print(line, markup=False, highlight=False, soft_wrap=True)
+    _print(lines, None)

@@ -1,5 +1,6 @@
 """``tuner history``: the stored runs, newest first."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,20 @@ if TYPE_CHECKING:
 @json_option
 def history(*, limit: int, database: Path | None, json_path: str | None) -> None:
     """List stored runs, newest first. `tuner show RUN` shows one."""
+    from tuner.database.decoding import NotUnderstood, named
     from tuner.report.runs_table import runs_report
 
     with reading(database) as store:
-        rows = [] if store is None else [_row(run) for run in store.history(limit)]
+        found = [] if store is None else store.listed(limit)
+    rows = [_row(run) for run in found if not isinstance(run, NotUnderstood)]
+    odd = [run for run in found if isinstance(run, NotUnderstood)]
     if json_path is not None:
-        write_json(json_path, {"runs": rows})
+        write_json(json_path, {"runs": rows, "not_understood": [asdict(run) for run in odd]})
     out = console(json_path)
-    out.print(runs_report(rows, out.width))
+    if rows or not odd:
+        out.print(runs_report(rows, out.width))
+    for sentence in named(odd):
+        out.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def _row(run: "StoredRun") -> dict[str, Any]:

@@ -150,9 +150,13 @@ def jobs(
         show_job(job, console(json_path))
         return
     found = client.jobs(states, limit, before)
+    odd = client.status().get("not_understood", [])
     if json_path is not None:
-        write_json(json_path, {"jobs": [document_of(job) for job in found]})
-    show_jobs(found, console(json_path))
+        write_json(json_path, {"jobs": [document_of(job) for job in found], "not_understood": odd})
+    out = console(json_path)
+    show_jobs(found, out)
+    for sentence in odd:
+        out.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 @click.command(short_help="End a job; its measurements stay.")

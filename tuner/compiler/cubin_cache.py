@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
+from tuner.model.sealing import sealed, unsealed
 from tuner.untrusted.limits import CUBIN_BYTES
 
 _log = logging.getLogger(__name__)
@@ -70,9 +71,13 @@ class CubinCache:
             self._memory[key] = output
 
     def load_libraries(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Version and architectures of NVRTC libraries looked at before, by a stamp of the file."""
+        """Version and architectures of NVRTC libraries looked at before, by a stamp of the file.
+
+        A file that is damaged, or of an earlier version, is as none: the libraries are asked again.
+        """
         with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            known = json.loads(self._read(_LIBRARIES, _LIBRARIES_BYTES) or b"{}")
+            stored = json.loads(self._read(_LIBRARIES, _LIBRARIES_BYTES) or b"{}")
+            known = unsealed(stored, ("libraries",))["libraries"]
             return {
                 stamp: (str(version), tuple(map(int, architectures)))
                 for stamp, (version, architectures) in known.items()
@@ -81,7 +86,7 @@ class CubinCache:
 
     def store_libraries(self, known: dict[str, tuple[str, tuple[int, ...]]]) -> None:
         """Remember what ``load_libraries`` returns."""
-        self._write(_LIBRARIES, json.dumps(known).encode())
+        self._write(_LIBRARIES, json.dumps(sealed({"libraries": known})).encode())
 
     def _read(self, name: str, most_bytes: int) -> bytes | None:
         """A file that only this user and root can have written; None where there is none."""

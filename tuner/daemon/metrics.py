@@ -66,6 +66,7 @@ class Metrics:
         self._add_gpus(registry)
         self._add_jobs(registry)
         self._add_clients(registry)
+        self._add_database(registry)
 
     def _add_gpus(self, registry: CollectorRegistry) -> None:
         self._trials = Counter(
@@ -142,6 +143,28 @@ class Metrics:
             registry=registry,
         )
 
+    def _add_database(self, registry: CollectorRegistry) -> None:
+        self._rows_checked = Counter(
+            "tuner_database_rows_checked_total",
+            "Rows of the database that were verified in both files while idle.",
+            registry=registry,
+        )
+        self._rows_repaired = Counter(
+            "tuner_database_rows_repaired_total",
+            "Rows of the database that one file did not have soundly, and has again.",
+            registry=registry,
+        )
+        self._rows_isolated = Gauge(
+            "tuner_database_rows_isolated",
+            "Rows that neither file of the database had soundly, kept aside.",
+            registry=registry,
+        )
+        self._database_read = Gauge(
+            "tuner_database_last_full_check_timestamp_seconds",
+            "When all rows had been verified, Unix time; 0 before.",
+            registry=registry,
+        )
+
     def device(self, uuid: str, spec: str, name: str, *, modelled: bool) -> None:
         """Add a GPU; its counters begin at zero, so that rates of the first event are right."""
         self._gpu.labels(uuid, spec, name, "true" if modelled else "false").set(1)
@@ -195,6 +218,22 @@ class Metrics:
         for one in shares:
             self._user_waiting.labels(one.user).set(one.waiting)
             self._user_seconds.labels(one.user).set(one.device_s)
+
+    def rows_checked(self, count: int) -> None:
+        """Count rows that were verified."""
+        self._rows_checked.inc(count)
+
+    def rows_repaired(self, count: int) -> None:
+        """Count rows that were put right."""
+        self._rows_repaired.inc(count)
+
+    def rows_isolated(self, count: int) -> None:
+        """Set how many rows are kept aside."""
+        self._rows_isolated.set(count)
+
+    def database_read(self, at: float) -> None:
+        """All rows have been verified now (Unix time)."""
+        self._database_read.set(at)
 
     def best(self, origin: str) -> None:
         """Count an answer to a client: ``Reply.origin``, or ``stale``."""

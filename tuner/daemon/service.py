@@ -19,13 +19,14 @@ from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults
-from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import checked, with_site_rules
 from tuner.daemon.queue.shares import Shares
-from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events
+from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events, known_job
 from tuner.daemon.queue.users import check_may_change
+from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
 from tuner.errors import InputError, StoreError, UnknownNameError
@@ -101,6 +102,13 @@ class Service:
                 for device in state.devices
             }
         )
+        self._scrub = Scrub(
+            storage,
+            metrics=metrics,
+            busy=lambda: bool(self._queues.running),
+            refresh=lambda: self._maintenance.refresh(None),
+            wall=wall,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         storage.failed = metrics.store_error
@@ -122,6 +130,7 @@ class Service:
         """Load what is stored, and start to work; retry where the database cannot be used now."""
         for device, identity in self._state.identities.items():
             self._metrics.device(identity.uuid, device, identity.name, modelled=identity.modelled)
+        self._scrub.begin()
         if not await self._load():
             self._tasks = [asyncio.create_task(self._load_later(), name="loading")]
 
@@ -146,6 +155,7 @@ class Service:
     async def end(self) -> None:
         """Stop what runs, and store what is only in memory; takes some seconds at most."""
         self._ended.set()
+        await self._scrub.end()
         self._queues.stop("the daemon was stopped")
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_S)
@@ -224,10 +234,7 @@ class Service:
 
     async def job(self, number: int) -> JobRecord:
         """See ``ServiceInterface.job``."""
-        job = await self._storage.read(lambda db: db.jobs.job(number))
-        if job is None:
-            raise NoSuchJobError(f"there is no job {number}")
-        return job
+        return await known_job(number, self._storage.read)
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
@@ -268,6 +275,7 @@ class Service:
     def best(self, question: Question, peer: Peer) -> Reply:
         """See ``ServiceInterface.best``."""
         del peer
+        self._scrub.asked()
         with self._known(question.workloads):
             prepared = self._answerer.find(question)
         reply = prepared.reply
@@ -319,8 +327,9 @@ class Service:
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
             "uptime_s": round(time.monotonic() - self._begun_s),
             **state.places,
-            "notices": list(state.notices),
+            "notices": [*state.notices, *self._scrub.notices],
             "troubles": status.troubles(self._troubles()),
+            "not_understood": list(self._board.not_understood),
             "queue": status.queue_document(self._board.jobs),
             "users": status.shares_document(self._shares.table(self._board.jobs)),
             "windows": status.windows_document(state.settings, now),
@@ -334,8 +343,11 @@ class Service:
     def _troubles(self) -> dict[str, list[str]]:
         """What is wrong, by what it concerns."""
         return {
-            "database": [self._storage.trouble],
-            "jobs": status.absent_devices(self._board.jobs, self._state.devices),
+            "database": [self._storage.trouble, *self._scrub.troubles],
+            "jobs": [
+                *status.absent_devices(self._board.jobs, self._state.devices),
+                *self._board.not_understood,
+            ],
             **self._state.troubles,
         }
 

@@ -1,11 +1,10 @@
 """The database, open: whole transactions in files that are whole."""
 
-import json
 import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import platformdirs
 
@@ -59,6 +58,10 @@ class Database:
     taken from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
     ``NAME.damaged-1`` and so on. A row that neither has soundly is kept aside. To start anew, remove both.
 
+    Args:
+        path: of the file; None for the default one.
+        put_right_told: called with what was wrong, each time that something was put right.
+
     Raises:
         StoreBusyError: (any method) another process held it for too long.
         StoreFullError: the disk is full; nothing was changed.
@@ -67,10 +70,13 @@ class Database:
         StoreError: anything else; the message says what, and what to do.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(
+        self, path: Path | None = None, put_right_told: Callable[[Examination], None] | None = None
+    ) -> None:
         self.path = path or default_path()
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
+        self._put_right_told = put_right_told or (lambda _: None)
         self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,20 +132,6 @@ class Database:
         """Rows that neither file had soundly, oldest first."""
         return self.read(isolated_rows)
 
-    def decoded(self, text: str) -> dict[str, Any]:
-        """The object of a stored JSON text.
-
-        Raises:
-            StoreDamagedError: it is none.
-        """
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise StoreDamagedError(f"{self.path}: a record is not JSON; {advice(self.path)}") from error
-        if not isinstance(value, dict):
-            raise StoreDamagedError(f"{self.path}: a record is not an object; {advice(self.path)}")
-        return value
-
     def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
         """Do something with files that are whole as far as can be told."""
         trouble: Exception = SuspectError("never tried")
@@ -172,7 +164,10 @@ class Database:
         self.close()
         self._why_no_mirror = None
         try:
-            return put_right(self.path, self._logs)
+            found = put_right(self.path, self._logs)
+            if not found.whole:
+                self._put_right_told(found)
+            return found
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)

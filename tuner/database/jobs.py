@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
+from tuner.database import decoding
 from tuner.database.checksums import verified
 from tuner.database.connection import Database
+from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
-from tuner.database.transaction import Row, Transaction
+from tuner.database.transaction import Transaction
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 
 _ENDED_RUNS = ("finished", "limited")  # a limit of the job is an end too
@@ -19,13 +22,14 @@ _JOB = (
     " submitter, created_at, started_at, ended_at FROM jobs"
 )
 _EVENTS = (
-    "SELECT id, job_id, kind, at, data FROM job_events WHERE job_id = ? AND id > ?"  # noqa: S608
+    "SELECT id, job_id, kind, at, data FROM job_events"  # noqa: S608 - constant text of this module
+    " WHERE job_id = ? AND id > ?"
     f" AND {verified('job_events')} ORDER BY id LIMIT ?"
 )
 
 
 class Jobs:
-    """The queue.
+    """The queue. Jobs and events that are not understood stay as they are, and are left out.
 
     Raises:
         StoreError: (any method) the database cannot be used; ``Database`` names the kinds.
@@ -66,14 +70,18 @@ class Jobs:
                 (_ordered(spec), origin.value, priority, submitter, now()),
             )
             _told(transaction, number, "state", _state_told(JobState.QUEUED, ""))
-            return self._one(transaction, number)
+            return _one(transaction, number)
 
         return self._database.write(change, synced=True)
 
     def job(self, number: int) -> JobRecord | None:
-        """A job by its number; None where there is none."""
-        found = self._database.read(lambda view: self._some(view, "id = ?", number))
-        return found[0] if found else None
+        """A job by its number; None where there is none.
+
+        Raises:
+            UnknownJobError: it is there, and not understood.
+        """
+        found = self._database.read(lambda view: _some(view, "id = ?", number))
+        return _known(found[0]) if found else None
 
     def jobs(
         self, states: Sequence[JobState] = (), limit: int | None = None, before: int | None = None
@@ -85,11 +93,22 @@ class Jobs:
             limit: so many at most.
             before: only those of lower numbers.
         """
-        clause, values = _clause(states, before)
-        most = -1 if limit is None else limit
-        return self._database.read(
-            lambda view: self._some(view, clause, *values, most, order=" ORDER BY id DESC LIMIT ?")
-        )
+        found: list[JobRecord] = []
+        while limit is None or len(found) < limit:
+            most = -1 if limit is None else limit - len(found)
+            clause, values = _clause(states, before)
+            some = self._database.read(partial(_newest, clause, (*values, most)))
+            found += [one for one in some if isinstance(one, JobRecord)]
+            if len(some) != most:
+                break
+            last = some[-1]
+            before = int(last.key) if isinstance(last, NotUnderstood) else last.id
+        return found
+
+    def not_understood(self) -> list[NotUnderstood]:
+        """Jobs that are there and not understood, newest first."""
+        found = self._database.read(partial(_newest, "1", (-1,)))
+        return [one for one in found if isinstance(one, NotUnderstood)]
 
     def change(
         self, number: int, state: JobState, *, reason: str = "", run: int | None = None, started: bool = False
@@ -113,7 +132,7 @@ class Jobs:
         """
 
         def change(transaction: Transaction) -> tuple[JobRecord, JobEvent | None]:
-            job = self._one(transaction, number)
+            job = _one(transaction, number)
             if state is not job.state and state not in NEXT[job.state]:
                 raise JobStateError(f"job {number} is {job.state.value} and cannot become {state.value}")
             if state is job.state and state.ended:
@@ -135,7 +154,7 @@ class Jobs:
             event = None
             if (state, reason) != (job.state, job.reason):
                 event = _told(transaction, number, "state", _state_told(state, reason))
-            return self._one(transaction, number), event
+            return _one(transaction, number), event
 
         return self._database.write(change, synced=True)
 
@@ -154,7 +173,7 @@ class Jobs:
         """
 
         def change(transaction: Transaction) -> JobEvent:
-            self._one(transaction, number)
+            _one(transaction, number)
             return _told(transaction, number, kind, data)
 
         return self._database.write(change)
@@ -167,14 +186,15 @@ class Jobs:
             after: only those of higher numbers.
             limit: so many at most, the oldest.
         """
-        decoded = self._database.decoded
-        values = (number, after, -1 if limit is None else limit)
-        return self._database.read(
-            lambda view: [
-                JobEvent(event, job, kind, at, decoded(data))
-                for event, job, kind, at, data in view.rows(_EVENTS, values)
-            ]
-        )
+        found: list[JobEvent] = []
+        while limit is None or len(found) < limit:
+            values = (number, after, -1 if limit is None else limit - len(found))
+            rows = self._database.read(lambda view, values=values: view.rows(_EVENTS, values))  # type: ignore[misc]  # bound at once
+            found += [one for one in map(decoding.event, rows) if isinstance(one, JobEvent)]
+            if len(rows) != values[-1]:
+                break
+            after = rows[-1][0]
+        return found
 
     def recover(self) -> list[JobRecord]:
         """Put right the jobs that a daemon which is no more left running; call it once, at the start.
@@ -227,21 +247,30 @@ class Jobs:
 
         return self._database.write(change)
 
-    def _one(self, transaction: Transaction, number: int) -> JobRecord:
-        found = self._some(transaction, "id = ?", number)
-        if not found:
-            raise UnknownJobError(f"there is no job {number}")
-        return found[0]
 
-    def _some(self, view: Transaction, clause: str, *values: object, order: str = "") -> list[JobRecord]:
-        rows = view.rows(f"{_JOB} WHERE {clause} AND {verified('jobs')}{order}", values)
-        return [_job(row, self._database.decoded(row[1])) for row in rows]
+def _one(transaction: Transaction, number: int) -> JobRecord:
+    found = _some(transaction, "id = ?", number)
+    if not found:
+        raise UnknownJobError(f"there is no job {number}")
+    return _known(found[0])
 
 
-def _job(row: Row, ordered: dict[str, Any]) -> JobRecord:
-    number, _, origin, priority, state, *rest = row
-    spec = JobSpec(**{**ordered, "workloads": tuple(ordered["workloads"]), "kind": JobKind(ordered["kind"])})
-    return JobRecord(number, spec, Origin(origin), priority, JobState(state), *rest)
+def _some(
+    view: Transaction, clause: str, *values: object, order: str = ""
+) -> list[JobRecord | NotUnderstood]:
+    return [
+        decoding.job(row) for row in view.rows(f"{_JOB} WHERE {clause} AND {verified('jobs')}{order}", values)
+    ]
+
+
+def _newest(clause: str, values: tuple[object, ...], view: Transaction) -> list[JobRecord | NotUnderstood]:
+    return _some(view, clause, *values, order=" ORDER BY id DESC LIMIT ?")
+
+
+def _known(job: JobRecord | NotUnderstood) -> JobRecord:
+    if isinstance(job, NotUnderstood):
+        raise UnknownJobError(str(job))
+    return job
 
 
 def _ordered(spec: JobSpec) -> str:

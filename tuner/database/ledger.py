@@ -1,20 +1,26 @@
 """What the daemon counts and remembers: uses of answers, analytical answers, samples, what tuning cost."""
 
 import json
+import logging
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from tuner.database import decoding
 from tuner.database.checksums import verified
 from tuner.database.connection import Database
+from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
 from tuner.database.transaction import Transaction
 from tuner.model.records import canonical
 
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 _NOTHING = 1e-6  # of a count: what rounding leaves of one that has faded
 
 
 class Ledger:
-    """Small things that outlive the daemon.
+    """Small things that outlive the daemon. What is not understood stays as it is, and is left out.
 
     Raises:
         StoreError: (any method) the database cannot be used; ``Database`` names the kinds.
@@ -22,6 +28,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._told: set[NotUnderstood] = set()
 
     def add_uses(self, uses: Mapping[str, float]) -> None:
         """Add to the counts of uses of answers, by key; all or none. A count that falls to nothing goes."""
@@ -40,7 +47,9 @@ class Ledger:
     def uses(self) -> dict[str, float]:
         """All uses so far, by key."""
         statement = f"SELECT key, count FROM uses WHERE {verified('uses')} ORDER BY key"  # noqa: S608
-        return dict(self._database.read(lambda view: view.rows(statement)))
+        rows = self._database.read(lambda view: view.rows(statement))
+        found = {key: self._known(decoding.amount("use of an answer", key, count)) for key, count in rows}
+        return {key: amounts[0] for key, amounts in found.items() if amounts is not None}
 
     def remember_analytical(self, key: str, document: Mapping[str, Any]) -> None:
         """Keep an analytical answer; an earlier one of the same key is replaced."""
@@ -55,17 +64,16 @@ class Ledger:
 
     def analytical(self) -> dict[str, dict[str, Any]]:
         """All analytical answers, by key."""
-        decoded = self._database.decoded
         statement = f"SELECT key, document FROM analytical WHERE {verified('analytical')} ORDER BY key"  # noqa: S608
-        return self._database.read(
-            lambda view: {key: decoded(document) for key, document in view.rows(statement)}
-        )
+        rows = self._database.read(lambda view: view.rows(statement))
+        found = {key: self._known(decoding.analytical(key, text)) for key, text in rows}
+        return {key: document for key, document in found.items() if document is not None}
 
     def analytical_answer(self, key: str) -> dict[str, Any] | None:
         """The analytical answer of a key; None without one."""
         statement = f"SELECT document FROM analytical WHERE key = ? AND {verified('analytical')}"  # noqa: S608
         row = self._database.read(lambda view: view.row(statement, (key,)))
-        return None if row is None else self._database.decoded(row[0])
+        return None if row is None else self._known(decoding.analytical(key, row[0]))
 
     def forget_analytical(self, keys: Collection[str]) -> None:
         """Remove analytical answers by their keys."""
@@ -86,11 +94,12 @@ class Ledger:
 
     def samples(self, run_id: int) -> list[dict[str, Any]]:
         """All samples of a run's answer, oldest first; ``at`` of each is when it was stored (UTC)."""
-        decoded = self._database.decoded
-        statement = f"SELECT at, document FROM samples WHERE run_id = ? AND {verified('samples')} ORDER BY id"  # noqa: S608
-        return self._database.read(
-            lambda view: [{**decoded(document), "at": at} for at, document in view.rows(statement, (run_id,))]
+        statement = (
+            "SELECT id, at, document FROM samples WHERE run_id = ?"  # noqa: S608 - constant text of this module
+            f" AND {verified('samples')} ORDER BY id"
         )
+        rows = self._database.read(lambda view: view.rows(statement, (run_id,)))
+        return [one for row in rows if (one := self._known(decoding.sample(*row))) is not None]
 
     def spend(self, day: str, device_uuid: str, seconds: float, joules: float) -> None:
         """Add to what tuning has cost on a day (ISO 8601) on a GPU."""
@@ -110,4 +119,14 @@ class Ledger:
             f" AND {verified('spending')}"
         )
         row = self._database.read(lambda view: view.row(statement, (day, device_uuid)))
-        return (0.0, 0.0) if row is None else (row[0], row[1])
+        found = None if row is None else self._known(decoding.amount("spending", day, *row))
+        return (0.0, 0.0) if found is None else (found[0], found[1])
+
+    def _known(self, found: T | NotUnderstood) -> T | None:
+        """What is understood; of the rest, each is logged once."""
+        if not isinstance(found, NotUnderstood):
+            return found
+        if found not in self._told:
+            self._told.add(found)
+            _LOG.warning("%s", found)
+        return None

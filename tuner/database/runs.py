@@ -5,26 +5,27 @@ clock policy, co-running workloads, objective; and to the job it was measured fo
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tuner.database import decoding
 from tuner.database.checksums import row_checksum, verified
 from tuner.database.connection import Database
+from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
-from tuner.database.transaction import Row, Transaction
-from tuner.errors import InputError, StoreDamagedError
+from tuner.database.transaction import Transaction
+from tuner.errors import InputError
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import (
     Conditions,
     StoredRun,
     canonical,
     digest,
-    measurement_from,
     measurement_record,
-    trial_from,
     trial_record,
 )
 from tuner.system.owner import is_alive, pid_of, this_process
@@ -32,9 +33,16 @@ from tuner.system.owner import is_alive, pid_of, this_process
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
 RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
+_TRIALS = (
+    "SELECT number, trial, measurement, confirmed FROM trials"  # noqa: S608 - constant text of this module
+    f" WHERE run_id = ? AND {verified('trials')} ORDER BY number"
+)
 _ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Above every number that was given once, also where the run itself was lost.
 _NEXT_RUN = (
@@ -50,7 +58,7 @@ def workload_key(names: Sequence[str]) -> str:
 
 
 class Store:
-    """Runs and their trials. A context manager.
+    """Runs and their trials. A context manager. What is not understood stays as it is, and is left out.
 
     Args:
         where: the file, or the database, open, which stays open; None for the default file.
@@ -64,6 +72,7 @@ class Store:
         self.database = where if isinstance(where, Database) else Database(where)
         self._owns = not isinstance(where, Database)
         self._job = job
+        self._told: set[tuple[str, int | str]] = set()
 
     @property
     def path(self) -> Path:
@@ -110,6 +119,9 @@ class Store:
     def resume(self, conditions: Conditions) -> int | None:
         """Take over the newest run under exactly these conditions and of this job, if it did not finish.
 
+        A run is left as it is where its state or a trial of it is not understood, or a trial is lost: what is
+        measured next would not follow from what is known.
+
         Raises:
             InputError: another process is measuring it.
         """
@@ -121,11 +133,14 @@ class Store:
                 f" AND {verified('runs')} ORDER BY id DESC LIMIT 1",
                 (fingerprint, self._job),
             )
-            if row is None or _status(row[1]) not in RESUMABLE:
+            status = None if row is None else decoding.run_status(row[1])
+            if row is None or status not in RESUMABLE:
                 return None
-            number, status, owner = row
-            if _status(status) is RunStatus.RUNNING and is_alive(owner):
+            number, _, owner = row
+            if status is RunStatus.RUNNING and is_alive(owner):
                 raise InputError(f"--resume: run {number} is being measured by process {pid_of(owner)}")
+            if not self._whole(transaction, number, conditions.names):
+                return None
             transaction.execute(
                 "UPDATE runs SET status = 'running', owner = ?, ended_at = NULL, ended = NULL WHERE id = ?",
                 (this_process(), number),
@@ -134,6 +149,14 @@ class Store:
             return int(number)
 
         return self.database.write(change)
+
+    def _whole(self, view: Transaction, run_id: int, names: Sequence[str]) -> bool:
+        """True where all trials of a run are there and understood."""
+        rows = view.rows(_TRIALS, (run_id,))
+        lost = [number for number, *_ in rows] != list(range(1, len(rows) + 1))
+        if lost:
+            _LOG.warning("run %d is not gone on with: trials of it are lost", run_id)
+        return not lost and len(self._decoded(run_id, [row[:3] for row in rows], names)) == len(rows)
 
     def _bind(self, transaction: Transaction, number: int) -> None:
         if self._job is not None:
@@ -176,27 +199,31 @@ class Store:
 
     def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
         """All trials of a run in the order they were measured."""
-        return self._trials("measurement", run_id, names)
+        rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
+        return self._decoded(run_id, [row[:3] for row in rows], names)
 
     def best_known(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
         """All trials of a run in their order; of contenders for the answer the fresh repeats, joined."""
-        return self._trials("coalesce(confirmed, measurement)", run_id, names)
+        rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
+        known = [(number, trial, again or measured) for number, trial, measured, again in rows]
+        return self._decoded(run_id, known, names)
 
-    def _trials(self, measured: str, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
-        decoded = self.database.decoded
+    def _decoded(
+        self, run_id: int, rows: Sequence[tuple[Any, ...]], names: Sequence[str]
+    ) -> list[tuple[Trial, Measurement]]:
+        found = [decoding.trial(run_id, number, (trial, measured), names) for number, trial, measured in rows]
+        return self._understood(found)
 
-        def look(view: Transaction) -> list[tuple[Trial, Measurement]]:
-            rows = view.rows(
-                f"SELECT trial, {measured} FROM trials"  # noqa: S608 - constant text of this module
-                f" WHERE run_id = ? AND {verified('trials')} ORDER BY number",
-                (run_id,),
-            )
-            return [
-                (trial_from(decoded(trial), names), measurement_from(decoded(measurement)))
-                for trial, measurement in rows
-            ]
-
-        return self.database.read(look)
+    def _understood(self, found: Iterable[T | NotUnderstood]) -> list[T]:
+        """What is understood; of the rest, each is logged once."""
+        kept = []
+        for one in found:
+            if not isinstance(one, NotUnderstood):
+                kept.append(one)
+            elif (one.what, one.key) not in self._told:
+                self._told.add((one.what, one.key))
+                _LOG.warning("%s", one)
+        return kept
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
         """Close a run with its answer (None when no trial was valid)."""
@@ -249,29 +276,44 @@ class Store:
         """Runs, newest first."""
         return list(islice(self._runs("1"), limit))
 
+    def listed(self, limit: int) -> list[StoredRun | NotUnderstood]:
+        """The newest runs, newest first, with those that are not understood."""
+        return list(islice(self._rows("1"), limit))
+
     def run(self, number: int) -> StoredRun | None:
-        """The run of this number; None where there is none."""
-        return next(self._runs("id = ?", (number,)), None)
+        """The run of this number; None where there is none.
+
+        Raises:
+            InputError: it is there, and not understood.
+        """
+        found = next(self._rows("id = ?", (number,)), None)
+        if isinstance(found, NotUnderstood):
+            raise InputError(str(found))
+        return found
 
     def _runs(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun]:
+        """Runs that are understood, newest first."""
+        for one in self._rows(where, values):
+            yield from self._understood([one])
+
+    def _rows(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun | NotUnderstood]:
         """Runs, newest first, some at a time: each part is a read of its own, and nothing stays open."""
         before = _ABOVE_ALL
         while True:
-            rows = self.database.read(partial(self._some_runs, where, (*values, before)))
-            yield from rows
+            rows = self.database.read(partial(_some_runs, where, (*values, before)))
+            yield from map(decoding.run, rows)
             if len(rows) < _READ_RUNS:
                 return
-            before = rows[-1].id
+            before = rows[-1][0]
 
-    def _some_runs(self, where: str, values: tuple[object, ...], view: Transaction) -> list[StoredRun]:
-        decoded = self.database.decoded
-        rows = view.rows(  # constant text of this module
-            "SELECT id, status, owner, objective, started_at, ended_at, conditions, answer,"  # noqa: S608
-            " (SELECT count(*) FROM trials WHERE run_id = runs.id)"
-            f" FROM runs WHERE {where} AND id < ? AND {verified('runs')} ORDER BY id DESC LIMIT ?",
-            (*values, _READ_RUNS),
-        )
-        return [_run(row, decoded) for row in rows]
+
+def _some_runs(where: str, values: tuple[object, ...], view: Transaction) -> list[tuple[Any, ...]]:
+    return view.rows(  # constant text of this module
+        "SELECT id, status, owner, objective, started_at, ended_at, conditions, answer,"  # noqa: S608
+        " (SELECT count(*) FROM trials WHERE run_id = runs.id)"
+        f" FROM runs WHERE {where} AND id < ? AND {verified('runs')} ORDER BY id DESC LIMIT ?",
+        (*values, _READ_RUNS),
+    )
 
 
 def _alone(kernel: str) -> tuple[tuple[int, str], str]:
@@ -280,21 +322,6 @@ def _alone(kernel: str) -> tuple[tuple[int, str], str]:
     return (len(begins), begins), "substr(workload_key, 1, ?) = ? AND instr(workload_key, '\",\"') = 0"
 
 
-def _run(row: Row, decoded: Callable[[str], dict[str, Any]]) -> StoredRun:
-    number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
-    answered = None if answer is None else decoded(answer)
-    return StoredRun(
-        number, _status(status), owner, objective, started_at, ended_at, decoded(conditions), answered, trials
-    )
-
-
 def _real(number: float | None) -> float | None:
     """A number as the database gives it back: its checksum tells 1 from 1.0."""
     return None if number is None else float(number)
-
-
-def _status(text: object) -> RunStatus:
-    try:
-        return RunStatus(text)
-    except ValueError as error:
-        raise StoreDamagedError(f"a stored run has the unknown status {text!r}") from error

@@ -9,10 +9,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tuner.database.connection import Database
+from tuner.database.examination import Examination
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
@@ -47,6 +49,7 @@ class Storage:
 
     Attributes:
         failed: called in a thread of the database each time that it cannot be used.
+        put_right: called in a thread of the database with what was wrong, each time that it was put right.
         closed: True when its threads have nothing more to do.
 
     Raises:
@@ -57,8 +60,10 @@ class Storage:
         self.path = path
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
-        self._writer = _DatabaseThread(path, "database", self._fail, guard, examines=True)
-        self._reader = _DatabaseThread(path, "reader", self._fail, guard, examines=False)
+        self.put_right: Callable[[Examination], None] = lambda _: None
+        opened = partial(Database, path, self._put_right)
+        self._writer = _DatabaseThread(opened, "database", self._fail, guard, examines=True)
+        self._reader = _DatabaseThread(opened, "reader", self._fail, guard, examines=False)
 
     @property
     def trouble(self) -> str:
@@ -115,12 +120,15 @@ class Storage:
     def _fail(self) -> None:
         self.failed()
 
+    def _put_right(self, found: Examination) -> None:
+        self.put_right(found)
+
 
 class _DatabaseThread:
     """A thread with the database open in it.
 
     Args:
-        path: of the file.
+        opened: opens the database.
         name: of the thread.
         failed: called in it each time that the database cannot be used.
         guard: called before every action.
@@ -133,7 +141,7 @@ class _DatabaseThread:
 
     def __init__(
         self,
-        path: Path,
+        opened: Callable[[], Database],
         name: str,
         failed: Callable[[], None],
         guard: Callable[[], None],
@@ -141,7 +149,7 @@ class _DatabaseThread:
         examines: bool,
     ) -> None:
         self.trouble = ""
-        self._path = path
+        self._opened = opened
         self._failed = failed
         self._guard = guard
         self._examines = examines
@@ -196,7 +204,7 @@ class _DatabaseThread:
     def _open(self) -> Repositories:
         """The open database, after a check that its lock can be had where it could not be had before."""
         if self._repositories is None:
-            database = Database(self._path)
+            database = self._opened()
             self._repositories = Repositories(database, Jobs(database), Ledger(database), Store(database))
         if self._examines:
             self._repositories.database.examine()

@@ -240,7 +240,7 @@ def prepare_calibrations(path: Path) -> None:
     """Find out now what would keep calibrations from being stored.
 
     Raises:
-        StoreError: the file cannot be written, or is no file of calibrations.
+        StoreError: the file cannot be written.
     """
     _load("prepare_calibrations")(path)
 
@@ -251,7 +251,7 @@ def store_calibrations(
     """Add responses and periods in seconds, by name of the reading, to a file; all or nothing.
 
     Raises:
-        StoreError: the file cannot be written, or is no file of calibrations.
+        StoreError: the file cannot be written.
     """
     _load("store_calibrations")(path, gpu, driver, found)
 

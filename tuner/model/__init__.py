@@ -25,6 +25,7 @@ from tuner.model.plan import (
     tunable_names,
 )
 from tuner.model.records import RunStatus
+from tuner.model.sealing import sealed, unsealed
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName
@@ -66,7 +67,9 @@ __all__ = [
     "WorkloadResult",
     "contracted",
     "expanded",
+    "sealed",
     "shown_values",
     "student_factor",
     "tunable_names",
+    "unsealed",
 ]

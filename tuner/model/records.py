@@ -9,8 +9,9 @@ from typing import Any
 
 from tuner.errors import StoreError
 from tuner.model.device import DeviceIdentity
-from tuner.model.plan import Configuration
-from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status, Trial
+from tuner.model.typed import UnfitError, typed
 
 PROTOCOL = 2
 """Of measuring; raised when numbers made before and after cannot be compared.
@@ -126,17 +127,26 @@ def trial_record(trial: Trial, workloads: Sequence[str]) -> Record:
     }
 
 
+@dataclass(frozen=True)
+class _TrialRecord:
+    configurations: Mapping[str, Mapping[str, TunableValue]]
+    clock_mhz: int | None
+
+
 def trial_from(record: Mapping[str, Any], workloads: Sequence[str]) -> Trial:
     """The trial of a record.
 
     Raises:
-        StoreError: the record lacks one of the workloads.
+        StoreError: the record was not made by ``trial_record``, or lacks one of the workloads.
     """
     try:
-        configurations = tuple(Configuration(record["configurations"][name]) for name in workloads)
-        return Trial(configurations, record["clock_mhz"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"a stored trial is not readable: {error!r}") from error
+        found: _TrialRecord = typed(_TrialRecord, record, "the trial")
+    except UnfitError as error:
+        raise StoreError(f"a stored trial is not understood: {error}") from error
+    missing = [name for name in workloads if name not in found.configurations]
+    if missing:
+        raise StoreError(f"a stored trial is not understood: it has no configuration of {missing[0]}")
+    return Trial(tuple(Configuration(found.configurations[name]) for name in workloads), found.clock_mhz)
 
 
 def measurement_record(measurement: Measurement) -> Record:
@@ -156,14 +166,10 @@ def measurement_from(record: Mapping[str, Any]) -> Measurement:
     Raises:
         StoreError: the record was not made by ``measurement_record``.
     """
+    fields = dict(record)
+    fields["repeats"] = fields.pop("bursts", 1)
     try:
-        fields = dict(record)
-        fields["results"] = tuple(
-            WorkloadResult(**{**result, "status": Status(result["status"])}) for result in fields["results"]
-        )
-        fields["energy"] = None if fields["energy"] is None else Energy(**fields["energy"])
-        fields["flags"] = tuple(map(Flag.parse, fields["flags"]))
-        fields["repeats"] = fields.pop("bursts", 1)
-        return Measurement(**fields)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"a stored measurement is not readable: {error!r}") from error
+        found: Measurement = typed(Measurement, fields, "the measurement")
+    except UnfitError as error:
+        raise StoreError(f"a stored measurement is not understood: {error}") from error
+    return found

@@ -10,11 +10,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from tuner.daemon.interface import NoSuchJobError, NotNowError
+from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.job_specs import spec_key, topic
 from tuner.daemon.queue.shares import REMEMBERED, Shares
-from tuner.daemon.queue.subscriptions import Subscriptions
+from tuner.daemon.queue.subscriptions import Subscriptions, known_job
 from tuner.daemon.queue.users import TOKEN_HOLDER
+from tuner.database import decoding
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import JobError, QueueFullError, TunerError
 from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
@@ -33,6 +34,9 @@ class Board:
         subscriptions: are told of changes.
         changed: called after every change.
         shares: places and turns of users; those of default limits if None.
+
+    Attributes:
+        not_understood: jobs that the database has and that are left alone, for people.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Board:
         self._changed = changed
         self._shares = shares or Shares()
         self._restored = False
+        self.not_understood: list[str] = []
         self._jobs: dict[int, JobRecord] = {}
         self._by_spec: dict[str, set[int]] = {}
         self._by_topic: dict[str, set[int]] = {}
@@ -62,6 +67,7 @@ class Board:
         recovered = await self._storage.run(lambda db: db.jobs.recover())
         active = await self._storage.run(lambda db: db.jobs.jobs(ACTIVE))
         await self._restore_shares()
+        self.not_understood = decoding.named(await self._storage.run(lambda db: db.jobs.not_understood()))
         for job in active:
             self._keep(job)
         self._changed()
@@ -179,9 +185,7 @@ class Board:
         self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started: bool
     ) -> JobRecord:
         async with self._lock:
-            before = self._jobs.get(number) or await self._storage.run(lambda db: db.jobs.job(number))
-            if before is None:
-                raise NoSuchJobError(f"there is no job {number}")
+            before = self._jobs.get(number) or await known_job(number, self._storage.run)
             allowed = state in NEXT[before.state] or state is before.state
             if not allowed or (of and before.state not in of):
                 raise NotNowError(f"job {number} is {before.state.value}")

@@ -6,14 +6,14 @@ A subscriber that is slow or gone delays no other.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.database.storage import Storage
-from tuner.errors import JobError, StoreError
-from tuner.model.jobs import JobEvent, JobState
+from tuner.database.storage import Repositories, Storage
+from tuner.errors import JobError, StoreError, UnknownJobError
+from tuner.model.jobs import JobEvent, JobRecord, JobState
 
 _MOST_PROGRESS = 256  # events in the buffer of a subscriber that does not read; later ones are dropped
 _MOST_STORED = 256  # likewise; later ones are read from the database
@@ -182,10 +182,29 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Jo
 
 async def _ended(number: int, storage: Storage) -> bool:
     """True where no more will happen."""
-    job = await storage.read(lambda db: db.jobs.job(number))
+    return (await known_job(number, storage.read)).state.ended
+
+
+async def known_job(
+    number: int, read: Callable[[Callable[[Repositories], JobRecord | None]], Awaitable[JobRecord | None]]
+) -> JobRecord:
+    """A job that the database has.
+
+    Args:
+        number: of the job.
+        read: does so in a thread of the database.
+
+    Raises:
+        NoSuchJobError: there is none, or it is not understood.
+        StoreError: the database cannot be used just now.
+    """
+    try:
+        job = await read(lambda db: db.jobs.job(number))
+    except UnknownJobError as error:
+        raise NoSuchJobError(str(error)) from error
     if job is None:
         raise NoSuchJobError(f"there is no job {number}")
-    return job.state.ended
+    return job
 
 
 def _is_end(event: JobEvent) -> bool:

@@ -1,0 +1,138 @@
+"""Reads the database through, a few rows at a time, while the daemon has nothing else to do.
+
+Damage that nobody reads would be found on the day when the other file is damaged too.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from tuner.daemon.metrics import Metrics
+from tuner.database.examination import Examination, IsolatedRow, Position
+from tuner.database.storage import Repositories, Storage
+from tuner.errors import StoreError
+
+_ROWS = 64  # at a time: two milliseconds
+_EVERY_S = 5.0
+_PASS_S = 86_400.0  # no pass begins sooner than so long after the one before
+_FEW_REQUESTS = 20  # within _EVERY_S; a daemon that is asked more has other things to read
+
+
+class Scrub:
+    """Verifies rows of the database and tells what was put right, also by others who read it.
+
+    Args:
+        storage: the database.
+        metrics: count what happens.
+        busy: whether a job runs.
+        refresh: reads the answers again.
+        wall: local time.
+
+    Attributes:
+        troubles: rows that are lost, for people.
+        notices: what was put right since the start, for people.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        metrics: Metrics,
+        busy: Callable[[], bool],
+        refresh: Callable[[], Awaitable[None]],
+        wall: Callable[[], datetime],
+    ) -> None:
+        self.troubles: list[str] = []
+        self.notices: list[str] = []
+        self._storage = storage
+        self._metrics = metrics
+        self._busy = busy
+        self._refresh = refresh
+        self._wall = wall
+        self._requests = 0
+        self._after: Position | None = None
+        self._repaired = 0
+        self._found = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Begin; belongs to the event loop."""
+        loop = asyncio.get_running_loop()
+        self._storage.put_right = lambda found: loop.call_soon_threadsafe(self._note, found)
+        self._task = loop.create_task(self._run(), name="scrub")
+
+    async def end(self) -> None:
+        """Stop."""
+        self._storage.put_right = lambda _: None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def asked(self) -> None:
+        """A client has asked something."""
+        self._requests += 1
+
+    async def _run(self) -> None:
+        await self._count_isolated()
+        begun_s = time.monotonic()
+        wait_s = _EVERY_S
+        while True:
+            self._requests = 0
+            if await self._found_within(wait_s):
+                await self._adopt_findings()
+                continue
+            if self._after is None and wait_s > _EVERY_S:  # a day has passed
+                begun_s, wait_s = time.monotonic(), _EVERY_S
+            if self._busy() or self._requests > _FEW_REQUESTS:
+                continue
+            if await self._step():
+                self._metrics.database_read(self._wall().timestamp())
+                wait_s = max(_EVERY_S, _PASS_S - (time.monotonic() - begun_s))
+
+    async def _found_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._found.wait(), seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def _step(self) -> bool:
+        """Verify the next rows; True where they were the last ones."""
+        after = self._after
+        try:
+            self._after, found = await self._storage.run(lambda books: books.database.scrub(after, _ROWS))
+        except StoreError:  # it is told as a trouble of the database; the same rows are next
+            return False
+        self._metrics.rows_checked(found.rows)
+        return self._after is None
+
+    def _note(self, found: Examination) -> None:
+        """Show what was put right; the database has logged it."""
+        self._metrics.rows_repaired(len(found.repaired))
+        self._repaired += len(found.repaired)
+        day = self._wall().date().isoformat()
+        self.notices = [*found.rebuilt]
+        if self._repaired:
+            rows = "1 row was" if self._repaired == 1 else f"{self._repaired} rows were"
+            self.notices.append(f"{rows} of the database not sound in one of its files; put right on {day}")
+        self._found.set()
+
+    async def _adopt_findings(self) -> None:
+        self._found.clear()
+        await self._count_isolated()
+        await self._refresh()
+
+    async def _count_isolated(self) -> None:
+        def isolated(books: Repositories) -> list[IsolatedRow]:
+            return books.database.isolated()
+
+        try:
+            rows = await self._storage.run(isolated)
+        except StoreError:
+            return
+        self._metrics.rows_isolated(len(rows))
+        self.troubles = []
+        if rows:
+            what = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
+            self.troubles = [f"{what} sound in neither file and kept aside; `tuner db isolated` lists them"]

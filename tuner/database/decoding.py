@@ -1,0 +1,286 @@
+"""Stored rows as values: the one border that content of the database passes.
+
+A row whose checksum is sound is what this program wrote, but which version of it? What another version wrote,
+or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, and is named.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tuner.errors import StoreError, UnknownNameError
+from tuner.model import DeviceIdentity, Measurement, RunStatus, Trial, TunableValue
+from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
+from tuner.model.objective import Objective
+from tuner.model.records import StoredRun, measurement_from, trial_from
+from tuner.model.typed import UnfitError, document, typed
+
+T = TypeVar("T")
+Row = Sequence[Any]
+
+_MOST_BATCH = 2**63 - 1
+_LARGEST_NAMED = 3  # rows that are named one by one
+_AMOUNTS = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w")
+_INTERVALS = ("energy_interval", "time_interval")
+
+
+@dataclass(frozen=True)
+class NotUnderstood:
+    """A row that was read soundly, and is not what this version writes.
+
+    Attributes:
+        what: it is: ``job``, ``run``, ``trial`` ...
+        key: its number, or what it is found by.
+        why: what is not understood, for people.
+    """
+
+    what: str
+    key: int | str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.key} is not understood and is left as it is ({self.why})"
+
+
+def named(found: Sequence[NotUnderstood]) -> list[str]:
+    """Sentences that name rows which are not understood; of many, the first and how many more."""
+    if not found:
+        return []
+    more = len(found) - _LARGEST_NAMED
+    also = [f"{more} more {found[0].what}s are not understood"] if more > 1 else []
+    shown = found[:_LARGEST_NAMED] if also else found
+    return [*map(str, shown), *also, "a newer version of tuner may understand what is left"]
+
+
+def understood(what: str, key: object, decode: Callable[[], T]) -> T | NotUnderstood:
+    """What a row says; ``decode`` raises UnfitError or StoreError where it makes no sense."""
+    try:
+        return decode()
+    except (UnfitError, StoreError, UnknownNameError) as error:
+        return NotUnderstood(what, key if isinstance(key, int | str) else repr(key), str(error))
+
+
+# --- jobs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _JobColumns:
+    id: int
+    origin: Origin
+    priority: float
+    state: JobState
+    reason: str
+    run: int | None
+    attempts: int
+    trials: int
+    submitter: int | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+_JOB_COLUMNS = tuple(_JobColumns.__dataclass_fields__)
+
+
+def job(row: Row) -> JobRecord | NotUnderstood:
+    """A job: its number, its spec as JSON, then the further columns as ``JobRecord`` has them."""
+    number, ordered, *rest = row
+
+    def decode() -> JobRecord:
+        known: _JobColumns = typed(_JobColumns, dict(zip(_JOB_COLUMNS, (number, *rest), strict=True)))
+        spec: JobSpec = typed(JobSpec, document(ordered))
+        if not spec.workloads:
+            raise UnfitError("it has no workloads")
+        Objective(spec.objective)
+        return JobRecord(spec=spec, **vars(known))
+
+    return understood("job", number, decode)
+
+
+def event(row: Row) -> JobEvent | NotUnderstood:
+    """An event: number, job, kind, time, data as JSON."""
+
+    def decode() -> JobEvent:
+        number, of, kind, at, data = row
+        found: JobEvent = typed(
+            JobEvent, {"id": number, "job": of, "kind": kind, "at": at, "data": document(data)}
+        )
+        if found.kind == "state":
+            typed(JobState, found.data.get("state"), "state")
+        return found
+
+    return understood("event", row[0], decode)
+
+
+# --- runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _RunColumns:
+    id: int
+    status: RunStatus
+    owner: str
+    objective: str
+    started_at: str
+    ended_at: str | None
+    trials: int
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The conditions of a run: see ``Conditions.record``."""
+
+    workloads: tuple[tuple[str, int], ...]
+    sources: Mapping[str, str]
+    device: DeviceIdentity
+    objective: str
+    policy: str
+    seed: int
+    clocks: str
+    settings: Mapping[str, Any]
+    asked: Mapping[str, int] = field(default_factory=dict)
+    protocol: int | None = None
+
+
+def run(row: Row) -> StoredRun | NotUnderstood:
+    """A run: number, status, owner, objective, start, end, conditions and answer (JSON), count of trials."""
+    number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
+
+    def decode() -> StoredRun:
+        values = (number, status, owner, objective, started_at, ended_at, trials)
+        known: _RunColumns = typed(
+            _RunColumns, dict(zip(_RunColumns.__dataclass_fields__, values, strict=True))
+        )
+        Objective(known.objective.split(" ", 1)[0])
+        bound = document(conditions)
+        names = _names(typed(_Bound, bound, "conditions"))
+        found = None if answer is None else document(answer)
+        if found is not None:
+            _check_answer(found, names)
+        return StoredRun(
+            known.id,
+            known.status,
+            known.owner,
+            known.objective,
+            known.started_at,
+            known.ended_at,
+            bound,
+            found,
+            known.trials,
+        )
+
+    return understood("run", number, decode)
+
+
+def run_status(text: object) -> RunStatus | None:
+    """The status of a run; None for one that is not known."""
+    return RunStatus(text) if text in {status.value for status in RunStatus} else None
+
+
+def trial(
+    run_id: int, number: object, texts: tuple[object, object], names: Sequence[str]
+) -> tuple[Trial, Measurement] | NotUnderstood:
+    """A trial of a run with its measurement, both as JSON."""
+
+    def decode() -> tuple[Trial, Measurement]:
+        found, measured = trial_from(document(texts[0]), names), measurement_from(document(texts[1]))
+        if len(measured.results) != len(names):
+            raise UnfitError(f"it has {len(measured.results)} results of {len(names)} workloads")
+        return found, measured
+
+    return understood("trial", f"{number} of run {run_id}", decode)
+
+
+def _names(bound: _Bound) -> set[str]:
+    """Names of the workloads of a run, whose batches are checked too."""
+    if not bound.workloads:
+        raise UnfitError("conditions.workloads is empty")
+    for name, batch in (*bound.workloads, *bound.asked.items()):
+        if not 1 <= batch <= _MOST_BATCH:
+            raise UnfitError(f"conditions: the batch of {name} is {batch}")
+    return {name for name, _ in bound.workloads}
+
+
+def _check_answer(answer: Mapping[str, Any], names: set[str]) -> None:
+    """Raise UnfitError where what is read of an answer is not as it was written; the rest is left alone."""
+    typed(float | None, answer.get("max_slowdown"), "answer.max_slowdown")
+    for part in ("best", "default", "fastest", "least_energy"):
+        one = answer.get(part)
+        if one is None:
+            continue
+        place = f"answer.{part}"
+        _check_numbers(one, _AMOUNTS, place)
+        values = typed(
+            Mapping[str, Mapping[str, TunableValue]], one.get("configurations"), f"{place}.configurations"
+        )
+        if not names <= values.keys():
+            raise UnfitError(f"{place}.configurations lacks {min(names - values.keys())}")
+        typed(int | None, one.get("clock_mhz"), f"{place}.clock_mhz")
+    if answer.get("repeatability") is not None:
+        _check_numbers(answer["repeatability"], _INTERVALS, "answer.repeatability")
+
+
+def _check_numbers(record: object, names: Sequence[str], place: str) -> None:
+    if not isinstance(record, Mapping):
+        raise UnfitError(f"{place} is not an object")
+    for name in names:
+        value = typed(float | None, record.get(name), f"{place}.{name}")
+        if value is not None and value < 0.0:
+            raise UnfitError(f"{place}.{name} is {value}, less than 0")
+
+
+# --- what the daemon counts and remembers ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Analytical:
+    configuration: Mapping[str, TunableValue] | None
+    rule: str | None
+    considered: int
+    default: Mapping[str, TunableValue] | None
+
+
+def analytical(key: object, text: object) -> dict[str, Any] | NotUnderstood:
+    """An analytical answer."""
+
+    def decode() -> dict[str, Any]:
+        found = document(text)
+        parts = {name: found.get(name) for name in _Analytical.__dataclass_fields__}
+        typed(_Analytical, parts | {"considered": parts["considered"] or 0})
+        return found
+
+    return understood("analytical answer", str(key), decode)
+
+
+def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnderstood:
+    """A sample of an answer, with when it was stored (UTC)."""
+
+    def decode() -> dict[str, Any]:
+        found = {**document(text), "at": typed(str, at, "at")}
+        verdict = found.get("verdict", "void")
+        if verdict not in ("inside", "above", "below", "failed", "void"):
+            raise UnfitError(f"its verdict is {verdict!r:.40}")
+        typed(str, found.get("told", ""), "told")
+        for name in ("cost", "expected", "interval"):
+            typed(float | None, found.get(name), name)
+        return found
+
+    return understood("sample", typed_key(number), decode)
+
+
+def amount(what: str, key: object, *values: object) -> tuple[float, ...] | NotUnderstood:
+    """Counts, seconds or joules: finite numbers that are not negative."""
+
+    def decode() -> tuple[float, ...]:
+        typed(str, key, "key")
+        found: tuple[float, ...] = typed(tuple[float, ...], values, "amounts")
+        if min(found) < 0.0:
+            raise UnfitError(f"it is {min(found)}, less than 0")
+        return found
+
+    return understood(what, typed_key(key), decode)
+
+
+def typed_key(key: object) -> int | str:
+    """A key for people."""
+    return key if isinstance(key, int) else str(key)[:80]

@@ -1,0 +1,212 @@
+"""JSON values as what their types say: one check for everything that was stored."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from tuner.model.trial import Flag
+
+_LARGEST = 2**63  # of whole numbers: what SQLite keeps
+_DEEPEST = 32  # what this program writes has seven levels
+_SHOWN = 40  # characters of a wrong value
+
+Check = Callable[[Any, str], Any]
+
+
+class UnfitError(ValueError):
+    """A value is not what its type says; the message names its place and what would be right."""
+
+
+def document(text: object) -> dict[str, Any]:
+    """The object of a JSON text, whose numbers are finite and whose levels are few.
+
+    Raises:
+        UnfitError: it is none.
+    """
+    if not isinstance(text, str):
+        raise UnfitError(f"it is {_kind(text)}, not a text")
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise UnfitError(f"it has more than {_DEEPEST} levels") from error
+    except ValueError as error:
+        raise UnfitError(f"it is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise UnfitError(f"it is {_kind(value)}, not an object")
+    _plain(value, _DEEPEST)
+    return value
+
+
+def _plain(value: object, levels: int) -> None:
+    """Raise UnfitError for a number that is not finite or too large, and for too many levels."""
+    if isinstance(value, dict | list):
+        if not levels:
+            raise UnfitError(f"it has more than {_DEEPEST} levels")
+        for inner in value.values() if isinstance(value, dict) else value:
+            _plain(inner, levels - 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UnfitError(f"a number in it is {value}")
+    elif isinstance(value, int) and abs(value) >= _LARGEST:
+        raise UnfitError("a number in it has too many digits")
+
+
+def typed(kind: Any, value: object, place: str = "") -> Any:  # noqa: ANN401 - what the type says
+    """A value as a type has it: dataclasses of objects, enumerations of their values, tuples of lists.
+
+    Args:
+        kind: a dataclass, an enumeration, bool, int, float, str, Any, an object of one, or a list of them.
+        value: what JSON has; every field of a dataclass without a default is there, and no other.
+        place: what it is, for the message.
+
+    Raises:
+        UnfitError: it does not fit.
+    """
+    return _check_of(kind)(value, place)
+
+
+@cache
+def _check_of(kind: Any) -> Check:  # noqa: ANN401, PLR0911 - a type; one return for each form of one
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value, _: value
+    if origin in (Union, UnionType):
+        return _one_of(inner)
+    if origin is tuple:
+        return _list_of(inner[0]) if inner[1:] == (...,) else _fixed(inner)
+    if origin is not None and issubclass(origin, Mapping):
+        return _object_of(inner[1])
+    if kind is Flag:
+        return lambda value, place: Flag.parse(_plain_kind(value, str, place))
+    if is_dataclass(kind):
+        return _record_of(kind)
+    if issubclass(kind, Enum):
+        return _member_of(kind)
+    if kind is float:
+        return _number
+    return lambda value, place: _plain_kind(value, kind, place)
+
+
+def _plain_kind(value: Any, kind: type, place: str) -> Any:  # noqa: ANN401 - of that type
+    if type(value) is not kind:
+        raise UnfitError(f"{place} is {_told(value)}, not {_WORDS.get(kind, kind.__name__)}")
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        raise UnfitError(f"{place} has too many digits")
+    return value
+
+
+_WORDS = {str: "a text", int: "a whole number", bool: "true or false", NoneType: "null"}
+
+
+def _number(value: Any, place: str) -> float | int:  # noqa: ANN401 - whatever JSON has
+    if type(value) not in (float, int) or not abs(value) < math.inf:
+        raise UnfitError(f"{place} is {_told(value)}, not a finite number")
+    if type(value) is int and abs(value) >= _LARGEST:
+        raise UnfitError(f"{place} has too many digits")
+    return value  # type: ignore[no-any-return]
+
+
+def _one_of(kinds: tuple[Any, ...]) -> Check:
+    checks = [_check_of(kind) for kind in kinds if kind is not NoneType]
+    optional = NoneType in kinds
+
+    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        if value is None and optional:
+            return None
+        for each in checks[:-1]:
+            try:
+                return each(value, place)
+            except UnfitError:  # noqa: PERF203 - two or three turns
+                continue
+        return checks[-1](value, place)
+
+    return check
+
+
+def _list_of(kind: Any) -> Check:  # noqa: ANN401 - a type
+    inner = _check_of(kind)
+
+    def check(value: Any, place: str) -> tuple[Any, ...]:  # noqa: ANN401 - whatever JSON has
+        if not isinstance(value, list | tuple):
+            raise UnfitError(f"{place} is {_told(value)}, not a list")
+        return tuple(inner(one, place) for one in value)
+
+    return check
+
+
+def _fixed(kinds: tuple[Any, ...]) -> Check:
+    checks = [_check_of(kind) for kind in kinds]
+
+    def check(value: Any, place: str) -> tuple[Any, ...]:  # noqa: ANN401 - whatever JSON has
+        if not isinstance(value, list | tuple) or len(value) != len(checks):
+            raise UnfitError(f"{place} is {_told(value)}, not a list of {len(checks)}")
+        return tuple(inner(one, place) for inner, one in zip(checks, value, strict=True))
+
+    return check
+
+
+def _object_of(kind: Any) -> Check:  # noqa: ANN401 - a type
+    inner = _check_of(kind)
+
+    def check(value: Any, place: str) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has
+        if not isinstance(value, dict):
+            raise UnfitError(f"{place} is {_told(value)}, not an object")
+        return {name: inner(one, f"{place}.{name}") for name, one in value.items()}
+
+    return check
+
+
+def _member_of(kind: type[Enum]) -> Check:
+    members = {member.value: member for member in kind}
+
+    def check(value: Any, place: str) -> Enum:  # noqa: ANN401 - whatever JSON has
+        if not isinstance(value, str) or value not in members:
+            raise UnfitError(f"{place} is {_told(value)}, not one of {', '.join(members)}")
+        return members[value]
+
+    return check
+
+
+def _record_of(kind: Any) -> Check:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind)
+    checks = {field.name: _check_of(hints[field.name]) for field in fields(kind)}
+    needed = {
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    }
+
+    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        if not isinstance(value, dict):
+            raise UnfitError(f"{place} is {_told(value)}, not an object")
+        before = f"{place}." if place else ""
+        try:
+            found = {name: checks[name](one, f"{before}{name}") for name, one in value.items()}
+        except KeyError as error:
+            raise UnfitError(f"{before}{_cut(error.args[0])} is not known") from None
+        if not needed <= found.keys():
+            raise UnfitError(f"{before}{min(needed - found.keys())} is missing")
+        return kind(**found)
+
+    return check
+
+
+def _told(value: object) -> str:
+    return _kind(value) if isinstance(value, dict | list | bytes) else _cut(repr(value))
+
+
+def _cut(text: object) -> str:
+    shown = ascii(text)[1:-1] if isinstance(text, str) and not text.isprintable() else str(text)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
+def _kind(value: object) -> str:
+    words: dict[type, str] = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bytes: "bytes that are no text",
+    }
+    return words.get(type(value), type(value).__name__)
