@@ -136,6 +136,21 @@ def test_a_lock_that_is_held_is_waited_for(machine: Machine) -> None:
     assert machine.client().status()["pid"] == machine.processes[-1].pid
 
 
+def test_a_state_that_cannot_be_is_told_and_mended_in_the_file(machine: Machine) -> None:
+    """Settings of the right form may name what cannot be used; while that is waited for, others are read."""
+    where = machine.words.index("--state")
+    machine.words = (*machine.words[:where], *machine.words[where + 2 :])
+    named = '# state = "/var/lib/tuner"'
+    text = machine.settings.read_text()
+    machine.settings.write_text(text.replace(named, 'state = "/proc/tuner"'))
+    machine.begin()
+    assert "/proc/tuner: cannot keep state there" in machine.hear("STATUS=waits")
+    assert "/proc/tuner: cannot keep state there" in refused(machine)[2]
+    machine.settings.write_text(text.replace(named, f'state = "{machine.database.parent}"'))
+    machine.hear("READY=1")
+    assert machine.client().status()["state_directory"] == str(machine.database.parent)
+
+
 @needs_root
 def test_a_disk_without_room_is_waited_for(machine: Machine) -> None:
     """A start without room for the state is no end: clients hear so, and with room it goes on."""

@@ -56,10 +56,10 @@ def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
     logs.configure(log_format)
     if os.getpid() == _INIT:
         _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
-    with startup_signals() as received:
-        notice = ""
-        given = passed_socket()
-        while True:
+    notice = ""
+    given = passed_socket()
+    while True:
+        with startup_signals() as received:
             with Start(options, ServiceManager(), received, given) as start:
                 daemon, storage = start.daemon(notice)
                 if received.reload:
@@ -92,6 +92,10 @@ def _knows_pidfd() -> bool:
     except OSError:
         return False
     return True
+
+
+class _FileChangedError(Exception):
+    """daemon.toml has changed while something was waited for that it may name."""
 
 
 class Start:
@@ -132,7 +136,18 @@ class Start:
         Args:
             notice: what users should know, beside what is found here.
         """
+        while True:
+            try:
+                return self._begun(notice)
+            except _FileChangedError:  # noqa: PERF203 - seldom
+                _LOG.info("%s has changed: the start begins anew", self._options.file)
+                self._forget_lobby()
+                self._stack.close()
+
+    def _begun(self, notice: str) -> tuple[Daemon, Storage]:
+        self._read_file: object = None
         config, listening = self._config_and_socket()
+        self._read_file = signature(self._options.file)
         service = config.settings.service
         directory = self._options.state_directory(config.settings)
         lock = self._until(lambda: StateLock(directory))
@@ -217,11 +232,14 @@ class Start:
                 self._tell(str(error) or "no memory is left")
             if not self._clocks_restored:  # before anything is waited for
                 self._clocks_restored = True
+                self._manager.extend_watchdog(_SURVEY_S)
                 with contextlib.suppress(ChildError):
                     restore_clocks()
             until_s = time.monotonic() + wait_s
             while time.monotonic() < until_s and seen() == before and not self._received.reload:
-                self._pause(_LOOK_S)
+                self._pause(min(_LOOK_S, wait_s))
+            if self._read_file is not None and signature(self._options.file) != self._read_file:
+                raise _FileChangedError
             self._received.reload = False
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
