@@ -1,9 +1,11 @@
 """Sends a running daemon what no good client sends: is it there afterwards, and is it as it was?
 
 Raw bytes of all kinds on the Unix socket (malformed HTTP, split writes, huge heads and bodies, chunks that
-are none, pipelines, path tricks, requests that stop in the middle), more slow clients than connections,
-another user, and requests made from the published interface by schemathesis over TCP. A daemon is started
-unless one is named; its queue then fills with jobs, and schemathesis is left out.
+are none, pipelines, path tricks, requests that stop in the middle), requests that hide another, more slow
+clients than connections, another user, clients without the token, and requests made from the published
+interface by schemathesis over TCP. Two more daemons have few descriptors, and no thread or process to spare.
+A daemon is started unless one is named; its queue then fills with jobs, and what needs one of our own (TCP,
+schemathesis, limits of the system) is left out.
 
     python benchmarks/daemon_hostile.py --count 20000 --out benchmarks/results/daemon-hostile.json
 """
@@ -32,6 +34,7 @@ from provenance import provenance
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from daemon_scene import ASKED_ONLY, MODELLED, Scene
+from hostile_limits import few_descriptors, few_threads, heads, without_token
 from hostile_requests import attack, play
 
 NOBODY = 65_534
@@ -154,8 +157,12 @@ def assault(target: Target, count: int, examples: int, seed: int) -> dict[str, A
     kinds = raw(target, count, seed)
     others = other_user(target)
     slow = slow_clients(target)
+    hidden = heads(target.path)
+    strangers = without_token(target.port, target.token) if target.port else None
     published = schema(target, examples) if target.port else None
     after = weight(target)
+    descriptors = few_descriptors() if target.port else None
+    threads = few_threads() if target.port else None
     seen = [status for one in kinds.values() for status in one["statuses"]]
     held = (
         alive(target)
@@ -165,11 +172,17 @@ def assault(target: Target, count: int, examples: int, seed: int) -> dict[str, A
         and after["rss_bytes"] - before["rss_bytes"] < MOST_GROWTH_BYTES
         and (published is None or published["failed"] == 0)
         and (others is None or set(others) <= {"PermissionError"})
+        and all(one["held"] for one in hidden.values())
+        and all(one is None or one["held"] for one in (strangers, descriptors, threads))
     )
     return {
         "raw": kinds,
         "other user": others,
         "slow clients": slow,
+        "heads": hidden,
+        "without token": strangers,
+        "few descriptors": descriptors,
+        "no threads": threads,
         "schemathesis": published,
         "before": before,
         "after": after,
@@ -302,7 +315,16 @@ def _show(found: Mapping[str, Any]) -> None:
         statuses = ", ".join(f"{status}: {count}" for status, count in seen["statuses"].items())
         row = f"{name:16} {seen['connections']:>11} {seen['closed']:>7} {seen['left']:>6} {seen['hung']:>5}"
         print(f"{row}  {statuses}")
-    for name in ("other user", "slow clients", "schemathesis"):
+    for name, one in found["heads"].items():
+        print(f"head: {name:28} {one['statuses']} {'' if one['held'] else 'NOT HELD'}".rstrip())
+    for name in (
+        "other user",
+        "slow clients",
+        "without token",
+        "few descriptors",
+        "no threads",
+        "schemathesis",
+    ):
         print(f"{name}: {'not tried here' if found[name] is None else dict(found[name])}")
     for name in ("before", "after"):
         size, files = found[name]["rss_bytes"], found[name]["descriptors"]

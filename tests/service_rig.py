@@ -27,6 +27,7 @@ T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"
 WORKLOAD = "scan-lf:N=4"
 PEER = Peer(uid=1000, pid=1)
+ROOT = Peer(uid=0, pid=1)
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 PATIENCE_S = 20.0  # for what must come; never waited for in full unless something is broken
 _SPEED = 50.0  # seconds of the daemon in one of ours

@@ -176,6 +176,10 @@ def test_a_job_has_the_fields_of_the_daemons(serve: Serve) -> None:
         ("unknown-job", 404, InputError, 2),
         ("not-now", 409, DaemonRefusedError, 1),
         ("too-many", 429, DaemonRefusedError, 1),
+        ("not-yours", 403, DaemonRefusedError, 1),
+        ("too-large", 431, InputError, 2),
+        ("unauthorised", 403, DaemonUnavailableError, 1),
+        ("busy", 503, DaemonUnavailableError, 1),
         ("unauthorised", 401, DaemonUnavailableError, 1),
         ("store", 503, DaemonUnavailableError, 1),
         ("internal", 500, DaemonError, 1),
@@ -331,6 +335,43 @@ def test_permission_denied_names_the_group(serve: Serve, monkeypatch: pytest.Mon
         DaemonUnavailableError, match=rf"members of the group {group} \(`sudo usermod -aG {group} "
     ):
         asking(daemon).status()
+
+
+@pytest.mark.parametrize(("status", "advice"), [(401, "token file in"), (403, "members of the group")])
+def test_who_is_not_admitted_hears_what_admits(serve: Serve, status: int, advice: str) -> None:
+    """A missing token and a missing group have different remedies."""
+    daemon = serve(always(error("unauthorised", "not you", status)))
+    with pytest.raises(DaemonUnavailableError, match=rf"not you; .*{advice}"):
+        asking(daemon).status()
+
+
+@pytest.mark.parametrize(("value", "told"), [("3", "no room; ask again in 3 s"), ("tomorrow", "no room")])
+def test_a_refusal_for_now_says_when_to_ask_again(serve: Serve, value: str, told: str) -> None:
+    """The seconds of Retry-After are part of the message; another form of it is left out."""
+    said = error("too-many", "no room", 429).replace(b"\r\n", f"\r\nRetry-After: {value}\r\n".encode(), 1)
+    daemon = serve(always(said))
+    with pytest.raises(DaemonRefusedError, match=rf"^{told}$"):
+        asking(daemon).status()
+
+
+def test_a_refusal_before_the_request_is_sent_is_heard(tmp_path: Path) -> None:
+    """A daemon that answers and closes while a long request is on its way is understood."""
+    path = tmp_path / "tunerd.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(error("too-many", "too many connections", 429))
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        many = [Use(("x" * 200,) * 16)] * 2000  # more than a socket takes without a reader
+        with pytest.raises(DaemonRefusedError, match="too many connections"):
+            Client(path).used(*many)
+        thread.join()
 
 
 def test_a_daemon_that_goes_away(serve: Serve) -> None:

@@ -1,20 +1,29 @@
 import asyncio
 import contextlib
+import http.client
 import json
 import math
+import os
+import re
+import resource
 import socket
 from typing import Any
 
 import pytest
+from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
 from served_service import Served, ask, connected, served
 
 from tuner.daemon.api import connection as protocol
-from tuner.daemon.api.access import Caller, Gate, UserRateLimiter
-from tuner.daemon.api.connection import SHARE, LogRateLimiter, UserSlots
+from tuner.daemon.api import places as room
+from tuner.daemon.api.access import Caller, Gate
+from tuner.daemon.api.heads import HEAD_BYTES, head_fault
+from tuner.daemon.api.places import SHARE, UserSlots
+from tuner.daemon.api.request_rate import UserRateLimiter
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
+from tuner.system.log_rate import LogRateLimiter
 
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -94,6 +103,67 @@ def test_too_many_requests_are_refused_until_later() -> None:
     assert refused
     assert {answer.kind for answer in refused} == {"too-many"}
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+
+
+def head(padding: int) -> bytes:
+    """A request whose head has so many bytes."""
+    begin = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: "
+    return begin + b"x" * (padding - len(begin) - 4) + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "status"),
+    [(1000, 200), (HEAD_BYTES, 200), (HEAD_BYTES + 1, 431), (200_000, 431), (900_000, 431)],
+)
+@pytest.mark.parametrize("before", [b"", REQUEST])
+def test_a_head_has_a_longest_length(size: int, status: int, before: bytes) -> None:
+    """A head beyond the limit is 431 and ends the connection, also behind another request in one piece."""
+    with served() as api, connected(api.path) as connection:
+        connection.sendall(before + head(size))
+        if status == 200:
+            connection.shutdown(socket.SHUT_WR)
+        heard = until_closed(connection)
+        assert api.ask("GET", "/v1/status").status == 200
+
+    assert [int(line[9:12]) for line in re.findall(rb"HTTP/1.1 \d+", heard)] == [200] * bool(before) + [
+        status
+    ]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
+        b"transfer-encoding : chunked\r\nX: y\r\ncontent-length:2",
+        b"Content-Length: 2\r\nContent-Length: 2",
+        b"Content-Length: 2, 2",
+        b"Content-Length: 2\r\nX: y\r\n Transfer-Encoding: chunked",
+        b"X: y\nContent-Length: 2",
+        b"X: y\rContent-Length: 2",
+    ],
+)
+def test_a_request_that_can_be_read_as_two_is_refused(headers: bytes) -> None:
+    """What follows such a head is answered by nobody, and the connection is closed."""
+    smuggled = b"GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    begin = b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\n"
+    with served() as api, connected(api.path) as connection:
+        connection.sendall(begin + headers + b"\r\n\r\n0\r\n\r\n" + smuggled)
+        heard = until_closed(connection)
+
+    assert heard.count(b"HTTP/1.1") == 1
+    assert heard.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["kind"] == "input"
+
+
+@given(st.binary(max_size=300), st.integers(0, 3))
+def test_every_beginning_of_a_head_is_waited_for(end: bytes, cut: int) -> None:
+    """A head is refused when it is whole, or longer than it may be, and not before."""
+    text = b"POST /x HTTP/1.1\r\n" + end
+    whole = re.search(rb"\n\r?\n", text)
+    if whole is None:
+        assert head_fault(text) is None
+    else:
+        assert head_fault(text[: max(0, whole.end() - 1 - cut)]) is None
 
 
 @pytest.mark.parametrize("size", [1024, 1025, 100_000])
@@ -198,7 +268,7 @@ def test_connections_beyond_the_limit_are_told_so() -> None:
 
 def test_those_who_are_refused_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections too many are waited for a moment, some at a time, and leave nothing behind."""
-    monkeypatch.setattr(protocol, "_MOST_REFUSED", 4)
+    monkeypatch.setattr(room, "_MOST_REFUSED", 4)
     monkeypatch.setattr(protocol, "_REFUSED_S", 0.05)
     with served(connections=4) as api, contextlib.ExitStack() as stack:
         for _ in range(3):
@@ -211,6 +281,87 @@ def test_those_who_are_refused_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         while len(api.server.server_state.connections) > 3:
             api.wait(asyncio.sleep(0.01))
         assert len(api.server._server_limits.refusals) == 0
+
+
+def test_strangers_do_not_lock_out_who_has_the_token() -> None:
+    """Connections without the token have places of their own, of which a new one takes the oldest."""
+    with served(tcp=True, connections=4) as api, contextlib.ExitStack() as stack:
+        assert api.tcp is not None
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", api.tcp.port)))
+        holder = http.client.HTTPConnection("127.0.0.1", api.tcp.port, timeout=10)
+        stack.callback(holder.close)
+        shown = {"Authorization": f"Bearer {api.tcp.token}"}
+        assert ask(holder, "GET", "/v1/status", headers=shown).status == 200
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", api.tcp.port)))
+        assert ask(holder, "GET", "/v1/status", headers=shown).status == 200
+        assert len(api.server._server_limits.unknown) <= 32
+        assert len(api.server._server_limits.places) == 1
+        assert api.ask("GET", "/v1/status").status == 200
+
+
+def test_the_token_opens_no_more_places_than_there_are() -> None:
+    """Who has the token is one user: beyond a share of the connections he is told 429."""
+    with served(tcp=True, connections=4) as api, contextlib.ExitStack() as stack:
+        assert api.tcp is not None
+        shown = {"Authorization": f"Bearer {api.tcp.token}"}
+        statuses = []
+        for _ in range(4):
+            one = http.client.HTTPConnection("127.0.0.1", api.tcp.port, timeout=10)
+            stack.callback(one.close)
+            statuses.append(ask(one, "GET", "/v1/status", headers=shown).status)
+        assert statuses == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(("descriptors", "connections"), [(100_000, 256), (100, 58), (0, 4), (-50, 4)])
+def test_few_descriptors_are_few_connections(descriptors: int, connections: int) -> None:
+    """Connections and those who are refused need no more descriptors than there are, as far as possible."""
+    limits = room.ServerLimits(LimitsTable(), descriptors)
+    taken = [limits.places.take(user) for user in range(1000)]
+    assert taken.count(True) == connections
+
+
+def test_whom_nobody_can_accept_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no more files can be opened, clients get 503 at once, and the log a line."""
+    with served() as api, contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(connected(api.path)) for _ in range(30)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        late = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(3)]
+        for one in late:
+            stack.callback(one.close)
+            one.settimeout(10.0)
+        os.close(lowest := os.dup(waiting[0].fileno()))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))  # all below it are taken
+        try:
+            for one in late:
+                one.connect(str(api.path))
+            heard = [one.recv(1000) for one in late]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert [answer[:12] for answer in heard] == [b"HTTP/1.1 503"] * 3
+        assert b"retry-after: 1" in heard[0]
+        assert json.loads(heard[0].partition(b"\r\n\r\n")[2])["error"]["kind"] == "busy"
+        assert caplog.text.count("no connection can be accepted") == 1
+        while api.ask("GET", "/v1/status").status != 200:
+            pass
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(24, "files")]
+)
+def test_what_is_used_up_is_for_later(error: Exception) -> None:
+    """Threads, memory and files used up are 503 with Retry-After, and no end of anything."""
+    service = FakeService()
+    service.broken = error
+    with served(service=service) as api:
+        answers = [api.ask("GET", "/v1/status") for _ in range(3)]
+        service.broken = None
+        assert api.ask("GET", "/v1/status").status == 200
+
+    assert {(answer.status, answer.kind, answer.headers["retry-after"]) for answer in answers} == {
+        (503, "busy", "1")
+    }
 
 
 def test_a_silent_service_is_given_up() -> None:

@@ -51,7 +51,7 @@ def test_what_is_used_no_more_fades_and_goes() -> None:
             st.sampled_from("abc"),
             st.floats(0, 1e9),
             st.floats(0, 30 * DAY_S),
-            st.sampled_from(["", "take", "fail"]),
+            st.sampled_from(["", "take", "used", "fail"]),
         ),
         max_size=20,
     )
@@ -66,7 +66,9 @@ def test_the_disk_has_what_the_memory_has(steps: list[tuple[str, float, float, s
         uses.add(key, count)
         if not flush:
             continue
-        changes = uses.take()
+        changes = uses.take(used_only=flush == "used")
+        if flush == "used":
+            assert key in changes or not count
         if flush == "fail":
             uses.put_back(changes)
             continue

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from answering_scene import store_run
-from service_rig import DEVICE, OTHER, PEER, WORKLOAD, Rig, catalog, plays, settings, working
+from service_rig import DEVICE, OTHER, PEER, ROOT, WORKLOAD, Rig, catalog, plays, settings, working
 
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.interface import NotNowError, Question
@@ -121,7 +121,7 @@ async def test_sets_are_queued_once(tmp_path: Path) -> None:
         rig.state.settings = chosen
         await rig.service.adopt()
         again, _ = await rig.service.jobs()
-        await rig.service.cancel(again.id, PEER)
+        await rig.service.cancel(again.id, ROOT)
         await rig.service.adopt()
         assert len(await rig.service.jobs()) == 2, "what a client has cancelled stays so"
 
@@ -153,7 +153,7 @@ async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_pa
         assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
         rig.service.best(Question((WORKLOAD,)), PEER)
         other = (await rig.attempts.get()).spec.job
-        await rig.service.cancel(other, PEER)
+        await rig.service.cancel(other, ROOT)
         rig.service.best(Question((WORKLOAD,)), PEER)
         await asyncio.sleep(120.0)
         assert len(await rig.service.jobs()) == 2
@@ -197,13 +197,13 @@ async def test_analytical_answers_of_changed_sources_go(tmp_path: Path) -> None:
 
 @plays
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:
-    """More jobs than may wait are refused, and none is lost."""
-    async with working(tmp_path, settings(limits={"queue": 2})) as rig:
+    """One user leaves a place of three to others; a job too many is refused, and none is lost."""
+    async with working(tmp_path, settings(limits={"queue": 3})) as rig:
         await rig.submit()
         await rig.attempts.get()
         await rig.submit()
         await rig.submit()
-        with pytest.raises(NotNowError, match="2 jobs wait already"):
+        with pytest.raises(NotNowError, match="2 jobs of yours wait already"):
             await rig.submit()
         assert len(await rig.service.jobs()) == 3
 

@@ -4,7 +4,9 @@ import asyncio
 import io
 import json
 import logging
+import math
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.system import logs
+from tuner.system.log_rate import LINES_PER_S, LineRateLimiter
 
 LOG = logging.getLogger("tuner.daemon.somewhere")
 
@@ -112,6 +115,7 @@ def test_without_a_journal_the_line_is_on_standard_error(tmp_path: Path) -> None
 def test_a_journal_that_does_not_read_stops_nobody(journal: socket.socket, tmp_path: Path) -> None:
     """A full journal costs lines, and the next that arrives says how many."""
     handler = logs.configure("journal", journal=tmp_path / "journal")
+    handler.filters = [one for one in handler.filters if not isinstance(one, LineRateLimiter)]
     count = 0
     while not handler._lost:  # type: ignore[attr-defined]
         LOG.info("line")
@@ -123,6 +127,42 @@ def test_a_journal_that_does_not_read_stops_nobody(journal: socket.socket, tmp_p
     assert fields(journal.recv(2**20))["TUNER_LOST"] == "1"
     LOG.info("and on")
     assert "TUNER_LOST" not in fields(journal.recv(2**20))
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.7), st.booleans()), max_size=200))
+def test_no_second_has_more_lines_than_ten(steps: list[tuple[float, bool]]) -> None:
+    """Whatever happens, a second has ten lines, of which three are errors' alone, and counts the others."""
+    now_s = 0.0
+    written: dict[int, list[bool]] = {}
+    limiter = LineRateLimiter(lambda: now_s)
+    told = left_out = 0
+    for pause_s, is_error in steps:
+        now_s += pause_s
+        record = logging.LogRecord("n", logging.ERROR if is_error else logging.INFO, "", 0, "line", (), None)
+        if limiter.filter(record):
+            kinds = written.setdefault(math.floor(now_s), [])
+            kinds.append(is_error)
+            counted = re.fullmatch(
+                r"line(?: \(before this, (\d+) lines were left out\))?", record.getMessage()
+            )
+            assert counted is not None
+            told += int(counted[1] or 0)
+        else:
+            left_out += 1
+    assert all(len(kinds) <= LINES_PER_S for kinds in written.values())
+    assert all(kinds.count(False) <= LINES_PER_S - 3 for kinds in written.values())
+    assert told + limiter._left_out == left_out
+
+
+def test_a_flood_leaves_room_for_errors(tmp_path: Path) -> None:
+    """Who fills the log with warnings keeps no error out of it."""
+    stream = io.StringIO()
+    logs.configure("text", stream=stream, journal=tmp_path / "none")
+    for number in range(1000):
+        LOG.warning("flood %d", number)
+    LOG.error("the clock is not restored")
+    assert "the clock is not restored (before this, 99" in stream.getvalue()
+    assert stream.getvalue().count("\n") <= 2 * LINES_PER_S  # the second may have ended in between
 
 
 def test_json_lines(tmp_path: Path) -> None:

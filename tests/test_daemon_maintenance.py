@@ -13,6 +13,7 @@ from service_rig import (
     LOADED,
     OTHER,
     PEER,
+    ROOT,
     WORKLOAD,
     PlayedAttempt,
     Rig,
@@ -60,7 +61,7 @@ async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
         then = rig.service.best(asked, PEER)
         assert then.refinement is not None
         assert not any("search is queued" in one for one in then.notices)
-        await rig.service.cancel(then.refinement, PEER)
+        await rig.service.cancel(then.refinement, ROOT)
         assert any("cancelled lately" in one for one in rig.service.best(asked, PEER).notices)
         rig.state.settings = settings()
         await rig.service.adopt()
@@ -301,7 +302,7 @@ async def test_a_paused_job_is_no_refinement(tmp_path: Path) -> None:
         await rig.service.pause(theirs.id, PEER)
         ours = await ask(rig, WORKLOAD)
         assert ours not in (None, theirs.id)
-        await rig.service.pause(ours or 0, PEER)
+        await rig.service.pause(ours or 0, ROOT)
         assert await ask(rig, WORKLOAD) is None
         assert len(await rig.service.jobs()) == 3
 

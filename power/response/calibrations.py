@@ -13,7 +13,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -175,7 +175,8 @@ def _number(name: str, value: object) -> float:
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from replacing the file between our reading and our writing."""
     with path.with_name(f".{path.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks, where nobody else gets one either
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -5,6 +5,7 @@ import grp
 import http.client
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ _SLICE_S = 0.5  # a Ctrl-C that comes just before a wait is seen when the wait e
 _SHORTEST_S = 1e-3  # a time-out of nothing would mean "never wait"
 _QUEUE_PAUSE_S = 0.005  # between knocks at a socket whose queue is full
 _MESSAGE_KEYS = ("kind", "message")
+_WAIT = re.compile(r"[0-9]{1,6}")  # seconds of a Retry-After
 
 
 class _TimedSocket(socket.socket):
@@ -155,10 +157,15 @@ class Transport:
         sent = {"Accept": "application/json", **headers, **self._authorisation()}
         if content is not None:
             sent["Content-Type"] = "application/json"
-        connection.request(method, target, content, sent)
+        try:
+            connection.request(method, target, content, sent)
+        except (BrokenPipeError, ConnectionResetError):
+            if connection.sock is None:  # there was no connection
+                raise  # else the daemon may have refused before all was sent: its answer is there
         response = connection.getresponse()
         if not http.client.OK <= response.status < http.client.MULTIPLE_CHOICES:
-            self._refuse(response.status, response.read(MOST_BYTES + 1))
+            wait = response.headers.get("Retry-After", "")
+            self._refuse(response.status, response.read(MOST_BYTES + 1), wait)
         return response
 
     def _authorisation(self) -> dict[str, str]:
@@ -188,13 +195,15 @@ class Transport:
             " or of another version?"
         )
 
-    def _refuse(self, status: int, content: bytes) -> NoReturn:
-        """Raise what the daemon's error means here."""
+    def _refuse(self, status: int, content: bytes, wait: str) -> NoReturn:
+        """Raise what the daemon's error means here; ``wait`` is its Retry-After, empty for none."""
         try:
             told = json.loads(content)["error"]
             kind, message = (str(told[key]) for key in _MESSAGE_KEYS)
         except (ValueError, LookupError, TypeError) as error:
             raise self.misunderstood(f"status {status}, {_shown(content)}") from error
+        if _WAIT.fullmatch(wait):
+            message += f"; ask again in {wait} s"
         raise _error(kind, status, message, self.address)
 
     @contextmanager
@@ -226,15 +235,20 @@ def _error(kind: str, status: int, message: str, address: Address) -> TunerError
     """The daemon's own errors, in this process."""
     if kind in ("input", "unknown-job", "too-large"):
         return InputError(message)
-    if kind in ("not-now", "too-many"):
+    if kind in ("not-now", "too-many", "not-yours"):
         return DaemonRefusedError(message)
     if kind == "unauthorised":
-        return DaemonUnavailableError(
-            f"{address}: {message}; name the daemon's token file in ${TOKEN_VARIABLE}"
-        )
+        return DaemonUnavailableError(f"{address}: {message}{_admission(status, address)}")
     if status == http.client.SERVICE_UNAVAILABLE:
         return DaemonUnavailableError(f"the daemon at {address} cannot answer now: {message}")
     return DaemonError(f"the daemon at {address} failed: {message}")
+
+
+def _admission(status: int, address: Address) -> str:
+    """What admits who was not: the token over TCP, the group on a Unix socket; empty for another cause."""
+    if status == http.client.UNAUTHORIZED:
+        return f"; name the daemon's token file in ${TOKEN_VARIABLE}"
+    return "" if address.path is None else f"; {_who_may(address.path)}"
 
 
 def _gone(address: Address) -> DaemonUnavailableError:

@@ -29,6 +29,10 @@ class NoSuchJobError(RefusedError):
     """No job has this number."""
 
 
+class NotYoursError(RefusedError):
+    """The job is another's, and this client may not change it."""
+
+
 class NotNowError(RefusedError):
     """The present state does not allow it: the job has ended, or the queue is full."""
 
@@ -143,6 +147,7 @@ class ServiceInterface(Protocol):
     Raises:
         InputError: what was asked for is wrong; the message names it and what would be right.
         NoSuchJobError: no such job.
+        NotYoursError: the job is another's, and this client may not change it.
         NotNowError: it cannot be done now.
         StoreError: the database cannot be used just now.
     """

@@ -14,11 +14,13 @@ from prometheus_client import (
     generate_latest,
 )
 
+from tuner.daemon.queue.shares import UserShare
 from tuner.model.jobs import JobState
 
 # Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
 _GPU = ("gpu",)
+_USER = ("user",)
 _HZ_PER_MHZ = 1e6
 
 
@@ -106,6 +108,15 @@ class Metrics:
         self._endings = Counter(
             "tuner_job_endings_total", "Ends of attempts at jobs.", ("status",), registry=registry
         )
+        self._user_waiting = Gauge(
+            "tuner_user_jobs_waiting", "Jobs of a user that are queued or paused.", _USER, registry=registry
+        )
+        self._user_seconds = Gauge(
+            "tuner_user_device_seconds",
+            "Of a user's jobs on devices; after an hour, a second counts half.",
+            _USER,
+            registry=registry,
+        )
         self._store_errors = Counter(
             "tuner_store_errors_total", "Times the database could not be used.", registry=registry
         )
@@ -176,6 +187,14 @@ class Metrics:
     def store_error(self) -> None:
         """Count a failure of the database."""
         self._store_errors.inc()
+
+    def shares(self, shares: Iterable[UserShare]) -> None:
+        """Set what users have; there are at most twenty rows."""
+        self._user_waiting.clear()
+        self._user_seconds.clear()
+        for one in shares:
+            self._user_waiting.labels(one.user).set(one.waiting)
+            self._user_seconds.labels(one.user).set(one.device_s)
 
     def best(self, origin: str) -> None:
         """Count an answer to a client: ``Reply.origin``, or ``stale``."""

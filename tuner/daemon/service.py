@@ -23,7 +23,9 @@ from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, 
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import checked, with_site_rules
+from tuner.daemon.queue.shares import Shares
 from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events
+from tuner.daemon.queue.users import check_may_change
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
 from tuner.errors import InputError, StoreError, UnknownNameError
@@ -67,7 +69,8 @@ class Service:
         self._begun_at, self._begun_s = wall(), time.monotonic()
         self._subscriptions = Subscriptions()
         self._events = EventPump(storage, self._subscriptions)
-        self._board = Board(storage, self._subscriptions, self._changed)
+        self._shares = Shares(lambda: state.settings.limits)
+        self._board = Board(storage, self._subscriptions, self._changed, self._shares)
         self._budgets = Budgets(storage)
         self._backlog = Backlog(answerer)
         self._maintenance = Maintenance(
@@ -217,7 +220,6 @@ class Service:
             origin=Origin.CLIENT,
             priority=priority,
             submitter=peer.uid,
-            most_waiting=state.settings.limits.queue,
         )
 
     async def job(self, number: int) -> JobRecord:
@@ -235,6 +237,7 @@ class Service:
 
     async def cancel(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.cancel``."""
+        await self._check_may_change(number, peer, "cancel")
         job = await self._board.change(number, JobState.CANCELLED, _by(peer))
         if job.origin in OWN:  # else it would be queued again at once
             self._backlog.tried(job.spec)
@@ -242,14 +245,19 @@ class Service:
 
     async def pause(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.pause``."""
+        await self._check_may_change(number, peer, "pause")
         return await self._board.change(number, JobState.PAUSED, _by(peer))
 
     async def resume(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.resume``."""
-        del peer
+        await self._check_may_change(number, peer, "resume")
         job = await self._board.change(number, JobState.QUEUED, of=(JobState.PAUSED, JobState.QUEUED))
         await self._board.mark_absent(self._state.devices)
         return self._board.get(number) or job
+
+    async def _check_may_change(self, number: int, peer: Peer, verb: str) -> None:
+        job = self._board.get(number) or await self.job(number)
+        check_may_change(job, peer, verb, self._state.settings.limits.manage)
 
     def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         """See ``ServiceInterface.events``."""
@@ -314,6 +322,7 @@ class Service:
             "notices": list(state.notices),
             "troubles": status.troubles(self._troubles()),
             "queue": status.queue_document(self._board.jobs),
+            "users": status.shares_document(self._shares.table(self._board.jobs)),
             "windows": status.windows_document(state.settings, now),
             "devices": [
                 status.device_document(identity, self._queues[device], self._budgets, state.settings, now)
@@ -333,6 +342,7 @@ class Service:
     def metrics(self) -> bytes:
         """See ``ServiceInterface.metrics``."""
         jobs, answers = self._board.jobs, self._answerer.counts()
+        self._metrics.shares(self._shares.table(jobs))
         gauges = status.gauges(jobs, answers, self._subscriptions.count, self._troubles())
         return self._metrics.render(gauges)
 

@@ -8,6 +8,7 @@ from typing import Any
 from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.metrics import Gauges
+from tuner.daemon.queue.shares import UserShare
 from tuner.daemon.settings.tables import Settings
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import JobRecord, JobState
@@ -45,6 +46,14 @@ def queue_document(jobs: Iterable[JobRecord]) -> dict[str, int]:
     """How many jobs that have not ended are in each state."""
     counts = Counter(job.state for job in jobs)
     return {state.value: counts[state] for state in JobState if not state.ended}
+
+
+def shares_document(shares: Iterable[UserShare]) -> list[dict[str, Any]]:
+    """What each user has waiting and running, and has used of the devices lately."""
+    return [
+        {"name": one.user, "waiting": one.waiting, "running": one.running, "used_lately_s": one.device_s}
+        for one in shares
+    ]
 
 
 def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:

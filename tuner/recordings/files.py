@@ -15,7 +15,7 @@ from tuner.recordings.checks import NAME
 from tuner.recordings.decoding import space_of
 from tuner.recordings.encoding import document
 from tuner.recordings.values import RecordedSpace
-from tuner.untrusted.archives import open_zip
+from tuner.untrusted.archives import member_of, open_zip
 from tuner.untrusted.json import load_json
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # of archive members: the same spaces give the same bytes
@@ -87,7 +87,7 @@ class RecordingFile:
     def _text(self, member: str) -> bytes:
         try:
             with open_zip(self.path) as archive:  # as long as the directory says, and no longer
-                return archive.read(member)
+                return member_of(archive, member)
         except _UNREADABLE as error:
             raise ValueError(f"cannot be read: {error}") from error
 

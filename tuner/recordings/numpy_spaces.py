@@ -13,7 +13,7 @@ from tuner.model import Measurement, TunableValue
 from tuner.recordings import checks
 from tuner.recordings.other_tuners import STATUS, axis_sizes, measurement, one_workload, value_list
 from tuner.recordings.values import RecordedSpace
-from tuner.untrusted.archives import open_zip
+from tuner.untrusted.archives import member_of, open_zip
 from tuner.untrusted.json import load_json
 
 _NPZ_ARRAYS = ("meta", "idx", "time_ms", "status")
@@ -51,7 +51,7 @@ def _arrays(path: Path) -> dict[str, Any]:
             if missing:
                 raise ValueError(f"{missing[0]} is missing; expected arrays {', '.join(_NPZ_ARRAYS)}")
             for name in [one for one in (*_NPZ_ARRAYS, *_FURTHER) if one in stored]:
-                data = archive.read(stored[name])
+                data = member_of(archive, stored[name])
                 try:
                     array_header(io.BytesIO(data), len(data))
                     found[name] = np.load(io.BytesIO(data), allow_pickle=False)

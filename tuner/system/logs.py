@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from tuner.system.log_rate import LineRateLimiter
 from tuner.untrusted.json import escaped
 from tuner.untrusted.text import continued, plain
 
@@ -52,6 +53,8 @@ def configure(
 ) -> logging.Handler:
     """Send the log of this process to the journal or to standard error, and nowhere else.
 
+    What is too much for one second is left out, and counted (``LineRateLimiter``).
+
     Args:
         form: ``auto`` is the journal where standard error goes there, and text elsewhere.
         level: least that is told.
@@ -71,6 +74,7 @@ def configure(
         handler = logging.StreamHandler(stream)
         handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(_note)
+    handler.addFilter(LineRateLimiter())
     root = logging.getLogger()
     for old in tuple(root.handlers):
         root.removeHandler(old)

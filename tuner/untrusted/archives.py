@@ -27,9 +27,23 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     data = read_bytes(path, ARCHIVE_BYTES)
     check_directory(data[-_END.size - _LONGEST_COMMENT :])
     archive = zipfile.ZipFile(io.BytesIO(data))
-    inflated = sum(member.file_size for member in archive.infolist())  # no more is read of one than this
+    inflated = sum(member.file_size for member in archive.infolist())  # `member_of` reads no more
     check_inflated(inflated, len(data), ARCHIVE_BYTES)
     return archive
+
+
+def member_of(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member, as long as the directory says; the packed bytes may be of more.
+
+    Raises:
+        KeyError: there is none.
+        OSError, zipfile.BadZipFile, zlib.error: it is damaged.
+    """
+    left = archive.getinfo(name).file_size
+    with archive.open(name) as stream:
+        found = stream.read(left)  # without a count, all is inflated before it is cut
+        stream.read(1)  # the end, where the sum is checked
+    return found
 
 
 def check_directory(end: bytes) -> None:

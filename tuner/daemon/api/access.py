@@ -13,7 +13,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,15 +21,18 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.daemon.api.errors import error_answer, internal_answer
+from tuner.daemon.api.errors import error_answer, internal_answer, is_shortage
+from tuner.daemon.api.request_rate import UserRateLimiter
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
+from tuner.system.log_rate import LogRateLimiter
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _BEARER = b"bearer "
+_COME_BACK = {"retry-after": "1"}  # seconds
+_TOLD_EVERY_S = 10.0  # in the log
 _LONGEST_PATH = 200  # characters of it in the log
-_MOST_USERS = 1024  # remembered; those who have not asked for a second have nothing to remember
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
 _SO_PEERGROUPS = 59  # of asm-generic/socket.h; Python has no name for it
 _GROUPS_BYTES = 1024  # the most that Python asks the kernel for; whoever is in more than 256 is looked up
@@ -115,41 +118,6 @@ def group_of(listener: socket.socket) -> int | None:
         return None
 
 
-class UserRateLimiter:
-    """Requests per second of each user: a bucket of one second's requests that fills steadily.
-
-    Args:
-        per_s: requests per second of one user.
-        now: monotonic clock in seconds.
-    """
-
-    def __init__(self, per_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._per_s = per_s
-        self._room = max(1.0, per_s)
-        self._now = now
-        self._buckets: dict[Hashable, tuple[float, float]] = {}  # user -> requests left, and when
-
-    def wait_s(self, user: Hashable) -> float:
-        """Count a request: 0 where it may pass, else how long the user has to wait in seconds."""
-        now_s = self._now()
-        left, then_s = self._buckets.get(user, (self._room, now_s))
-        left = min(self._room, left + (now_s - then_s) * self._per_s)
-        if left < 1.0:
-            self._buckets[user] = left, now_s
-            return (1.0 - left) / self._per_s
-        if len(self._buckets) >= _MOST_USERS:
-            self._forget(now_s)
-        self._buckets[user] = left - 1.0, now_s
-        return 0.0
-
-    def _forget(self, now_s: float) -> None:
-        """Drop the users whose buckets are full again."""
-        full_after_s = self._room / self._per_s
-        self._buckets = {
-            user: bucket for user, bucket in self._buckets.items() if now_s - bucket[1] < full_after_s
-        }
-
-
 class _DisconnectError(Exception):
     """The client left before its request was whole."""
 
@@ -186,6 +154,7 @@ class Gate:
         self._rate = UserRateLimiter(limits.requests_per_s, now)
         self._token = None if token is None else token.encode()
         self._answer_timeout_s = answer_timeout_s
+        self._short = LogRateLimiter(_TOLD_EVERY_S, now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of HTTP; nothing else is offered."""
@@ -194,7 +163,7 @@ class Gate:
         if _LOG.isEnabledFor(logging.DEBUG):
             path = scope["raw_path"][:_LONGEST_PATH].decode("ascii", "replace")
             _LOG.debug("%s %s by %s", scope["method"], path, caller)
-        refusal = self._refusal(caller, headers)
+        refusal = self._refusal(caller, headers, scope["state"].get("authenticated", _always))
         try:
             if refusal is None and _has_body(headers):
                 receive = await self._whole(headers, receive)
@@ -207,10 +176,12 @@ class Gate:
             return
         await self._timed(scope, receive, send)
 
-    def _refusal(self, caller: Caller, headers: dict[bytes, bytes]) -> Response | None:
+    def _refusal(
+        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+    ) -> Response | None:
         """The answer to who must not pass; None for who may."""
         if caller.tcp:
-            refusal = self._refusal_of_stranger(headers)
+            refusal = self._refusal_of_stranger(headers, authenticated)
             if refusal is not None:
                 return refusal
         elif not caller.admitted:
@@ -221,7 +192,9 @@ class Gate:
             return error_answer(429, "too many requests of one user in a second", headers=retry)
         return None
 
-    def _refusal_of_stranger(self, headers: dict[bytes, bytes]) -> Response | None:
+    def _refusal_of_stranger(
+        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+    ) -> Response | None:
         """Over TCP anybody on the machine can come, and a browser too: host and token decide."""
         if not _LOCAL.fullmatch(headers.get(b"host", b"")):
             return error_answer(403, "the Host header must be localhost, 127.0.0.1 or [::1]")
@@ -229,7 +202,7 @@ class Gate:
         bearer = given[: len(_BEARER)].lower() == _BEARER
         known = self._token is not None and hmac.compare_digest(given[len(_BEARER) :].strip(), self._token)
         if bearer and known:
-            return None
+            return None if authenticated() else error_answer(429, "too many connections", headers=_COME_BACK)
         challenge = {"www-authenticate": "Bearer"}
         return error_answer(401, "send the header 'Authorization: Bearer TOKEN'", headers=challenge)
 
@@ -292,10 +265,18 @@ class Gate:
         except Exception as error:
             if begun:  # nothing else can be said any more; the server closes and logs
                 raise
-            _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
+            if not is_shortage(error):
+                _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
+            elif times := self._short.times():
+                _LOG.error("%d requests could not be answered: %s", times, str(error) or type(error).__name__)
             await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()
+
+
+def _always() -> bool:
+    """Of a scope that was made without a connection."""
+    return True
 
 
 def _has_body(headers: dict[bytes, bytes]) -> bool:

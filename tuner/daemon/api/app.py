@@ -14,7 +14,6 @@ from fastapi import FastAPI, Header, Path, Query, Request
 from starlette.responses import Response
 
 from tuner.daemon.api.access import Caller
-from tuner.daemon.api.connection import UserSlots
 from tuner.daemon.api.endpoints import BEST_PATH, BestEndpoint, EventStream
 from tuner.daemon.api.errors import answer_errors, error_answer
 from tuner.daemon.api.models import (
@@ -32,6 +31,7 @@ from tuner.daemon.api.models import (
     job_document,
     jobs_document,
 )
+from tuner.daemon.api.places import UserSlots
 from tuner.daemon.interface import ServiceInterface, encode
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.jobs import JobRecord, JobState
@@ -61,7 +61,7 @@ _IN_MEMORY = {
 _MEANINGS: Mapping[int, str] = {
     400: "What was asked for is wrong.",
     401: "Over TCP: no token, or a wrong one.",
-    403: "This user may not ask, or over TCP: this Host may not.",
+    403: "This user may not ask, or not change this job, or over TCP: this Host may not.",
     404: "No such job.",
     409: "It cannot be done now.",
     413: "The body is too large.",

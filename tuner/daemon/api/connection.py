@@ -2,10 +2,6 @@
 
 import asyncio
 import logging
-import math
-import time
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import h11
@@ -15,157 +11,14 @@ from uvicorn.server import ServerState
 
 from tuner.daemon.api.access import Caller, caller_of
 from tuner.daemon.api.errors import error_body
-from tuner.daemon.settings.tables import LimitsTable
+from tuner.daemon.api.heads import HeadFault, head_fault
+from tuner.daemon.api.joining import JoiningTransport
+from tuner.daemon.api.places import TOKEN_HOLDER, ServerLimits
 
-SHARE = 0.75  # of all places that one user may hold, so that nobody keeps all others out
-HEAD_BYTES = 16_384  # of request line and headers; the longest question takes a quarter of it
-_DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
-_REFUSED_S = 1.0  # for a connection too many to take its answer
-_MOST_REFUSED = 64  # at a time; beyond it the answer is sent and nobody waits until it is taken
-_TOLD_EVERY_S = 10.0  # in the log, of what anybody can bring about as often as he likes
+_REFUSED_S = 1.0  # for a client who is refused to take the answer
 _COME_BACK = (("retry-after", "1"),)  # seconds
 _SENDING = (h11.IDLE, h11.SEND_RESPONSE)  # states in which an answer can still be begun
 _LOG = logging.getLogger(__name__)
-
-
-class UserSlots:
-    """A number of places, of which no user holds all.
-
-    Args:
-        count: of places.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._share = max(1, math.floor(count * SHARE))
-        self._taken: Counter[Hashable] = Counter()
-        self._all = 0
-
-    def __len__(self) -> int:
-        return self._all
-
-    def take(self, user: Hashable) -> bool:
-        """Take a place; False where there is none for this user."""
-        if self._all >= self._count or self._taken[user] >= self._share:
-            return False
-        self._taken[user] += 1
-        self._all += 1
-        return True
-
-    def leave(self, user: Hashable) -> None:
-        """Give back a place that was taken."""
-        self._all -= 1
-        self._taken[user] -= 1
-        if not self._taken[user]:
-            del self._taken[user]
-
-
-class LogRateLimiter:
-    """Says whether something may be told again, so that nobody fills the log.
-
-    Args:
-        every_s: at most once in so many seconds.
-        now: monotonic clock in seconds.
-    """
-
-    def __init__(self, every_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._every_s = every_s
-        self._now = now
-        self._told_s = -math.inf
-        self._silent = 0
-
-    def times(self) -> int:
-        """How often it happened since it was told; 0 where it was told a short while ago."""
-        self._silent += 1
-        now_s = self._now()
-        if now_s - self._told_s < self._every_s:
-            return 0
-        self._told_s = now_s
-        happened, self._silent = self._silent, 0
-        return happened
-
-
-class ServerLimits:
-    """What the connections of a server share.
-
-    Attributes:
-        places: of connections.
-        refusals: of further connections, which are only told that there are too many.
-        request_timeout_s: for a request to arrive whole, and for an answer to be taken.
-        most_bytes: of a request, with what is read and dropped.
-        groups: path of a Unix socket -> the group that owns it.
-        crowded: limits the log of connections too many.
-        refused: limits the log of users who may not ask.
-    """
-
-    def __init__(self, limits: LimitsTable) -> None:
-        self.places = UserSlots(limits.connections)
-        self.refusals = UserSlots(_MOST_REFUSED)
-        self.request_timeout_s = limits.request_timeout_s
-        self.most_bytes = HEAD_BYTES + limits.body_bytes + _DISCARD_BYTES
-        self.groups: Mapping[str, int | None] = {}
-        self.crowded = LogRateLimiter(_TOLD_EVERY_S)
-        self.refused = LogRateLimiter(_TOLD_EVERY_S)
-
-
-class _JoiningTransport(asyncio.Transport):
-    """Sends the head of a response together with the first piece of its body.
-
-    Each send wakes the client. On a busy machine, a client that wakes for the head alone takes the
-    processor from the server, and the body waits.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> None:  # type: ignore[override]  # uvicorn writes bytes only
-        """Hold the first piece until the second, or the end of this step; send with the second."""
-        self._pieces.append(data)
-        if len(self._pieces) == 1:
-            self._loop.call_soon(self.flush)
-        else:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what is held."""
-        if self._pieces:
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-            self._transport.write(data)
-
-    def write_eof(self) -> None:
-        """Send, and end this direction."""
-        self.flush()
-        self._transport.write_eof()
-
-    def close(self) -> None:
-        """Send, and close."""
-        self.flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        self._pieces.clear()
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        """As the transport has it."""
-        return self._transport.is_closing()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
-        """As the transport has it."""
-        return self._transport.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        """As the transport has it."""
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """As the transport has it."""
-        self._transport.resume_reading()
 
 
 class Connection(H11Protocol):
@@ -173,7 +26,7 @@ class Connection(H11Protocol):
 
     It is answered 429 and closed when there are too many, whatever it asks. It is closed when a request does
     not arrive in time or is far too long, and when an answer is not taken in time. The application finds its
-    ``Caller`` in the scope's state.
+    ``Caller`` in the scope's state, and there calls ``authenticated`` when the token was shown.
     """
 
     def __init__(
@@ -187,7 +40,7 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
-        self._caller: Caller | None = None  # with a place
+        self._holder: int | str | None = None  # the user who has the place of this connection
         self._deadline: asyncio.TimerHandle | None = None  # for the request that arrives
         self._stalled: asyncio.TimerHandle | None = None  # while the client takes nothing
         self._received_bytes = 0
@@ -196,7 +49,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Identify the caller, and refuse one too many."""
-        super().connection_made(_JoiningTransport(transport, self.loop))
+        super().connection_made(JoiningTransport(transport, self.loop))
         connection = transport.get_extra_info("socket")
         name = connection.getsockname()
         try:
@@ -204,15 +57,14 @@ class Connection(H11Protocol):
         except OSError:  # gone already
             transport.abort()
             return
-        if not self._limits.places.take(caller.peer.uid):
+        if not caller.admitted:
+            self._await_authentication(caller)
+        elif not self._take_place(caller.peer.uid):
             if times := self._limits.crowded.times():
                 _LOG.warning("refused %d connections, the last of %s: there are too many", times, caller)
             self._refuse(caller)
             return
-        if not (caller.admitted or caller.tcp) and (times := self._limits.refused.times()):
-            _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
-        self._caller = caller
-        self.app_state = {"caller": caller}
+        self.app_state = {"caller": caller, "authenticated": self._authenticated}
         transport.set_write_buffer_limits(high=0)  # so that whatever is not taken at once is noticed
         self._await_request()
 
@@ -222,9 +74,10 @@ class Connection(H11Protocol):
         self.resume_writing()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        if self._caller is not None:
-            self._limits.places.leave(self._caller.peer.uid)
-            self._caller = None
+        self._limits.unknown.remove(self)
+        if self._holder is not None:
+            self._limits.places.leave(self._holder)
+            self._holder = None
         if self._refused_caller is not None:
             self._limits.refusals.leave(self._refused_caller.peer.uid)
             self._refused_caller = None
@@ -233,12 +86,13 @@ class Connection(H11Protocol):
         """Take a piece of a request."""
         self._received_bytes += len(data)
         if self._received_bytes > self._limits.most_bytes:
-            self._end()
+            self.end()
             return
         if self._refused:  # read, so that the answer arrives
             return
         super().data_received(data)
-        self._watch()
+        if not self._refused:
+            self._watch()
 
     def on_response_complete(self) -> None:
         """An answer is out: whatever comes next has its own time."""
@@ -260,7 +114,7 @@ class Connection(H11Protocol):
         """The client does not take what was sent: it has some time."""
         super().pause_writing()
         if self._stalled is None:
-            self._stalled = self.loop.call_later(self._limits.request_timeout_s, self._end)
+            self._stalled = self.loop.call_later(self._limits.request_timeout_s, self.end)
 
     def resume_writing(self) -> None:
         """All is taken."""
@@ -268,6 +122,40 @@ class Connection(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def handle_events(self) -> None:
+        """Handle what was received, after a look at a head before it is parsed."""
+        fault = head_fault(self.conn.trailing_data[0]) if self.conn.their_state is h11.IDLE else None
+        if fault is None:
+            super().handle_events()
+        else:
+            self._refuse_head(fault)
+
+    def end(self) -> None:
+        """Close at once, whatever is under way."""
+        self._request_arrived()
+        self.transport.abort()
+
+    def _take_place(self, user: int | str | None) -> bool:
+        """Take a place of a user who is known; False where there is none."""
+        if user is None or not self._limits.places.take(user):
+            return False
+        self._holder = user
+        return True
+
+    def _await_authentication(self, caller: Caller) -> None:
+        """Hold one of the few places of those who are not known, until the token is shown."""
+        crowded = self._limits.unknown.add(self)
+        if crowded and (times := self._limits.crowded.times()):
+            _LOG.warning("ended %d connections that showed no token: there are too many", times)
+        if not caller.tcp and (times := self._limits.refused.times()):
+            _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
+
+    def _authenticated(self) -> bool:
+        """The token was shown: have a place among those who are known; False where there is none."""
+        if self._holder is None and self._take_place(TOKEN_HOLDER):
+            self._limits.unknown.remove(self)
+        return self._holder is not None
 
     def _refuse(self, caller: Caller) -> None:
         """Answer one connection too many, and wait a moment until its client has asked and heard."""
@@ -277,8 +165,19 @@ class Connection(H11Protocol):
             self.transport.close()
             return
         self._refused_caller = caller
+        self._hear_out()
+
+    def _refuse_head(self, fault: HeadFault) -> None:
+        """Answer what must not be parsed; whatever follows it is no request any more."""
+        self._refused = True
+        self._answer(fault.status, fault.reason, error_body("input", fault.message))
+        self._hear_out()
+
+    def _hear_out(self) -> None:
+        """Say no more, and read for a moment what the client still sends, so that the answer arrives."""
+        self._request_arrived()
         self.transport.write_eof()
-        self._deadline = self.loop.call_later(_REFUSED_S, self._end)
+        self._deadline = self.loop.call_later(_REFUSED_S, self.end)
 
     def _answer(self, status: int, reason: bytes, body: bytes, *more: tuple[str, str]) -> None:
         """Write an error as the last answer."""
@@ -308,14 +207,9 @@ class Connection(H11Protocol):
 
     def _await_request(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self._limits.request_timeout_s, self._end)
+            self._deadline = self.loop.call_later(self._limits.request_timeout_s, self.end)
 
     def _request_arrived(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _end(self) -> None:
-        """Close at once, whatever is under way."""
-        self._request_arrived()
-        self.transport.abort()

@@ -3,6 +3,7 @@
 The message names what is wrong in a request and what would be right.
 """
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from tuner.daemon.interface import NoSuchJobError
+from tuner.daemon.interface import NoSuchJobError, NotYoursError
 from tuner.daemon.settings.tables import bound
 from tuner.errors import InputError, StoreError, TunerError
 from tuner.options import OPTIONS, Text
@@ -25,6 +26,8 @@ _NO_BODY = 400  # said by the framework of nothing else
 _NO_PATH = 404
 _WRONG_METHOD = 405
 _LONGEST_METHOD = 20  # characters of it in a message
+_SHORTAGES = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_BUSY = "the daemon has too few threads, files or too little memory just now"
 _KINDS = {
     400: "input",
     401: "unauthorised",
@@ -113,6 +116,8 @@ def refusal_answer(error: Exception) -> Response:
         return error_answer(400, str(error))
     if isinstance(error, NoSuchJobError):
         return error_answer(404, str(error), kind="unknown-job")
+    if isinstance(error, NotYoursError):
+        return error_answer(403, str(error), kind="not-yours")
     return error_answer(409, str(error), kind="not-now")
 
 
@@ -149,8 +154,22 @@ async def _unexpected(_: Request, error: Exception) -> Response:
     return internal_answer(error)
 
 
+def is_shortage(error: Exception) -> bool:
+    """True where threads, memory or descriptors are used up: there may be some again in a second."""
+    if isinstance(error, OSError):
+        return error.errno in _SHORTAGES
+    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
+
+
+def busy_body() -> bytes:
+    """The JSON of the error where they are used up."""
+    return error_body("busy", _BUSY)
+
+
 def internal_answer(error: Exception) -> Response:
     """The answer where the daemon is at fault; what happened is for its log."""
+    if is_shortage(error):
+        return error_answer(503, _BUSY, kind="busy", headers={"retry-after": str(_RETRY_S)})
     text = f"the daemon failed, and its log tells how: {type(error).__name__}"
     return error_answer(500, text, kind="internal")
 

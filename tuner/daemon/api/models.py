@@ -111,7 +111,9 @@ class Submission(RequestModel):
     clocks: str | None = option_field("clocks")
     device: Device = ""
     priority: Annotated[float, Field(ge=-_PRIORITY, le=_PRIORITY, allow_inf_nan=False)] = Field(
-        default=0.0, description="Of jobs that may run, the highest goes first."
+        default=0.0,
+        description="Of one user's jobs, the highest goes first; between users it counts up to"
+        " [limits] highest_priority of daemon.toml.",
     )
     options: Options = Options()
 
@@ -202,6 +204,7 @@ class ErrorDetail(BaseModel):
     kind: Literal[
         "input",
         "unauthorised",
+        "not-yours",
         "unknown-job",
         "unknown-path",
         "wrong-method",

@@ -13,17 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.api.access import Gate, group_of
 from tuner.daemon.api.app import interface
-from tuner.daemon.api.connection import HEAD_BYTES, Connection, ServerLimits
+from tuner.daemon.api.connection import Connection
+from tuner.daemon.api.errors import is_shortage
+from tuner.daemon.api.heads import HEAD_BYTES
+from tuner.daemon.api.places import ServerLimits
+from tuner.daemon.api.reserve import DescriptorReserve
 from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.errors import InputError
+from tuner.system.log_rate import LogRateLimiter
 
 Observe = Callable[[str, int, float], None]
 """Called for every answer: route, HTTP status, seconds from the head of the request to that of the answer."""
@@ -44,6 +49,8 @@ _CONNECTIONS = 128
 _KEEP_ALIVE_S = 30  # of a connection without a request; a client that comes back later connects anew
 _GRACE_S = 2  # for answers under way when the server stops; the service manager waits longer
 _BACKLOG = 1024  # connections that wait to be accepted; beyond it a client has an error at once
+_ACCEPTED_AT_ONCE = 16  # asyncio goes on for as many turns where no more files can be opened
+_TOLD_EVERY_S = 10.0  # in the log
 _LOG = logging.getLogger(__name__)
 
 
@@ -204,6 +211,9 @@ class Server(uvicorn.Server):
         self._observe = observe
         self._closing = asyncio.Event()
         self._limits = limits
+        self._listeners: Sequence[socket.socket] = ()
+        self._reserve = DescriptorReserve()
+        self._crowded = LogRateLimiter(_TOLD_EVERY_S)
         self._server_limits = ServerLimits(limits)
         self._app = interface(service, limits, tuning or TuningTable(), self._closing)
         super().__init__(self._config(token=None))
@@ -221,7 +231,7 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTED_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
             h11_max_incomplete_event_size=HEAD_BYTES,
@@ -236,7 +246,7 @@ class Server(uvicorn.Server):
             sockets: listening Unix sockets.
             tcp: sockets of the loopback, with the token that they ask for.
         """
-        listeners = [*sockets, *(tcp.sockets if tcp else ())]
+        self._listeners = listeners = [*sockets, *(tcp.sockets if tcp else ())]
         self._server_limits.groups = {
             listener.getsockname(): group_of(listener)
             for listener in sockets
@@ -244,7 +254,10 @@ class Server(uvicorn.Server):
         }
         if tcp is not None:
             self.config = self._config(tcp.token)
-        await super().serve(listeners)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._handle_exception)
+        with contextlib.closing(self._reserve):
+            await super().serve(listeners)
 
     def stop(self) -> None:
         """Have ``serve`` return: no connection is accepted any more, answers under way may end."""
@@ -253,6 +266,8 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Wait for the end, without the ten looks per second that uvicorn takes."""
+        for listener in self._listeners:
+            listener.listen(_BACKLOG)  # uvicorn has one number for this and for what is accepted at once
         self.listening.set()
         await self._closing.wait()
 
@@ -261,6 +276,18 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             cast("Connection", connection).transport.abort()
+
+    def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Answer those whom asyncio could not accept; anything else is told as usual."""
+        error, asked = context.get("exception"), context.get("socket")
+        if asked is None or not (isinstance(error, OSError) and is_shortage(error)):
+            loop.default_exception_handler(context)
+            return
+        if times := self._crowded.times():
+            _LOG.error("no connection can be accepted (%d times): %s", times, error)
+        for listener in self._listeners:
+            if listener.fileno() == asked.fileno():
+                self._reserve.answer_waiting(listener)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

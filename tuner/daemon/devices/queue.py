@@ -9,7 +9,7 @@ from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.devices.admission import Admission
 from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
-from tuner.daemon.queue.board import Board, queue_order
+from tuner.daemon.queue.board import Board
 from tuner.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, JobRecord, JobState
 from tuner.system.logs import about
@@ -249,7 +249,7 @@ class DeviceQueue:
         now_s = asyncio.get_running_loop().time()
         waiting = (one for one in self._board.waiting(self.device) if not self._results.unreadable(one))
         ready = [one for one in waiting if self._failures.retry_at_s(one) <= now_s]
-        return bool(ready) and ready[0].origin not in OWN and queue_order(ready[0]) < queue_order(job)
+        return bool(ready) and ready[0].origin not in OWN and self._board.goes_before(ready[0], job)
 
     async def _conclude(self, job: JobRecord, result: AttemptResult, stop_reason: str) -> None:
         """Change the job to its next state."""

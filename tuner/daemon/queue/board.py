@@ -7,24 +7,22 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError, NotNowError
 from tuner.daemon.queue.job_specs import spec_key, topic
+from tuner.daemon.queue.shares import REMEMBERED, Shares
 from tuner.daemon.queue.subscriptions import Subscriptions
+from tuner.daemon.queue.users import TOKEN_HOLDER
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import JobError, QueueFullError, TunerError
-from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 
 T = TypeVar("T")
 
 ACTIVE = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
-_ORIGINS = list(Origin)
-
-
-def queue_order(job: JobRecord) -> tuple[float, int, int]:
-    """Sort key of waiting jobs: the highest priority first, then by origin, then the oldest."""
-    return -job.priority, _ORIGINS.index(job.origin), job.id
+_MOST_RESTORED = 500  # of the newest jobs, whose device seconds are read at the start
 
 
 class Board:
@@ -34,12 +32,21 @@ class Board:
         storage: the database.
         subscriptions: are told of changes.
         changed: called after every change.
+        shares: places and turns of users; those of default limits if None.
     """
 
-    def __init__(self, storage: Storage, subscriptions: Subscriptions, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        subscriptions: Subscriptions,
+        changed: Callable[[], None],
+        shares: Shares | None = None,
+    ) -> None:
         self._storage = storage
         self._subscriptions = subscriptions
         self._changed = changed
+        self._shares = shares or Shares()
+        self._restored = False
         self._jobs: dict[int, JobRecord] = {}
         self._by_spec: dict[str, set[int]] = {}
         self._by_topic: dict[str, set[int]] = {}
@@ -54,10 +61,25 @@ class Board:
         """
         recovered = await self._storage.run(lambda db: db.jobs.recover())
         active = await self._storage.run(lambda db: db.jobs.jobs(ACTIVE))
+        await self._restore_shares()
         for job in active:
             self._keep(job)
         self._changed()
         return recovered
+
+    async def _restore_shares(self) -> None:
+        """Count the device seconds of jobs that ran lately."""
+        since = (datetime.now(timezone.utc) - REMEMBERED).isoformat(timespec="milliseconds")
+
+        def read(db: Repositories) -> list[tuple[JobRecord, list[JobEvent]]]:
+            ran = [job for job in db.jobs.jobs(limit=_MOST_RESTORED) if job.started_at is not None]
+            lately = [job for job in ran if job.ended_at is None or job.ended_at >= since]
+            return [(job, db.jobs.events(job.id)) for job in lately]
+
+        if not self._restored:
+            for job, events in await self._storage.run(read):
+                self._shares.restore(job, events)
+            self._restored = True
 
     @property
     def jobs(self) -> Collection[JobRecord]:
@@ -65,11 +87,14 @@ class Board:
         return self._jobs.values()
 
     def waiting(self, device: str) -> Iterable[JobRecord]:
-        """Jobs that wait for a device, the next one first."""
-        queued = [
+        """Jobs that wait for a device, the next one first: see ``Shares.ordered``."""
+        return self._shares.ordered(
             job for job in self._jobs.values() if job.state is JobState.QUEUED and job.spec.device == device
-        ]
-        return sorted(queued, key=queue_order)
+        )
+
+    def goes_before(self, one: JobRecord, other: JobRecord) -> bool:
+        """True where a job would be taken before another whatever their users have used."""
+        return self._shares.level(one) < self._shares.level(other)
 
     def get(self, number: int) -> JobRecord | None:
         """A job that has not ended; its number of trials may be out of date."""
@@ -98,10 +123,10 @@ class Board:
         submitter: int | None = None,
         most_waiting: int | None = None,
     ) -> JobRecord:
-        """Queue a job.
+        """Queue a job; one of a client only where its user has a place.
 
         Raises:
-            NotNowError: the queue is full.
+            NotNowError: the queue is full, or holds enough of this user.
             StoreError: the database cannot be used just now.
         """
 
@@ -112,6 +137,9 @@ class Board:
 
         async def add() -> JobRecord:
             async with self._lock:
+                user = TOKEN_HOLDER if submitter is None else submitter
+                if origin is Origin.CLIENT and (refusal := self._shares.refusal(user, self._jobs.values())):
+                    raise NotNowError(refusal)
                 try:
                     job = await self._storage.run(new)
                 except QueueFullError as error:
@@ -217,6 +245,7 @@ class Board:
                     await self.change(job.id, JobState.QUEUED, reason, of=(JobState.QUEUED,))
 
     def _keep(self, job: JobRecord) -> None:
+        self._shares.note(job)
         if job.state.ended:
             self._jobs.pop(job.id, None)
             _discard(self._by_spec, spec_key(job.spec), job.id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,9 @@ _BOUNDS = {
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
 }
+
+
+Manager = Annotated[str, Field(pattern="^[!-~]{1,256}$")]
 
 
 class SettingsTable(BaseModel):
@@ -80,7 +83,7 @@ class SetTable(SettingsTable):
         default=0.0,
         ge=-_PRIORITY,
         le=_PRIORITY,
-        description="The highest goes first; clients' jobs have 0.",
+        description="The highest goes first; clients' jobs have 0 at most ([limits] highest_priority).",
     )
     devices: tuple[str, ...] = Field(default=(), description="Those of [service] otherwise.")
 
@@ -142,6 +145,18 @@ class LimitsTable(SettingsTable):
     requests_per_s: float = Field(default=2000.0, gt=0, le=1e6, description="Of one user.")
     connections: int = Field(default=256, ge=4, le=10_000, description="Open at a time.")
     queue: int = Field(default=1000, ge=1, le=100_000, description="Jobs that wait at most.")
+    queue_per_user: int = Field(
+        default=250, ge=1, le=100_000, description="Of one user; root and the daemon's user are free."
+    )
+    highest_priority: float = Field(
+        default=0.0,
+        ge=-_PRIORITY,
+        le=_PRIORITY,
+        description="Up to here a priority counts between users; beyond, among a user's own jobs only.",
+    )
+    manage: tuple[Manager, ...] = Field(
+        default=(), max_length=1000, description="Users (name or id) who may change jobs of all; '*' for all."
+    )
     followers: int = Field(default=64, ge=1, le=10_000, description="Event streams open at a time.")
     request_timeout_s: float = Field(default=10.0, gt=0, le=600, description="For a request to arrive whole.")
     keep_days: float = Field(

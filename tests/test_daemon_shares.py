@@ -1,0 +1,312 @@
+"""Fair shares: places in the queue, turns on a device, and who may change a job."""
+
+import itertools
+import os
+import pwd
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from service_rig import PEER, ROOT, WORKLOAD, Rig, plays, settings, working
+
+from tuner.daemon.interface import NotNowError, NotYoursError, Peer
+from tuner.daemon.queue.shares import HALF_LIFE_S, KILLED, Shares
+from tuner.daemon.queue.users import DAEMON, TOKEN_HOLDER, check_may_change, user_of
+from tuner.daemon.settings.tables import LimitsTable
+from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
+
+OTHER = Peer(uid=1001, pid=2)
+TCP = Peer()
+STRANGER = 54_321  # an id that no user has here
+USERS = st.sampled_from([1000, 1001, 1002, 1003, None])
+NOW = datetime.now(timezone.utc)
+
+
+def job(
+    number: int = 1,
+    submitter: int | None = 1000,
+    priority: float = 0.0,
+    origin: Origin = Origin.CLIENT,
+    state: JobState = JobState.QUEUED,
+) -> JobRecord:
+    """A job of a client."""
+    order = JobSpec((WORKLOAD,), device="sim:jetson-tx1")
+    when = NOW.isoformat()
+    return JobRecord(number, order, origin, priority, state, "", None, 0, 0, submitter, when, None, None)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 1e6
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def shares(clock: Clock | None = None, **limits: float | tuple[str, ...]) -> Shares:
+    table = LimitsTable.model_validate(limits)
+    return Shares(lambda: table, clock or Clock())
+
+
+def ran(found: Shares, clock: Clock, number: int, submitter: int | None, seconds: float) -> None:
+    """Let a job run for so long."""
+    one = job(number, submitter, state=JobState.RUNNING)
+    found.note(one)
+    clock.now_s += seconds
+    found.note(replace(one, state=JobState.FINISHED))
+
+
+# --- places ------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.lists(USERS, max_size=120))
+def test_no_user_takes_the_last_place(queue: int, per_user: int, asking: list[int | None]) -> None:
+    """However many jobs users queue, none has more than its limit, and whoever has none may queue one."""
+    found = shares(queue=queue, queue_per_user=per_user)
+    jobs: list[JobRecord] = []
+    for number, user in enumerate(asking, 1):
+        one = job(number, user)
+        own = sum(user_of(other) == user_of(one) for other in jobs)
+        refusal = found.refusal(user_of(one), jobs)
+        assert not (refusal and own == 0)
+        if not refusal:
+            jobs.append(one)
+            assert own + 1 <= per_user
+    users = {user_of(one) for one in jobs}
+    assert len(jobs) <= queue + len(users)
+
+
+def test_root_is_bounded_by_the_queue_alone() -> None:
+    """Root may queue more than a user's share, up to all places; then others still have one each."""
+    found = shares(queue=10, queue_per_user=2)
+    jobs = [job(number, 0) for number in range(1, 10)]
+
+    assert found.refusal(0, jobs) == ""
+    jobs.append(job(10, 0))
+    assert "10 jobs wait already" in found.refusal(0, jobs)
+    assert found.refusal(1000, jobs) == ""
+
+
+def test_jobs_that_run_or_have_ended_take_no_place() -> None:
+    """What is queued or paused waits; what runs does not."""
+    found = shares(queue_per_user=2)
+    jobs = [job(1), job(2, state=JobState.RUNNING)]
+
+    assert found.refusal(1000, jobs) == ""
+    assert "[limits] queue_per_user" in found.refusal(1000, [*jobs, job(3, state=JobState.PAUSED)])
+
+
+# --- turns -------------------------------------------------------------------------------------------
+
+
+def test_who_has_used_less_goes_first() -> None:
+    """A thousand jobs of the highest priority wait behind one of a user who has used the device less."""
+    clock = Clock()
+    found = shares(clock)
+    ran(found, clock, 1, 1000, 60.0)
+    ran(found, clock, 2, 1001, 5.0)
+    flood = [job(number, 1000, 1e6) for number in range(3, 1003)]
+
+    order = found.ordered([*flood, job(2000, 1001)])
+
+    assert [one.id for one in order[:3]] == [2000, 3, 4]
+
+
+def test_the_seconds_of_a_running_job_count() -> None:
+    """A user whose job runs now has used its seconds already, and gives the turn away."""
+    clock = Clock()
+    found = shares(clock)
+    found.note(job(1, 1000, state=JobState.RUNNING))
+    clock.now_s += 30.0
+
+    assert found.device_s(1000) == pytest.approx(30.0, rel=0.01)
+    assert [one.id for one in found.ordered([job(2, 1000), job(3, 1001)])] == [3, 2]
+
+
+@given(st.floats(0.0, 10 * HALF_LIFE_S), st.floats(0.0, 10 * HALF_LIFE_S))
+def test_device_seconds_halve(length_s: float, age_s: float) -> None:
+    """After each half-life the seconds of a user count half, and a span counts at most its length."""
+    clock = Clock()
+    found = shares(clock)
+    ran(found, clock, 1, 1000, length_s)
+    at_once_s = found.device_s(1000)
+    clock.now_s += age_s
+
+    assert at_once_s <= length_s * (1 + 1e-9)
+    assert found.device_s(1000) == pytest.approx(at_once_s * 0.5 ** (age_s / HALF_LIFE_S), abs=1e-6)
+
+
+@given(st.lists(st.tuples(USERS, st.floats(-1e6, 1e6)), max_size=30), st.lists(USERS, max_size=5))
+def test_a_user_s_own_jobs_go_by_priority(
+    waiting: list[tuple[int | None, float]], used: list[int | None]
+) -> None:
+    """Of one user's jobs the highest priority goes first, then the oldest; no job is lost or doubled."""
+    clock = Clock()
+    found = shares(clock)
+    for number, user in enumerate(used):
+        ran(found, clock, 1000 + number, user, 10.0)
+    jobs = [job(number, user, priority) for number, (user, priority) in enumerate(waiting, 1)]
+
+    order = found.ordered(jobs)
+
+    assert sorted(one.id for one in order) == [one.id for one in jobs]
+    for _, group in itertools.groupby(sorted(order, key=lambda one: str(user_of(one))), user_of):
+        own = list(group)
+        assert own == sorted(own, key=lambda one: (-one.priority, one.id))
+
+
+def test_priorities_between_users_are_clamped() -> None:
+    """A user's high priority passes no other user's job; root's and a set's do, and a low one gives way."""
+    found = shares()
+    user, other = job(1, 1000, 5.0), job(2, 1001, 0.0)
+    root, group = job(3, 0, 5.0), job(4, None, 4.0, Origin.SET)
+    own, low = job(5, None, -0.5, Origin.REQUEST), job(6, 1000, -1.0)
+
+    order = found.ordered([low, own, other, user, group, root])
+
+    assert [one.id for one in order] == [3, 4, 1, 2, 5, 6]
+    assert found.level(user) == found.level(other)
+
+
+def test_a_higher_clamp_lets_priorities_count() -> None:
+    """With a higher limit, priorities count between users up to it."""
+    found = shares(highest_priority=10.0)
+
+    order = found.ordered([job(1, 1000, 5.0), job(2, 1001, 1e6), job(3, 1002, 10.0)])
+
+    assert [one.id for one in order] == [2, 3, 1]
+
+
+def event(kind: str, ago_s: float, **data: str) -> JobEvent:
+    at = (datetime.now(timezone.utc) - timedelta(seconds=ago_s)).isoformat()
+    return JobEvent(1, 1, kind, at, data)
+
+
+def test_stored_events_show_device_seconds() -> None:
+    """After a restart the seconds come from stored changes of state; the daemon's absence is none."""
+    found = shares()
+    events = [
+        event("state", 100.0, state="queued"),
+        event("state", 90.0, state="running"),
+        event("state", 70.0, state="queued", reason="a window closed"),
+        event("state", 60.0, state="running"),
+        event("told", 50.0),
+        event("state", 5.0, state="queued", reason=KILLED),
+    ]
+
+    found.restore(job(1, 1000), events)
+
+    assert found.device_s(1000) == pytest.approx(30.0, rel=0.03)
+
+
+def test_a_clock_that_jumped_makes_no_seconds() -> None:
+    """Events of the future and spans that end before they begin count for nothing."""
+    found = shares()
+    events = [event("state", -9e9, state="running"), event("state", 50.0, state="finished")]
+
+    found.restore(job(1, 1000), events)
+
+    assert found.device_s(1000) == 0.0
+
+
+def test_the_table_of_users_is_bounded() -> None:
+    """However many users there are, status and metrics have twenty rows, and no job is left out."""
+    jobs = [job(number, 5000 + number) for number in range(1, 100)]
+
+    table = shares().table(jobs)
+
+    assert len(table) == 20
+    assert sum(row.waiting for row in table) == len(jobs)
+
+
+# --- rights ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peer", "managers", "may"),
+    [
+        (Peer(uid=STRANGER), (), True),
+        (OTHER, (), False),
+        (TCP, (), False),
+        (ROOT, (), True),
+        (Peer(uid=os.geteuid()), (), True),
+        (OTHER, ("1001",), True),
+        (OTHER, ("1002", "nobody-of-this-name"), False),
+        (OTHER, ("*",), True),
+        (TCP, ("1001",), False),
+        (Peer(uid=1), (pwd.getpwuid(1).pw_name,), True),
+    ],
+)
+def test_who_may_change_a_job(peer: Peer, managers: tuple[str, ...], may: bool) -> None:
+    """One's own, root and the daemon's user any, and those that daemon.toml names."""
+    theirs = job(7, STRANGER)
+    if may:
+        check_may_change(theirs, peer, "cancel", managers)
+        return
+    said = rf"job 7 is a job of user {STRANGER}: .*\[limits\] manage.* may cancel it"
+    with pytest.raises(NotYoursError, match=said):
+        check_may_change(theirs, peer, "cancel", managers)
+
+
+def test_the_daemon_s_own_jobs_are_nobody_s() -> None:
+    """A job of the daemon is changed by root and managers alone; that of a TCP client is the token's."""
+    own, theirs = job(1, None, origin=Origin.REQUEST), job(2, None)
+
+    assert (user_of(own), user_of(theirs)) == (DAEMON, TOKEN_HOLDER)
+    with pytest.raises(NotYoursError, match="job 1 is the daemon's own"):
+        check_may_change(own, TCP, "pause", ())
+    check_may_change(theirs, TCP, "pause", ())
+
+
+async def submitted(rig: Rig, peer: Peer, count: int = 1, priority: float = 0.0) -> list[JobRecord]:
+    orders = [JobSpec((WORKLOAD,), policy="random", options={"seed": seed}) for seed in range(count)]
+    return [await rig.service.submit(order, peer, priority) for order in orders]
+
+
+@plays
+async def test_a_flood_holds_up_another_by_one_job(tmp_path: Path) -> None:
+    """The job of another user begins when the one that runs has ended, whatever a flood waits for."""
+    async with working(tmp_path, settings(limits={"queue": 40})) as rig:
+        flood = await submitted(rig, PEER, 20, 1e6)
+        running = await rig.attempts.get()
+        (other,) = await submitted(rig, OTHER)
+        running.end()
+        attempt = await rig.attempts.get()
+        assert (running.spec.job, attempt.spec.job) == (flood[0].id, other.id)
+        with pytest.raises(NotNowError, match="jobs of yours wait already"):
+            await submitted(rig, PEER, 40)
+
+
+@plays
+async def test_others_jobs_are_not_changed(tmp_path: Path) -> None:
+    """Another user's job is not cancelled, paused or resumed, unless settings allow it."""
+    async with working(tmp_path) as rig:
+        (mine,) = await submitted(rig, PEER)
+        for change in (rig.service.cancel, rig.service.pause, rig.service.resume):
+            with pytest.raises(NotYoursError, match=f"job {mine.id} is "):
+                await change(mine.id, OTHER)
+        rig.state.settings = settings(limits={"manage": ["1001"]})
+        assert (await rig.service.cancel(mine.id, OTHER)).reason == "by user 1001"
+
+
+@plays
+async def test_shares_outlive_the_daemon(tmp_path: Path) -> None:
+    """Whose turn it is follows from what is stored: a restart gives a flood no advantage."""
+    async with working(tmp_path) as rig:
+        await submitted(rig, PEER)
+        (await rig.attempts.get()).end()
+        await rig.until(1, "finished")
+        await submitted(rig, PEER, 2)
+        await rig.attempts.get()
+        rig.state.settings = settings(window=[{"start": "0 0 1 1 *", "hours": 0.1}])
+        await rig.service.adopt()
+        await submitted(rig, OTHER)
+    async with working(tmp_path) as rig:
+        assert (await rig.attempts.get()).spec.job == 4
+        rows = (await rig.service.status())["users"]
+        assert {(row["waiting"], row["running"]) for row in rows} == {(2, 0), (0, 1)}

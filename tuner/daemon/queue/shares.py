@@ -1,0 +1,202 @@
+"""Fair shares: places in the queue for each user, and whose turn it is on a device."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
+
+from tuner.daemon.queue.users import User, named, stands_above, user_of
+from tuner.daemon.settings.tables import LimitsTable
+from tuner.model.jobs import JobEvent, JobRecord, JobState, Origin
+
+HALF_LIFE_S = 3600.0
+"""After so long, device seconds count half."""
+
+REMEMBERED = timedelta(seconds=12 * HALF_LIFE_S)
+"""Older device seconds count for nothing."""
+
+KILLED = "the daemon ended in the middle"
+"""Reason of a job that ran when the daemon was killed; when it stopped running is not known."""
+
+_SHARE = 0.75  # of the places that others have left, which one user may take
+_ORIGINS = list(Origin)
+_WAITING = (JobState.QUEUED, JobState.PAUSED)
+_MOST_SHOWN = 20  # users in status and metrics; the others are one row
+
+
+class Span(NamedTuple):
+    """A time for which a job held its device, as monotonic seconds."""
+
+    begin_s: float
+    end_s: float
+
+    def decayed_s(self, now_s: float) -> float:
+        """Its seconds, each halved for every half-life that has passed since."""
+        rate = math.log(2.0) / HALF_LIFE_S
+        age_s, length_s = max(0.0, now_s - self.end_s), max(0.0, self.end_s - self.begin_s)
+        return math.exp(-rate * age_s) * -math.expm1(-rate * length_s) / rate
+
+
+@dataclass(frozen=True)
+class UserShare:
+    """What one user has of the daemon.
+
+    Attributes:
+        user: for people.
+        waiting: jobs that are queued or paused.
+        running: jobs on a device now.
+        device_s: seconds on devices lately, decayed.
+    """
+
+    user: str
+    waiting: int
+    running: int
+    device_s: float
+
+
+class Shares:
+    """What users have used of the devices, the order of waiting jobs, and places in the queue.
+
+    Args:
+        limits: asked each time, so that new settings count at once.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self, limits: Callable[[], LimitsTable] = LimitsTable, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limits = limits
+        self._now = now
+        self._used: dict[User, tuple[float, float]] = {}  # decayed seconds, and as of when
+        self._running: dict[int, tuple[User, float]] = {}  # job -> whose, and since when
+
+    # --- device seconds ------------------------------------------------------------------------------
+
+    def note(self, job: JobRecord) -> None:
+        """Note the state of a job: from ``running`` to another state, its user uses a device."""
+        if job.state is JobState.RUNNING:
+            self._running.setdefault(job.id, (user_of(job), self._now()))
+        elif (begun := self._running.pop(job.id, None)) is not None:
+            user, begin_s = begun
+            self._count(user, Span(begin_s, self._now()))
+
+    def restore(self, job: JobRecord, events: Iterable[JobEvent]) -> None:
+        """Count the device seconds that the stored events of a job show.
+
+        Args:
+            job: that is not running.
+            events: of it, the oldest first.
+        """
+        wall, now_s = datetime.now(timezone.utc), self._now()
+
+        def at_s(event: JobEvent) -> float:
+            age_s = (wall - datetime.fromisoformat(event.at)).total_seconds()
+            return now_s - max(0.0, age_s)
+
+        begin_s = last_s = None
+        for event in events:
+            this_s = at_s(event)
+            if event.kind == "state":
+                if begin_s is not None:
+                    # one that was killed is known to have run until its last event
+                    end_s = last_s if event.data.get("reason") == KILLED and last_s is not None else this_s
+                    self._count(user_of(job), Span(begin_s, end_s))
+                begin_s = this_s if event.data.get("state") == JobState.RUNNING.value else None
+            last_s = this_s
+
+    def device_s(self, user: User) -> float:
+        """Seconds on devices lately, decayed; those of now included."""
+        now_s = self._now()
+        value, as_of_s = self._used.get(user, (0.0, now_s))
+        running = (Span(begin_s, now_s) for owner, begin_s in self._running.values() if owner == user)
+        return _faded(value, now_s - as_of_s) + sum(span.decayed_s(now_s) for span in running)
+
+    def _count(self, user: User, span: Span) -> None:
+        now_s = self._now()
+        value, as_of_s = self._used.get(user, (0.0, now_s))
+        self._used[user] = _faded(value, now_s - as_of_s) + span.decayed_s(now_s), now_s
+
+    # --- order ---------------------------------------------------------------------------------------
+
+    def level(self, job: JobRecord) -> tuple[float, int]:
+        """Sort key of what goes before everything of a later one: priority between users, then origin.
+
+        Of an ordinary user, a priority counts between users up to ``[limits] highest_priority``.
+        """
+        priority = job.priority
+        if job.origin is Origin.CLIENT and not stands_above(user_of(job)):
+            priority = min(priority, self._limits().highest_priority)
+        return -priority, _ORIGINS.index(job.origin)
+
+    def ordered(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+        """Waiting jobs, the next one first.
+
+        Within a level, users take turns: who has used the fewest device seconds lately goes first. Jobs of
+        one user go by priority, then by age.
+        """
+        jobs = sorted(jobs, key=lambda job: job.id)
+        users = {user_of(job): job.id for job in reversed(jobs)}  # with the oldest job of each
+        turn = {user: (self.device_s(user), oldest) for user, oldest in users.items()}
+        return sorted(jobs, key=lambda job: (self.level(job), turn[user_of(job)], -job.priority))
+
+    # --- places --------------------------------------------------------------------------------------
+
+    def refusal(self, user: User, jobs: Collection[JobRecord]) -> str:
+        """Why a user may queue no further job; empty where one may.
+
+        Nobody takes the last places: beside ``[limits] queue_per_user``, three quarters of what others have
+        left of ``[limits] queue`` are for one user, and one place is there for everybody.
+
+        Args:
+            user: who asks.
+            jobs: all that have not ended.
+        """
+        limits = self._limits()
+        waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
+        own, total = waiting[user], waiting.total()
+        if stands_above(user):
+            full = f"{total} jobs wait already; no more may ([limits] queue of daemon.toml)"
+            return full if total >= limits.queue else ""
+        free = limits.queue - (total - own)
+        most = min(limits.queue_per_user, max(1, math.floor(_SHARE * free)))
+        if own < most:
+            return ""
+        return (
+            f"{own} jobs of yours wait already; no more may now ([limits] queue_per_user and queue of"
+            " daemon.toml). Cancel one with `tuner cancel`, or ask again later"
+        )
+
+    # --- for people ----------------------------------------------------------------------------------
+
+    def table(self, jobs: Collection[JobRecord]) -> list[UserShare]:
+        """What each user has, most device seconds first; beyond twenty users, all others are one row."""
+        waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
+        running = Counter(owner for owner, _ in self._running.values())
+        users = {*waiting, *running, *self._used}
+        rows = [UserShare(named(one), waiting[one], running[one], self.device_s(one)) for one in users]
+        shown = sorted((row for row in rows if _counts(row)), key=lambda row: (-row.device_s, row.user))
+        return _shortened(shown)
+
+
+def _faded(seconds: float, age_s: float) -> float:
+    return seconds * 0.5 ** (max(0.0, age_s) / HALF_LIFE_S)
+
+
+def _counts(row: UserShare) -> bool:
+    return bool(row.waiting or row.running) or row.device_s >= 1.0
+
+
+def _shortened(rows: Sequence[UserShare]) -> list[UserShare]:
+    if len(rows) <= _MOST_SHOWN:
+        return list(rows)
+    others = rows[_MOST_SHOWN - 1 :]
+    rest = UserShare(
+        f"{len(others)} others",
+        sum(row.waiting for row in others),
+        sum(row.running for row in others),
+        sum(row.device_s for row in others),
+    )
+    return [*rows[: _MOST_SHOWN - 1], rest]
