@@ -13,7 +13,7 @@ from daemon_fault import Told
 from daemon_scene import MODELLED, PLAYED, Process, Scene
 
 from tuner.client import Client
-from tuner.errors import DaemonUnavailableError, TunerError
+from tuner.errors import DaemonRefusedError, DaemonUnavailableError, TunerError
 
 ANSWER_S = (
     15.0  # within which somebody who asks gets an answer; a socket that was removed is missed after five
@@ -133,7 +133,7 @@ class Trial:
         def taken() -> bool:
             try:
                 numbers.append(self._scene.client().submit(_WORKLOAD, **order).id)
-            except DaemonUnavailableError:  # it says so while the database cannot be used: ask again
+            except (DaemonUnavailableError, DaemonRefusedError):  # no database, or no device: ask again
                 return False
             return True
 

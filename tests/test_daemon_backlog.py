@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.daemon.backlog.backlog import (
     ASSUMED_SAVING_J,
+    ENDING_S,
     LEAST_SAVING,
     MOST_CANDIDATES,
     SAMPLE_BACK_OFF_S,
@@ -179,6 +180,22 @@ def test_what_came_to_nothing_back_off() -> None:
     answers.backlog.tried(order)
     answers.adopt(settings=Settings())
     assert the_one(answers).spec == order
+
+
+def test_a_search_whose_result_is_read_is_left_alone() -> None:
+    """Between its end and its result it is not wanted; a longer back-off stays as it is."""
+    clock = Clock()
+    answers = answerer(monotonic=clock)
+    answers.reply(Question((FFT,)))
+    order = the_one(answers).spec
+    answers.backlog.ending(order)
+    assert answers.backlog.candidates() == []
+    clock.now_s += ENDING_S + 1
+    assert the_one(answers).spec == order
+    answers.backlog.tried(order)
+    answers.backlog.ending(order)
+    clock.now_s += ENDING_S + 1
+    assert answers.backlog.candidates() == []
 
 
 def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) -> None:

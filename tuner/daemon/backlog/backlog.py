@@ -58,6 +58,9 @@ REST_SHARE = 0.1
 SAMPLE_BACK_OFF_S = 900.0
 """An answer that is being measured again is not proposed for so long, unless a result comes earlier."""
 
+ENDING_S = 60.0
+"""A job whose attempt has ended is not proposed for so long, while its result is read."""
+
 _AT_ONCE = 8  # workloads that are looked at before others have their turn; each takes 0.1 ms
 
 
@@ -303,6 +306,11 @@ class Backlog:
     def backed_off(self, spec: JobSpec) -> bool:
         """True for a job that was tried lately."""
         return _key(spec) in self._back_off
+
+    def ending(self, spec: JobSpec) -> None:
+        """Leave a job alone whose attempt has ended, until ``tried`` knows what it has brought."""
+        if not self.backed_off(spec):
+            self._back_off.begin(_key(spec), ENDING_S)
 
     def tried(self, spec: JobSpec) -> None:
         """Leave a job alone for a while that was tried."""

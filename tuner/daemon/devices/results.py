@@ -126,6 +126,8 @@ class AttemptResults:
         Returns:
             The result; another one where its sample is of no use.
         """
+        if job.spec.kind is JobKind.TUNE:
+            self._backlog.ending(job.spec)
         await self._events.drained()
         run = self._sampled.pop(job.id, None)
         if run is None or result.sample is None:
