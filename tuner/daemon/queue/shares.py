@@ -21,6 +21,7 @@ REMEMBERED = timedelta(seconds=12 * HALF_LIFE_S)
 KILLED = "the daemon ended in the middle"
 """Reason of a job that ran when the daemon was killed; when it stopped running is not known."""
 
+_RATE = math.log(2.0) / HALF_LIFE_S  # of the decay, per second
 _SHARE = 0.75  # of the places that others have left, which one user may take
 _ORIGINS = list(Origin)
 _WAITING = (JobState.QUEUED, JobState.PAUSED)
@@ -35,9 +36,8 @@ class Span(NamedTuple):
 
     def decayed_s(self, now_s: float) -> float:
         """Its seconds, each halved for every half-life that has passed since."""
-        rate = math.log(2.0) / HALF_LIFE_S
         age_s, length_s = max(0.0, now_s - self.end_s), max(0.0, self.end_s - self.begin_s)
-        return math.exp(-rate * age_s) * -math.expm1(-rate * length_s) / rate
+        return math.exp(-_RATE * age_s) * -math.expm1(-_RATE * length_s) / _RATE
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Shares:
 
 
 def _faded(seconds: float, age_s: float) -> float:
-    return seconds * 0.5 ** (max(0.0, age_s) / HALF_LIFE_S)
+    return seconds * math.exp(-_RATE * max(0.0, age_s))
 
 
 def _counts(row: UserShare) -> bool:
