@@ -259,11 +259,13 @@ def _as_nobody() -> list[str]:
 
 @contextlib.contextmanager
 def _interpreter(program: str) -> Iterator[None]:
-    """Let the scene start its daemon with another program."""
+    """Let the scene start its daemon with another program, as another user."""
     own, sys.executable = sys.executable, program
+    mask = os.umask(0)  # the daemon's user tells us through a socket of ours that it is ready
     try:
         yield
     finally:
+        os.umask(mask)
         sys.executable = own
 
 
