@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -110,15 +111,21 @@ def measure(folder: Path, plan: Plan) -> dict[str, Any]:
         for _ in range(plan.blocks):
             with _client(NEIGHBOUR, scene, lambda client: _one_after_the_other(client, plan)):
                 _block(scene, NEIGHBOUR, calm, plan)
-            with _client(FLOODER, scene, lambda client: _flood(client, plan)):
-                _block(scene, FLOODER, flooded, plan)
-                taken = max(taken, _waiting(scene, FLOODER))
+            taken = max(taken, flooded_block(scene, flooded, plan))
         jobs = scene.client().jobs(["finished"], limit=500)
     lasted_s = [_lasted_s(job) for job in jobs]
-    return _judged(calm, flooded, lasted_s, {"asked": plan.flood, "waiting": taken})
+    return judged(calm, flooded, lasted_s, {"asked": plan.flood, "waiting": taken})
 
 
-def _judged(calm: Seen, flooded: Seen, lasted_s: Sequence[float], flood: Mapping[str, int]) -> dict[str, Any]:
+def judged(calm: Seen, flooded: Seen, lasted_s: Sequence[float], flood: Mapping[str, int]) -> dict[str, Any]:
+    """The figures, and whether they are as required.
+
+    Args:
+        calm: blocks without the flood.
+        flooded: blocks with it.
+        lasted_s: times that jobs took.
+        flood: jobs that were queued, and that waited.
+    """
     longest_s = max(lasted_s)
     ratio = _p99(flooded.best_s) / _p99(calm.best_s)
     waits = [None if delay_s is None else delay_s / longest_s for delay_s in flooded.delays_s]
@@ -153,6 +160,20 @@ def _p99(seconds: Sequence[float]) -> float:
     return sorted(seconds)[max(0, round(0.99 * len(seconds)) - 1)]
 
 
+def flooded_block(scene: Scene, seen: Seen, plan: Plan, before: int = 2) -> int:
+    """A block with the flood; returns how many of its jobs waited.
+
+    Args:
+        scene: with its daemon.
+        seen: what the other user meets is added.
+        plan: of the block.
+        before: jobs of the flood that start before the other user comes.
+    """
+    with _client(FLOODER, scene, lambda client: _flood(client, plan)):
+        _block(scene, FLOODER, seen, plan, before)
+        return sum(job.submitter == FLOODER for job in scene.client().jobs(["queued"], limit=500))
+
+
 # --- users -------------------------------------------------------------------------------------------
 
 
@@ -182,6 +203,8 @@ def _fork_as(user: int, scene: Scene, work: Callable[[Client], None]) -> int:
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
         work(Client(scene.socket))
+    except BaseException:  # noqa: BLE001 - nothing of this process may go on in the copy
+        traceback.print_exc()
     finally:
         os._exit(0)
 
@@ -227,17 +250,17 @@ def _cancel_own(client: Client) -> None:
 # --- what the other user meets -----------------------------------------------------------------------
 
 
-def _block(scene: Scene, busy: int, seen: Seen, plan: Plan) -> None:
-    """Wait until the busy user's second job runs; then ask, with a job submitted in the middle."""
+def _block(scene: Scene, busy: int, seen: Seen, plan: Plan, before: int = 2) -> None:
+    """Wait until so many jobs of the busy user have begun; then ask, with a job submitted in the middle."""
     client = scene.client()
     started: set[int] = set()
 
-    def second_runs() -> bool:
+    def busy_enough() -> bool:
         running = [job for job in client.jobs(["running"]) if job.submitter == busy]
         started.update(job.id for job in running)
-        return bool(running) and len(started) > 1
+        return bool(running) and len(started) >= before
 
-    _await(scene, second_runs)
+    _await(scene, busy_enough)
     reading, writing = os.pipe()
 
     def ask(other: Client) -> None:
@@ -295,10 +318,6 @@ def _between_s(begin: str | None, end: str | None) -> float:
     if begin is None or end is None:
         raise ValueError("the job has not ended")
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
-
-
-def _waiting(scene: Scene, user: int) -> int:
-    return sum(job.submitter == user for job in scene.client().jobs(["queued"], limit=500))
 
 
 def _await(scene: Scene, reached: Callable[[], bool]) -> None:

@@ -28,6 +28,7 @@ IDLE = 100  # connections
 FEW_DESCRIPTORS = 32
 HELD_S = 5.0
 WITHOUT_THREADS_S = 75.0  # longer than a daemon that made no progress lived
+BACK_OFF_S = 2 * WITHOUT_THREADS_S + PATIENCE_S  # a job that could not start waits longer each time
 LOOK_S = 0.2
 MOST_LINES_PER_S = 10
 LINES_AT_THE_START = 40  # those of a start and of an end, whatever clients do
@@ -241,7 +242,7 @@ def few_threads() -> dict[str, Any] | None:
             time.sleep(LOOK_S)
         alive = scene.alive()
         _limit_threads(scene.pid, 0)
-        done = scene.until(lambda: scene.client().job(job.id).ended)
+        done = scene.until(lambda: scene.client().job(job.id).ended, BACK_OFF_S)
     return {
         "seconds": WITHOUT_THREADS_S,
         "answers meanwhile": dict(answers),
@@ -259,11 +260,13 @@ def _as_nobody() -> list[str]:
 
 @contextlib.contextmanager
 def _interpreter(program: str) -> Iterator[None]:
-    """Let the scene start its daemon with another program."""
+    """Let the scene start its daemon with another program, as another user."""
     own, sys.executable = sys.executable, program
+    mask = os.umask(0)  # the daemon's user tells us through a socket of ours that it is ready
     try:
         yield
     finally:
+        os.umask(mask)
         sys.executable = own
 
 

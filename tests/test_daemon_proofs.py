@@ -2,13 +2,15 @@
 
 import importlib
 import math
+import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from daemon_scene import MODELLED, Scene
+from daemon_scene import ASKED_ONLY, MODELLED, Scene
 
 from tuner.database import Database, Jobs
 from tuner.model.jobs import JobSpec, JobState, Origin
@@ -24,6 +26,7 @@ def proofs() -> SimpleNamespace:
     modules: dict[str, ModuleType] = {
         name: importlib.import_module(f"daemon_{name}") for name in ("load", "soak", "overhead", "crowd")
     }
+    modules["fairness"] = importlib.import_module("fairness")
     sys.path[:] = path
     return SimpleNamespace(**modules)
 
@@ -43,6 +46,40 @@ def test_a_loaded_daemon_answers(
         assert 0.0 < row["median_s"] <= row["p99_s"] <= row["max_s"]
     assert found["jobs"]["left"] > 0
     assert found["idle"]["rss_bytes"] > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as three users")
+def test_a_flood_lets_another_in(proofs: SimpleNamespace) -> None:
+    """Behind a flood of jobs of the highest priority, another user's job starts with the next turn."""
+    fairness = proofs.fairness
+    seen, plan = fairness.Seen(), fairness.Plan(blocks=1, flood=30, requests=20, rate=100.0, budget=1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # other users enter
+        with Scene(folder, devices=(MODELLED,), settings=ASKED_ONLY, bare=True) as scene:
+            scene.start()
+            waiting = fairness.flooded_block(scene, seen, plan, before=1)
+            started = [job for job in scene.client().jobs() if job.started_at is not None]
+
+    first, second, *_ = sorted(started, key=lambda job: job.started_at or "")
+    assert (first.submitter, second.submitter) == (fairness.FLOODER, fairness.OTHER)
+    assert waiting > 0
+    assert (len(seen.best_s), seen.errors) == (20, 0)
+
+
+def test_unfairness_is_seen(proofs: SimpleNamespace) -> None:
+    """A job that starts late or never, and slow or failed answers, break what is required."""
+    seen, judged = proofs.fairness.Seen, proofs.fairness.judged
+    calm = seen([0.01] * 100, [1.0])
+
+    def kept(flooded: object) -> list[bool]:
+        return list(judged(calm, flooded, [2.0, 1.0], {})["kept"].values())
+
+    assert kept(seen([0.02] * 100, [2.0])) == [True, True]
+    assert kept(seen([0.02] * 100, [2.1])) == [False, True]
+    assert kept(seen([0.01] * 100, [None])) == [False, True]
+    assert kept(seen([0.01] * 98 + [0.021] * 2, [0.0])) == [True, False]
+    assert kept(seen([0.01] * 100, [0.0], 1)) == [True, False]
 
 
 def test_a_few_minutes_of_a_day(proofs: SimpleNamespace, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ _GOES_ON = (JobState.QUEUED.value, JobState.RUNNING.value)
     callback=finite,
     default=0.0,
     show_default=True,
-    help="The highest goes first.",
+    help="Of one's own jobs, the highest goes first.",
 )
 @click.option("--follow", "follows", is_flag=True, help="Show the search until it has ended, and its answer.")
 @socket_option

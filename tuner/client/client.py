@@ -152,7 +152,8 @@ class Client:
             policy: the search strategy.
             clocks: GPU clocks to search: ``off``, ``all``, a list or a range in MHz.
             device: empty for the daemon's first.
-            priority: of jobs that may run, the highest goes first.
+            priority: of one's own jobs that may run, the highest goes first; between users it counts as far
+                as the daemon's settings say.
             options: those of ``tuner run``, by their names in ``tuner.options``: ``budget=100``; those
                 that are None are left to the daemon.
         """

@@ -27,7 +27,7 @@ class Job:
         workloads: that run together.
         options: further choices, by name.
         origin: who asked: ``client``, ``set``, ``stale``, ``drift``, ``request``, ``check``.
-        priority: of jobs that may run, the highest goes first.
+        priority: of one user's jobs that may run, the highest goes first.
         state: ``queued``, ``running``, ``paused``, ``finished``, ``failed`` or ``cancelled``.
         reason: why it is in its state, for people.
         run: its run in the database; None before the first trial.

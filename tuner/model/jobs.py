@@ -88,7 +88,8 @@ class JobRecord:
 
     Attributes:
         id: counts up from 1.
-        priority: of jobs that may run, the highest goes first; then ``Origin``, then the oldest.
+        priority: of one user's jobs that may run, the highest goes first; between users see
+            ``tuner.daemon.queue.shares``.
         reason: why it is in its state, for people; empty where there is nothing to say.
         run: its run in the database; None before the first trial.
         attempts: how often it was started.

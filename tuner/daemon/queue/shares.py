@@ -3,12 +3,12 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from tuner.daemon.queue.users import User, named, stands_above, user_of
+from tuner.daemon.queue.users import User, label, stands_above, user_of
 from tuner.daemon.settings.tables import LimitsTable
 from tuner.model.jobs import JobEvent, JobRecord, JobState, Origin
 
@@ -21,9 +21,11 @@ REMEMBERED = timedelta(seconds=12 * HALF_LIFE_S)
 KILLED = "the daemon ended in the middle"
 """Reason of a job that ran when the daemon was killed; when it stopped running is not known."""
 
+_RATE = math.log(2.0) / HALF_LIFE_S  # of the decay, per second
 _SHARE = 0.75  # of the places that others have left, which one user may take
 _ORIGINS = list(Origin)
 _WAITING = (JobState.QUEUED, JobState.PAUSED)
+_MOST_USERS = 1024  # remembered; beyond it, those who have used next to nothing lately are forgotten
 _MOST_SHOWN = 20  # users in status and metrics; the others are one row
 
 
@@ -35,9 +37,8 @@ class Span(NamedTuple):
 
     def decayed_s(self, now_s: float) -> float:
         """Its seconds, each halved for every half-life that has passed since."""
-        rate = math.log(2.0) / HALF_LIFE_S
         age_s, length_s = max(0.0, now_s - self.end_s), max(0.0, self.end_s - self.begin_s)
-        return math.exp(-rate * age_s) * -math.expm1(-rate * length_s) / rate
+        return math.exp(-_RATE * age_s) * -math.expm1(-_RATE * length_s) / _RATE
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,8 @@ class Shares:
     def _count(self, user: User, span: Span) -> None:
         now_s = self._now()
         value, as_of_s = self._used.get(user, (0.0, now_s))
+        if len(self._used) >= _MOST_USERS:
+            self._used = {one: kept for one, kept in self._used.items() if self.device_s(one) >= 1.0}
         self._used[user] = _faded(value, now_s - as_of_s) + span.decayed_s(now_s), now_s
 
     # --- order ---------------------------------------------------------------------------------------
@@ -175,28 +178,22 @@ class Shares:
         """What each user has, most device seconds first; beyond twenty users, all others are one row."""
         waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
         running = Counter(owner for owner, _ in self._running.values())
-        users = {*waiting, *running, *self._used}
-        rows = [UserShare(named(one), waiting[one], running[one], self.device_s(one)) for one in users]
-        shown = sorted((row for row in rows if _counts(row)), key=lambda row: (-row.device_s, row.user))
-        return _shortened(shown)
+        used = {user: self.device_s(user) for user in {*waiting, *running, *self._used}}
+        present = [user for user in used if waiting[user] or running[user] or used[user] >= 1.0]
+        present.sort(key=lambda user: (-used[user], str(user)))
+        most = len(present) if len(present) <= _MOST_SHOWN else _MOST_SHOWN - 1
+        rows = [UserShare(label(user), waiting[user], running[user], used[user]) for user in present[:most]]
+        if others := present[most:]:
+            rows.append(
+                UserShare(
+                    f"{len(others)} others",
+                    sum(waiting[user] for user in others),
+                    sum(running[user] for user in others),
+                    sum(used[user] for user in others),
+                )
+            )
+        return rows
 
 
 def _faded(seconds: float, age_s: float) -> float:
-    return seconds * 0.5 ** (max(0.0, age_s) / HALF_LIFE_S)
-
-
-def _counts(row: UserShare) -> bool:
-    return bool(row.waiting or row.running) or row.device_s >= 1.0
-
-
-def _shortened(rows: Sequence[UserShare]) -> list[UserShare]:
-    if len(rows) <= _MOST_SHOWN:
-        return list(rows)
-    others = rows[_MOST_SHOWN - 1 :]
-    rest = UserShare(
-        f"{len(others)} others",
-        sum(row.waiting for row in others),
-        sum(row.running for row in others),
-        sum(row.device_s for row in others),
-    )
-    return [*rows[: _MOST_SHOWN - 1], rest]
+    return seconds * math.exp(-_RATE * max(0.0, age_s))

@@ -44,6 +44,11 @@ def named(user: User) -> str:
     return _account(user) or f"user {user}"
 
 
+def label(user: User) -> str:
+    """A user in tables and metrics; no two users have the same."""
+    return (_account(user) or str(user)) if isinstance(user, int) else named(user)
+
+
 def check_may_change(job: JobRecord, peer: Peer, verb: str, managers: Collection[str]) -> None:
     """Check that a client may change a job: its own, or any where it stands above or is a manager.
 
