@@ -557,9 +557,9 @@ def _escapes() -> Iterator[HostileFile]:
         command = CHECK if number == 0 else RUN
         yield HostileFile("#error", name, error, command, (0, 1, 2), compiles=True)
         foreign = _text_file("found.json", json.dumps(cache(text)))
-        command = ("import", "found.json") if number % 2 else _replay("found.json")
-        yield HostileFile("foreign cache", name, foreign, command, (0, 2), harmless=True)
-        words = ("run", text, *DEVICE) if number % 2 else (f"--{text}",)
+        use: tuple[str, ...] = ("import", "found.json") if number % 2 else _replay("found.json")
+        yield HostileFile("foreign cache", name, foreign, use, (0, 2), harmless=True)
+        words: tuple[str, ...] = ("run", text, *DEVICE) if number % 2 else (f"--{text}",)
         yield HostileFile("word", name, _nothing, words)
         yield HostileFile("key", name, _text_file("kernel.toml", f"{_quoted(text)} = 1\n"), CHECK)
 

@@ -21,11 +21,12 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.daemon.api.errors import error_answer, internal_answer, is_shortage
+from tuner.daemon.api.errors import error_answer, internal_answer
 from tuner.daemon.api.request_rate import UserRateLimiter
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
 from tuner.system.log_rate import LogRateLimiter
+from tuner.system.threads import is_shortage
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)

@@ -3,7 +3,6 @@
 The message names what is wrong in a request and what would be right.
 """
 
-import errno
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from tuner.daemon.interface import NoSuchJobError, NotYoursError
 from tuner.daemon.settings.tables import bound
 from tuner.errors import InputError, StoreError, TunerError
 from tuner.options import OPTIONS, Text
+from tuner.system.threads import is_shortage
 
 _LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
 _FAULTS_NAMED = 5  # of a request that is wrong in many places
@@ -26,7 +26,6 @@ _NO_BODY = 400  # said by the framework of nothing else
 _NO_PATH = 404
 _WRONG_METHOD = 405
 _LONGEST_METHOD = 20  # characters of it in a message
-_SHORTAGES = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BUSY = "the daemon has too few threads, files or too little memory just now"
 _KINDS = {
     400: "input",
@@ -152,13 +151,6 @@ def _methods(request: Request) -> set[str]:
 
 async def _unexpected(_: Request, error: Exception) -> Response:
     return internal_answer(error)
-
-
-def is_shortage(error: Exception) -> bool:
-    """True where threads, memory or descriptors are used up: there may be some again in a second."""
-    if isinstance(error, OSError):
-        return error.errno in _SHORTAGES
-    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def busy_body() -> bytes:

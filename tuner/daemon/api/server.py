@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.daemon.api.access import Gate, group_of
 from tuner.daemon.api.app import interface
 from tuner.daemon.api.connection import Connection
-from tuner.daemon.api.errors import is_shortage
 from tuner.daemon.api.heads import HEAD_BYTES
 from tuner.daemon.api.places import ServerLimits
 from tuner.daemon.api.reserve import DescriptorReserve
@@ -29,6 +28,7 @@ from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.errors import InputError
 from tuner.system.log_rate import LogRateLimiter
+from tuner.system.threads import is_shortage
 
 Observe = Callable[[str, int, float], None]
 """Called for every answer: route, HTTP status, seconds from the head of the request to that of the answer."""
