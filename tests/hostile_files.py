@@ -551,7 +551,7 @@ def cache(text: str) -> dict[str, object]:
 
 def _escapes() -> Iterator[HostileFile]:
     for number, (name, text) in enumerate(ESCAPES.items()):
-        command = LIST if number % 2 else SHOW
+        command: tuple[str, ...] = LIST if number % 2 else SHOW
         yield HostileFile("described", name, _described(text), command, (0,), harmless=True)
         error = _with_source(f'#error "{text}"\n' + SOURCE)
         command = CHECK if number == 0 else RUN

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tuner.errors import ResourceError
 
-_SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS)
 _NO_THREAD = "can't start new thread"
 
 
