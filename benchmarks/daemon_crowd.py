@@ -102,7 +102,7 @@ def own_jobs(database: Path) -> dict[str, Any]:
     """What became of the jobs that the daemon queued by itself: counts by state, and why it withdrew some.
 
     ``withdrawn_share`` is of all that it queued; what a client cancelled counts as queued only. So does what
-    was ``answered`` by another run, mostly of a job that a client submitted afterwards: nothing is left to do.
+    was ``answered`` by another run, mostly of a job that a client submitted later: nothing is left to do.
     """
     marks = ", ".join("?" * len(OWN))
     query = f"SELECT state, reason FROM jobs WHERE origin IN ({marks})"  # noqa: S608 - marks only
@@ -135,5 +135,6 @@ def told(own: Mapping[str, Any]) -> str:
     because = f": {json.dumps(own['withdrawn_because'])}" if own["withdrawn"] else ""
     return (
         f"own jobs: {own['queued']} queued, {own['withdrawn']} withdrawn"
-        f" ({own['withdrawn_share']:.1%}{because}), {own['answered']} answered by other runs; {json.dumps(own['states'])}"
+        f" ({own['withdrawn_share']:.1%}{because}), {own['answered']} answered by other runs;"
+        f" {json.dumps(own['states'])}"
     )
