@@ -25,6 +25,7 @@ _KERNELS = ("scan-lf", "scan-ks", "fft", "tridiag-cr", "tridiag-pcr")
 _POPULAR = 0.5  # share of what is asked that everybody asks
 _SIZES = 12  # of each kernel: powers of two
 _BY_CLIENTS = ("by user", "by a client")  # reasons of what clients cancel
+_ANSWERED = "answered by run"
 _THINKS_S = 0.5  # a client between two requests, in the mean
 
 
@@ -100,7 +101,8 @@ def _workload(rng: random.Random) -> str:
 def own_jobs(database: Path) -> dict[str, Any]:
     """What became of the jobs that the daemon queued by itself: counts by state, and why it withdrew some.
 
-    ``withdrawn_share`` is of all that it queued; what a client cancelled counts as queued only.
+    ``withdrawn_share`` is of all that it queued; what a client cancelled counts as queued only. So does what
+    was ``answered`` by another run, mostly of a job that a client submitted later: nothing is left to do.
     """
     marks = ", ".join("?" * len(OWN))
     query = f"SELECT state, reason FROM jobs WHERE origin IN ({marks})"  # noqa: S608 - marks only
@@ -111,10 +113,12 @@ def own_jobs(database: Path) -> dict[str, Any]:
         for state, reason in rows
         if state == "cancelled" and not reason.startswith(_BY_CLIENTS)
     )
+    answered = reasons.pop(_ANSWERED, 0)
     withdrawn = sum(reasons.values())
     return {
         "queued": len(rows),
         "states": dict(Counter(state for state, _ in rows)),
+        "answered": answered,
         "withdrawn": withdrawn,
         "withdrawn_because": dict(reasons),
         "withdrawn_share": withdrawn / len(rows) if rows else 0.0,
@@ -131,5 +135,6 @@ def told(own: Mapping[str, Any]) -> str:
     because = f": {json.dumps(own['withdrawn_because'])}" if own["withdrawn"] else ""
     return (
         f"own jobs: {own['queued']} queued, {own['withdrawn']} withdrawn"
-        f" ({own['withdrawn_share']:.1%}{because}); {json.dumps(own['states'])}"
+        f" ({own['withdrawn_share']:.1%}{because}), {own['answered']} answered by other runs;"
+        f" {json.dumps(own['states'])}"
     )

@@ -125,6 +125,7 @@ def test_withdrawn_jobs_break_the_promise(proofs: SimpleNamespace, tmp_path: Pat
                 (Origin.REQUEST, "by user 7"),
                 (Origin.CLIENT, "answered by run 3"),
                 (Origin.STALE, "answered by run 4"),
+                (Origin.REQUEST, "others are worth more now"),
             ),
             1,
         ):
@@ -134,11 +135,11 @@ def test_withdrawn_jobs_break_the_promise(proofs: SimpleNamespace, tmp_path: Pat
                 jobs.change(number, JobState.CANCELLED, reason=reason)
     own = proofs.crowd.own_jobs(path)
 
-    assert (own["queued"], own["withdrawn"]) == (19, 1)
-    assert own["withdrawn_because"] == {"answered by run": 1}
-    assert own["states"] == {"queued": 17, "cancelled": 2}
-    assert not proofs.crowd.few_withdrawn(own)
-    assert proofs.crowd.few_withdrawn({**own, "withdrawn_share": 0.05})
+    assert (own["queued"], own["answered"], own["withdrawn"]) == (20, 1, 1)
+    assert own["withdrawn_because"] == {"others are worth more now": 1}
+    assert own["states"] == {"queued": 17, "cancelled": 3}
+    assert proofs.crowd.few_withdrawn(own)
+    assert not proofs.crowd.few_withdrawn({**own, "withdrawn_share": 0.051})
 
 
 def test_a_late_answer_breaks_the_promise(proofs: SimpleNamespace) -> None:
