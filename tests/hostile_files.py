@@ -27,10 +27,11 @@ ESCAPES = {
     "bell": "\x07" * 5,
 }
 DEVICE = ("--device", "sim:h200")
-CHECK = ("kernels", "check", "kernel.toml")
-RUN = ("run", "hostile:N=4", "--kernel", "kernel.toml", *DEVICE, "--database", "runs.db", "--budget", "2")
-LIST = ("kernels", "list", "--kernel", "kernel.toml")
-SHOW = ("kernels", "show", "hostile", "--kernel", "kernel.toml")
+CHECK: tuple[str, ...] = ("kernels", "check", "kernel.toml")
+STORED = ("--database", "runs.db", "--budget", "2")
+RUN: tuple[str, ...] = ("run", "hostile:N=4", "--kernel", "kernel.toml", *DEVICE, *STORED)
+LIST: tuple[str, ...] = ("kernels", "list", "--kernel", "kernel.toml")
+SHOW: tuple[str, ...] = ("kernels", "show", "hostile", "--kernel", "kernel.toml")
 SOURCE = 'extern "C" __global__ void hostile(int* p) { p[threadIdx.x] = VALUE; }\n'
 KERNEL = """\
 [kernel]
@@ -551,7 +552,7 @@ def cache(text: str) -> dict[str, object]:
 
 def _escapes() -> Iterator[HostileFile]:
     for number, (name, text) in enumerate(ESCAPES.items()):
-        command = LIST if number % 2 else SHOW
+        command: tuple[str, ...] = LIST if number % 2 else SHOW
         yield HostileFile("described", name, _described(text), command, (0,), harmless=True)
         error = _with_source(f'#error "{text}"\n' + SOURCE)
         command = CHECK if number == 0 else RUN
