@@ -40,12 +40,8 @@ def test_a_file_that_others_can_write_is_not_used(
     with caplog.at_level(logging.WARNING):
         assert cache.load("key") is None
         assert cache.load("key") is None
-    assert [record.getMessage() for record in caplog.records] == [
-        (
-            f"cubin cache: {path} can be written by others, so what it holds is not used: chmod go-w it, and see"
-            " that it is yours"
-        )
-    ]
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"cubin cache: {path} can be written by others")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
