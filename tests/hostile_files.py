@@ -639,7 +639,7 @@ def _sources() -> Iterator[HostileFile]:
     }
     for name, text in sources.items():
         codes = (0, 1, 2) if name in {"a NUL", "macros"} else (1, 2)
-        yield HostileFile("source", name, _self_including(text), CHECK, codes, compiles=True)
+        yield HostileFile("source", name, _self_including(text), RUN, codes, compiles=True)
     spaces = "[tunables]\n" + "".join(f"t{i} = [1, 2, 3, 4, 5, 6, 7, 8]\n" for i in range(12))
     yield HostileFile("space", "8 ** 12 configurations", _space(spaces), RUN)
 
