@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,15 +61,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--kind", help="only those whose kind has this word")
+    parser.add_argument("--jobs", type=int, default=2, help="files tried at a time")
     options = parser.parse_args()
     usual = {name: usual_outcome(command) for name, command in (("check", CHECK), ("run", RUN))}
+    wanted = [one for one in hostile_files() if not options.kind or options.kind in one.kind]
     outcomes = []
-    for hostile in hostile_files():
-        if options.kind and options.kind not in hostile.kind:
-            continue
-        outcomes.append(tried(hostile))
-        for wrong in outcomes[-1].wrong:
-            print(f"{hostile.kind}, {hostile.name}: {wrong}", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for number, outcome in enumerate(pool.map(tried, wanted), 1):
+            outcomes.append(outcome)
+            print(
+                f"{number}/{len(wanted)} {outcome.kind}, {outcome.name}: {outcome.wrong or 'held'}",
+                flush=True,
+            )
     found = summary(outcomes, usual)
     show(found)
     if options.out:

@@ -27,10 +27,11 @@ ESCAPES = {
     "bell": "\x07" * 5,
 }
 DEVICE = ("--device", "sim:h200")
-CHECK = ("kernels", "check", "kernel.toml")
-RUN = ("run", "hostile:N=4", "--kernel", "kernel.toml", *DEVICE, "--database", "runs.db", "--budget", "2")
-LIST = ("kernels", "list", "--kernel", "kernel.toml")
-SHOW = ("kernels", "show", "hostile", "--kernel", "kernel.toml")
+CHECK: tuple[str, ...] = ("kernels", "check", "kernel.toml")
+STORED = ("--database", "runs.db", "--budget", "2")
+RUN: tuple[str, ...] = ("run", "hostile:N=4", "--kernel", "kernel.toml", *DEVICE, *STORED)
+LIST: tuple[str, ...] = ("kernels", "list", "--kernel", "kernel.toml")
+SHOW: tuple[str, ...] = ("kernels", "show", "hostile", "--kernel", "kernel.toml")
 SOURCE = 'extern "C" __global__ void hostile(int* p) { p[threadIdx.x] = VALUE; }\n'
 KERNEL = """\
 [kernel]
@@ -638,7 +639,7 @@ def _sources() -> Iterator[HostileFile]:
     }
     for name, text in sources.items():
         codes = (0, 1, 2) if name in {"a NUL", "macros"} else (1, 2)
-        yield HostileFile("source", name, _self_including(text), CHECK, codes, compiles=True)
+        yield HostileFile("source", name, _self_including(text), RUN, codes, compiles=True)
     spaces = "[tunables]\n" + "".join(f"t{i} = [1, 2, 3, 4, 5, 6, 7, 8]\n" for i in range(12))
     yield HostileFile("space", "8 ** 12 configurations", _space(spaces), RUN)
 

@@ -2,9 +2,19 @@
 
 import signal
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 
 _INTERRUPTED = 130  # what a shell gives for Ctrl-C
+
+
+def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that nothing expected; its message may quote a file."""
+    import traceback  # noqa: PLC0415 - never needed, where all goes well
+
+    from tuner.untrusted.text import plain  # noqa: PLC0415 - same
+
+    if sys.stderr is not None:
+        sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
 
 
 def main() -> None:
@@ -14,6 +24,7 @@ def main() -> None:
         del number, frame
         sys.exit(_INTERRUPTED)
 
+    sys.excepthook = _show_error
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where it is ignored
     if heeded:
         signal.signal(signal.SIGINT, leave)

@@ -35,8 +35,8 @@ _OF_THE_SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache"
 def bound_memory(most_bytes: int = MOST_BYTES) -> None:
     """Limit the address space of this process, and leave no core file of it."""
     for limit, most in ((resource.RLIMIT_AS, most_bytes), (resource.RLIMIT_CORE, 0)):
-        _, hard = resource.getrlimit(limit)
-        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        soft, hard = resource.getrlimit(limit)
+        value = most if soft == resource.RLIM_INFINITY else min(most, soft)
         resource.setrlimit(limit, (value, hard))
 
 
