@@ -1,4 +1,4 @@
-"""``benchmarks/damage.py`` in small: what is damaged is never served as sound, and nothing that is left is lost."""
+"""``benchmarks/damage.py`` in small: damage is never served as sound, and nothing that is left is lost."""
 
 import random
 from collections import Counter
