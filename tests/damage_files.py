@@ -129,8 +129,8 @@ def _roots(files: Files, name: str, scratch: Path) -> dict[str, int]:
             (scratch / each).write_bytes(files[each])
     with closing(sqlite3.connect(scratch / name)) as connection:
         found = dict(connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"))
-    for path in scratch.glob(f"{name}*"):
-        path.unlink()
+    for left in scratch.glob(f"{name}*"):
+        left.unlink()
     return found
 
 
