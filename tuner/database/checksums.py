@@ -26,6 +26,7 @@ class Table:
         keys: how many of the first columns are its primary key.
         numbered: true where SQLite keeps the key beside the record (a table with row numbers).
         reals: columns of real numbers; SQLite stores whole ones as integers.
+        inserted_with_checksum: true where every INSERT names the checksum, which spares a trigger.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Table:
     keys: int = 1
     numbered: bool = True
     reals: tuple[str, ...] = ()
+    inserted_with_checksum: bool = False
 
     @property
     def all_columns(self) -> tuple[str, ...]:
@@ -92,6 +94,7 @@ TABLES = {
             keys=2,
             numbered=False,
             reals=("makespan_s", "energy_j"),
+            inserted_with_checksum=True,
         ),
         Table(
             "jobs",
@@ -167,8 +170,9 @@ def watch(connection: sqlite3.Connection) -> None:
         here = " AND ".join(f'"{column}" = NEW."{column}"' for column in table.key_columns)
         update = f"UPDATE {name} SET version = {version}, checksum = {_sum(table, version)} WHERE {here};"  # noqa: S608
         check = f"SELECT {_call('row_is_sound', table, 'OLD.')};"
+        inserted = ("inserted", f"AFTER INSERT ON main.{name} WHEN NEW.checksum IS NULL", update)
         for what, when, body in (
-            ("inserted", f"AFTER INSERT ON main.{name} WHEN NEW.checksum IS NULL", update),
+            *(() if table.inserted_with_checksum else (inserted,)),
             ("changing", f"BEFORE UPDATE OF {columns} ON main.{name}", check),
             ("changed", f"AFTER UPDATE OF {columns} ON main.{name}", update),
             ("deleting", f"BEFORE DELETE ON main.{name}", check),
