@@ -17,7 +17,7 @@ from damage_files import KINDS, TARGETS, Files, Row, damaged, files_of, had, pla
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.subscriptions import Subscriptions
 from tuner.database import Database, Jobs, Ledger, Store, check_copies
-from tuner.database.answers import stored_answer
+from tuner.database.answers import SampleHistory, stored_answer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import TunerError
@@ -26,6 +26,7 @@ from tuner.model.jobs import JobSpec, JobState, Origin
 
 SETS = (("scan-lf:N=4",), ("scan-lf:N=64",), ("fft:N=4",), ("scan-lf:N=4", "fft:N=4"))
 DAYS = [f"2026-11-{day:02}" for day in range(1, 8)]
+_MOST = 200  # numbers that are asked for: all runs and jobs, and some more
 _RECOVERED = "the daemon ended in the middle"
 
 
@@ -36,14 +37,15 @@ class Scene:
     Attributes:
         files: contents.
         old: the same, some transactions earlier.
-        served: what the real code serves of it, by table and key; of the older state too.
+        served: what the real code serves of it, by table and key.
+        earlier: what it served of each row before, while the database was written.
         places: of each copy, where each row is.
     """
 
     files: Files
     old: Files
     served: dict[Row, str]
-    served_old: dict[Row, str]
+    earlier: dict[Row, set[str]]
     places: dict[str, dict[Row, Any]]
 
 
@@ -52,12 +54,13 @@ class Outcome:
     """What became of one damage.
 
     Attributes:
-        wrong: rows that are served as they never were, and older states of which nothing was said.
+        wrong: rows that are served as they never were, and earlier states of which nothing was said.
         lost: rows that one copy had and that are not served.
         refused: the message of a start that failed.
         traceback: of an exception that is none of ours.
         isolated: rows kept aside.
-        older: rows served in an earlier state, which was said.
+        earlier: rows served in an earlier state, as nothing later was left; a repair was told.
+        rolled_back: the same with nothing told: both logs lost their ends, as after a power cut.
         missed: the check found nothing, and the repair did.
         changed: the check has changed a file.
     """
@@ -71,7 +74,8 @@ class Outcome:
     traceback: str = ""
     isolated: int = 0
     repaired: int = 0
-    older: int = 0
+    earlier: int = 0
+    rolled_back: int = 0
     missed: bool = False
     changed: bool = False
 
@@ -91,29 +95,41 @@ def scene(folder: Path, *, logs: bool, size: int = 1) -> Scene:
     """
     folder.mkdir(parents=True)
     path = folder / "tuner.db"
+    earlier: dict[Row, set[str]] = {}
     with Database(path) as database:
-        _fill(database, size, 0)
+        _fill(database, size, 0, earlier)
     old = files_of(folder)
     with Database(path) as database:
-        _fill(database, size, 1)
+        _fill(database, size, 1, earlier)
         files = files_of(folder) if logs else {}
     files = files or files_of(folder)
     shutil.rmtree(folder)
     folder.mkdir()
     places = {copy: places_of(files, copy, folder) for copy in ("main", "mirror")}
     write(files, folder / "now")
-    write(old, folder / "then")
-    now, then = (_served(folder / name / "tuner.db")[0] for name in ("now", "then"))
+    served = _served(folder / "now/tuner.db")[0] | _history(folder / "now/tuner.db")
     shutil.rmtree(folder)
-    return Scene(files, old, now, then, places)
+    return Scene(files, old, served, earlier, places)
 
 
-def _fill(database: Database, size: int, turn: int) -> None:
+def _fill(database: Database, size: int, turn: int, earlier: dict[Row, set[str]]) -> None:
     store, jobs, ledger = Store(database), Jobs(database), Ledger(database)
+
+    def keep(run: int, names: tuple[str, ...], job: int = 0) -> None:
+        """Remember what is served now, and will be another thing."""
+        now: dict[Row, object] = {("runs", run): store.run(run) and replace(store.run(run), trials=0)}  # type: ignore[type-var]
+        if known := store.best_known(run, names):
+            now["confirmed", run] = known[0]
+        if job:
+            now["jobs", job] = replace(jobs.job(job), trials=0)  # type: ignore[type-var]
+        for row, value in now.items():
+            earlier.setdefault(row, set()).add(repr(value))
+
     for number in range(3 * size):
         for names in SETS:
             place = 3 * size * turn + number
             run = store.begin(conditions(names))
+            keep(run, names)
             for trial in range(4):
                 configurations = tuple(first_values(name)[trial] for name in names)
                 seconds = 0.01 + 1e-5 * place + 1e-3 * trial + 1e-4 * len(names)
@@ -124,13 +140,17 @@ def _fill(database: Database, size: int, turn: int) -> None:
                 )
                 store.add(run, trial + 1, Trial(configurations), measured, names)
                 if not trial:
+                    keep(run, names)
                     store.confirm(run, {1: replace(measured, repeats=3)})
             if number % 3 != 1:
                 answer = document(names, place=place, joules=1 + 0.1 * place) | {"notices": ["x" * 3000]}
                 store.end(run, RunStatus.FINISHED, answer)
                 ledger.add_sample(run, {"verdict": "inside", "told": f"{run}", "cost": 1.0 + run})
-            job = jobs.add(JobSpec(names, options={"budget": place + 1}, device=TX1.spec), origin=Origin.CLIENT)
+            job = jobs.add(
+                JobSpec(names, options={"budget": place + 1}, device=TX1.spec), origin=Origin.CLIENT
+            )
             for state in ((), (JobState.RUNNING,), (JobState.RUNNING, JobState.FINISHED))[number % 3]:
+                keep(run, names, job.id)
                 jobs.change(job.id, state, run=run, started=state is JobState.RUNNING)
             jobs.event(job.id, "told", {"sentence": f"job {job.id}"})
             ledger.add_uses({f"question {place} of {names}": 1.5 + place})
@@ -175,36 +195,51 @@ async def _served_by_daemon(path: Path) -> tuple[dict[Row, str], list[str], int]
 
 
 def _everything(books: Repositories) -> dict[Row, str]:
-    store, ledger, found = books.store, books.ledger, dict[Row, str]()
-    source = DatabaseSource(store)
-    for run in store.history():
+    found = _runs(books) | _trials(books) | _jobs(books)
+    found |= {("uses", key): repr(count) for key, count in books.ledger.uses().items()}
+    found |= {("analytical", key): repr(one) for key, one in books.ledger.analytical().items()}
+    spent = {day: books.ledger.spent(day, TX1.uuid) for day in DAYS}
+    return found | {("spending", day, TX1.uuid): repr(one) for day, one in spent.items() if any(one)}
+
+
+def _runs(books: Repositories) -> dict[Row, str]:
+    found: dict[Row, str] = {}
+    for run in books.store.history():
         found["runs", run.id] = repr(replace(run, trials=0))
         answer = stored_answer(run)
         if answer is not None:
             found["answer", run.id] = repr(answer)
-    for names in SETS:
-        for answer in source.of_set(names):
-            found["best", answer.run] = repr(replace(answer, samples=type(answer.samples)()))
-    for run_id in range(1, 200):
-        names = SETS[(run_id - 1) % len(SETS)]
-        for trial, measured in store.trials(run_id, names):
-            number = round((measured.makespan_s or 0) * 1e3) - 9
-            found["trials", run_id, number] = repr((trial, measured))
-        for one in store.best_known(run_id, names)[:1]:
-            found["confirmed", run_id, one[1].repeats] = repr(one)
-        for sample in ledger.samples(run_id):
-            found["samples", run_id] = repr(sample)
-    for job in books.jobs.jobs():
-        found["jobs", job.id] = repr(replace(job, trials=0))
-    for number in range(1, 200):
+        for sample in books.ledger.samples(run.id):
+            found["samples", run.id] = repr(sample)
+    source = DatabaseSource(books.store)
+    for answer in (answer for names in SETS for answer in source.of_set(names)):
+        found["best", answer.run] = repr(replace(answer, samples=SampleHistory()))
+    return found
+
+
+def _trials(books: Repositories) -> dict[Row, str]:
+    found: dict[Row, str] = {}
+    for run in range(1, _MOST):
+        names = SETS[(run - 1) % len(SETS)]
+        for pair in books.store.trials(run, names):
+            found["trials", run, _number(pair[1])] = repr(pair)
+        for pair in books.store.best_known(run, names):
+            if _number(pair[1]) == 1:
+                found["confirmed", run] = repr(pair)
+    return found
+
+
+def _number(measured: Measurement) -> int:
+    """Of a trial, which its time tells."""
+    return round((measured.makespan_s or 0) * 1e3) - 9
+
+
+def _jobs(books: Repositories) -> dict[Row, str]:
+    found: dict[Row, str] = {("jobs", job.id): repr(replace(job, trials=0)) for job in books.jobs.jobs()}
+    for number in range(1, _MOST):
         for event in books.jobs.events(number):
             if event.data.get("reason") != _RECOVERED:
                 found["job_events", event.id] = repr(event)
-    found |= {("uses", key): repr(count) for key, count in ledger.uses().items()}
-    found |= {("analytical", key): repr(one) for key, one in ledger.analytical().items()}
-    for day in DAYS:
-        if any(spent := ledger.spent(day, TX1.uuid)):
-            found["spending", day, TX1.uuid] = repr(spent)
     return found
 
 
@@ -242,26 +277,65 @@ def attempt(scene: Scene, folder: Path, rng: random.Random, kind: str = "", targ
 
 
 def _look(scene: Scene, files: Files, folder: Path, outcome: Outcome, rng: random.Random) -> None:
-    path, told = folder / "tuner.db", list[str]()
-    checked = check_copies(path) if any(files.values()) else None
+    path, told, there = folder / "tuner.db", list[str](), any(files.values())
+    checked = check_copies(path) if there else None
     outcome.changed = files_of(folder) != files
-    first = rng.choice(("daemon", "history", "repair"))
-    if first == "history" and any(files.values()):
-        _compare(scene, _history(path), outcome, told=True)
+    kept = set[Row]().union(*(had(scene.places[copy], scene.files, files) for copy in ("main", "mirror")))
+    kept = {_as_served(row) for row in kept}
+    first, seen = rng.choice(("daemon", "history", "repair")), dict[Row, str]()
+    if first == "history" and there:
+        seen = _history(path)
     if first == "repair":
         with Database(path, lambda found: told.extend(found.lines)) as database:
             database.examine()
     found, said, outcome.isolated = _served(path)
     told += said
     outcome.repaired = len(told)
-    outcome.missed = checked is not None and checked.whole and bool(told) and first != "history"
-    _compare(scene, found, outcome, told=bool(told) or first == "history")
-    kept = set[Row]().union(*(had(scene.places[copy], scene.files, files) for copy in ("main", "mirror")))
-    outcome.lost += [f"{row}" for row in sorted(map(_as_served, kept), key=repr) if row not in found]
-    if checked is not None:
-        _compare(scene, _history(path), outcome, told=True)
-        if not check_copies(path).whole:
-            outcome.wrong.append("the check is not content after the repair")
+    found |= _history(path)
+    if there and not check_copies(path).whole:
+        outcome.wrong.append("the check is not content after the repair")
+    found_something = bool(told) or (checked is not None and not checked.whole)
+    outcome.missed = checked is not None and checked.whole and bool(told)
+    reading = _Reading(scene, found, kept, told=found_something)
+    for row, value in (*seen.items(), *found.items()):
+        _compare(reading, row, value, outcome)
+    outcome.lost += [f"{row}" for row in sorted(kept, key=repr) if row not in found]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What was read of a database.
+
+    Attributes:
+        scene: as it was written.
+        found: what is served.
+        kept: rows that one copy has unchanged.
+        told: whether anything was said to be wrong.
+    """
+
+    scene: Scene
+    found: dict[Row, str]
+    kept: set[Row]
+    told: bool
+
+
+def _compare(reading: _Reading, row: Row, value: str, outcome: Outcome) -> None:
+    scene, found = reading.scene, reading.found
+    twin = {"index": "answer", "board": "jobs"}.get(str(row[0]))
+    if twin is not None:  # of several answers another may be the best that is left: as the row says
+        if _without_samples(value) != _without_samples(found.get((twin, *row[1:]), "")):
+            outcome.wrong.append(f"{row} is not as {twin}: {value[:200]}")
+    elif value != scene.served.get(row):
+        table = {"confirmed": "trials", "history": "runs"}.get(str(row[0]), row[0])
+        base = ("runs", row[1]) if row[0] == "history" else row
+        known = row[0] == "history" or value in scene.earlier.get(row, ())
+        gone = (*((table, row[1], 1) if table == "trials" else (table, row[1])),) not in reading.kept
+        if not (known and gone and (base == row or found.get(base) in scene.earlier.get(base, ()))):
+            outcome.wrong.append(f"{row}: {value[:300]}")
+        elif reading.told:
+            outcome.earlier += 1
+        else:
+            outcome.rolled_back += 1
 
 
 def _as_served(row: Row) -> Row:
@@ -273,20 +347,6 @@ def _run_of_sample(number: int) -> int:
     """Of three times the sets in a row, the first and the last have samples."""
     group, place = divmod(number - 1, 2 * len(SETS))
     return 3 * len(SETS) * group + place + 1 + (len(SETS) if place >= len(SETS) else 0)
-
-
-def _compare(scene: Scene, found: dict[Row, str], outcome: Outcome, *, told: bool) -> None:
-    for row, value in found.items():
-        if value == scene.served.get(row) or (row[0] == "history" and row not in scene.served):
-            continue
-        if value == scene.served_old.get(row) and told:
-            outcome.older += 1
-        elif row[0] in ("index", "board") and told:  # of several answers another is the best that is left
-            twin = "answer" if row[0] == "index" else "jobs"
-            if _without_samples(value) != _without_samples(scene.served.get((twin, *row[1:]), "")):
-                outcome.older += 1
-        else:
-            outcome.wrong.append(f"{row}: {value[:200]}")
 
 
 def _without_samples(answer: str) -> str:

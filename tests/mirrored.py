@@ -38,6 +38,6 @@ def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """All rows with checksums, by table."""
     with closing(sqlite3.connect(path)) as connection:
         return {
-            name: connection.execute(f"SELECT {table.listed()} FROM {name} ORDER BY 1, 2").fetchall()
+            name: connection.execute(f"SELECT {table.listed()} FROM {name} ORDER BY 1, 2").fetchall()  # noqa: S608
             for name, table in TABLES.items()
         }

@@ -1,4 +1,4 @@
-"""Checksums of rows: nothing else has the same, what is written keeps its own, and damage is never written on."""
+"""Checksums of rows: nothing else has the same, every row that is written has its own, damage gets none."""
 
 import sqlite3
 from contextlib import closing
@@ -36,7 +36,7 @@ def test_other_rows_have_other_checksums(first: tuple[object, ...], second: tupl
 
 @given(st.sampled_from([(None, ""), (1, 1.0), ("1", 1), (0.0, -0.0), ("a", b"a"), ("é", "e\u0301")]))
 def test_values_that_look_alike_are_told_apart(pair: tuple[object, object]) -> None:
-    """Values that are equal, or print the same, have other checksums, and so have the same in other tables."""
+    """Values that are equal, or print the same, have other checksums; so has the same in other tables."""
     assert row_checksum("runs", pair[0]) != row_checksum("runs", pair[1])
     assert row_checksum("runs", pair[0]) != row_checksum("jobs", pair[0])
     assert row_checksum("runs", "a", "b") != row_checksum("runs", "ab", "")
@@ -54,7 +54,7 @@ def test_every_row_that_is_written_is_sound(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         assert has_our_tables(connection)
         for name, table in TABLES.items():
-            there = connection.execute(f"SELECT name, pk FROM pragma_table_info('{name}')").fetchall()
+            there = connection.execute(f"SELECT name, pk FROM pragma_table_info('{name}')").fetchall()  # noqa: S608
             assert tuple(column for column, _ in there) == table.all_columns
             assert tuple(column for column, key in there if key) == table.key_columns
 

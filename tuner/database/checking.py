@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tuner.database.comparison import Difference, Tally, differences
 from tuner.database.copies import Copy, Form, inspected
-from tuner.database.examination import Examination, RowRepair
+from tuner.database.examination import Examination, Key, RowRepair
 from tuner.database.faults import SuspectError, damaged, mirror_of, translated
 from tuner.database.files import connect_to_read, locked
 from tuner.database.mending import Mending, planned
 from tuner.database.mirror import nothing_of_ours, refuse_newer
 from tuner.database.pages import text_or_bytes
 from tuner.database.salvaging import Found, Harvest, same_database
-from tuner.database.transaction import standing
+from tuner.database.transaction import Row, standing
 from tuner.errors import StoreError
 
 _TURNS = 50  # while another process writes, until both files are met at one transaction
@@ -73,7 +73,8 @@ def _compared(main: Copy, mirror: Copy) -> Examination:
 def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
     tally = Tally()
     with _open(whole.path) as connection:
-        found = list(differences(*((connection, None) if of_main else (None, connection)), tally))
+        main, mirror = (connection, None) if of_main else (None, connection)
+        found = list(differences(main, mirror, tally))
     needed = {(each.table.name, each.key): each for each in found}
     beside = Found(needed, above=whole.count)
     harvest = Harvest(other, beside.keep)
@@ -88,7 +89,7 @@ def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
 
 
 def _from_pages(main: Copy, mirror: Copy) -> Examination:
-    there: set[tuple[str, object]] = set()
+    there: set[tuple[str, Key]] = set()
     harvests = [Harvest(copy, lambda table, key, _: there.add((table, key))) for copy in (main, mirror)]
     if not any(harvest.found or harvest.identity for harvest in harvests):
         raise nothing_of_ours(main, mirror)
@@ -102,7 +103,7 @@ def _from_pages(main: Copy, mirror: Copy) -> Examination:
     return Examination(len(there), tuple(mending.repaired), tuple(mending.isolated()), whys)
 
 
-def _both(each: Difference, harvest: Harvest) -> tuple[object, object]:
+def _both(each: Difference, harvest: Harvest) -> tuple[Row | None, Row | None]:
     raw = harvest.damaged.get((each.table.name, each.key))
     return (each.main or raw, each.mirror or raw)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import platformdirs
 
 from tuner.database.examination import Examination, IsolatedRow, Position
-from tuner.database.file_systems import lacks_shared_memory
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.file_systems import lacks_shared_memory
 from tuner.database.mirror import put_right
 from tuner.database.pair import Logs, Pair
 from tuner.database.scrubbing import isolated_rows, scrubbed
@@ -53,9 +53,9 @@ def _has_content(path: Path) -> bool:
 class Database:
     """The database, open. A context manager; one thread uses it, one process may hold several.
 
-    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has a
-    checksum. What is read is read in both and verified. A row that one of them does not have soundly is taken
-    from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
+    It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has
+    a checksum. What is read is read in both and verified. A row that one of them does not have soundly is
+    taken from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
     ``NAME.damaged-1`` and so on. A row that neither has soundly is kept aside. To start anew, remove both.
 
     Args:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from tuner.database.file_systems import lacks_shared_memory, use_journal
 from tuner.database.faults import SuspectError, damaged, translated
+from tuner.database.file_systems import lacks_shared_memory, use_journal
 from tuner.database.files import connect, connect_to_read, cut_off
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.pages import frames_of, log_is_whole, log_of, text_or_bytes

@@ -163,7 +163,10 @@ def _numbers(connection: sqlite3.Connection, table: str) -> int:
     )
     naming = ("job_events", "runs") if table == "jobs" else ()
     others = [connection.execute(f"SELECT max(job_id) FROM {other}").fetchone()[0] for other in naming]  # noqa: S608
-    return max([there, *given, *(other for other in (*kept.fetchone(), *others) if _is_number(other))])
+    highest: int = max(
+        [there, *given, *(other for other in (*kept.fetchone(), *others) if _is_number(other))]
+    )
+    return highest
 
 
 def _is_number(value: object) -> bool:

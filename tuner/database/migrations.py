@@ -111,8 +111,8 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "checksums",
         (
-            # The transaction that wrote a row, and what tells whether it still says so (checksums.py). Rows of
-            # before get theirs when all changes are made.
+            # The transaction that wrote a row, and what tells whether it still says so (checksums.py). Rows
+            # of before get theirs when all changes are made.
             *(
                 f"ALTER TABLE {table} ADD COLUMN {column}"
                 for table in (

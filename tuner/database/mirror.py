@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tuner.database.checksums import TABLES
-from tuner.database.comparison import Tally, differences
+from tuner.database.comparison import Difference, Tally, differences
 from tuner.database.copies import Copy, Form, inspected
 from tuner.database.examination import Examination, RowRepair
-from tuner.database.file_systems import use_log
 from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.file_systems import use_log
 from tuner.database.files import connect, locked
 from tuner.database.mending import Mending, align, aside, insert, mend, planned
 from tuner.database.pages import text_or_bytes
@@ -77,7 +77,7 @@ def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
     for turn in range(_TURNS):
         try:
             return _healed(main, mirror)
-        except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
+        except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:  # noqa: PERF203
             if isinstance(error, sqlite3.Error) and not damaged(error):
                 raise
             trouble = error  # SQLite read all of the file, and it is not as it seemed
@@ -118,7 +118,7 @@ def _heal_both(main: Copy, mirror: Copy) -> Examination:
 def _mend_both(
     copies: tuple[Copy, Copy],
     connections: tuple[sqlite3.Connection, sqlite3.Connection],
-    found: list,
+    found: list[Difference],
     tally: Tally,
 ) -> Examination:
     counts = [_count(connection) for connection in connections]
@@ -129,7 +129,7 @@ def _mend_both(
     for connection, copy in zip(connections, copies, strict=True):
         try:
             mend(connection, mending, isolated)
-        except (SuspectError, sqlite3.IntegrityError) as error:
+        except (SuspectError, sqlite3.IntegrityError) as error:  # noqa: PERF203 - two files
             raise SuspectError(str(error), copy.path) from error
     align(connections, _identity(*copies), max(known, default=0) + bool(not ahead))
     for connection, copy in zip(connections, copies, strict=True):
@@ -149,7 +149,8 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
     mirrored = other.path == mirror_of(whole.path)
     with _open(whole.path, "IMMEDIATE") as connection:
         tally = Tally()
-        found = list(differences(*((connection, None) if mirrored else (None, connection)), tally))
+        main, mirror = (connection, None) if mirrored else (None, connection)
+        found = list(differences(main, mirror, tally))
         mending, count = Mending(), _count(connection)
         needed = {(each.table.name, each.key): each for each in found}
         beside = Found(needed, above=count)
@@ -245,7 +246,8 @@ def refuse_newer(*copies: Copy) -> None:
         if copy.form is Form.NEWER:
             raise StoreError(
                 f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
-                " upgrade tuner or name another file with --database (of the daemon: a directory with --state)"
+                " upgrade tuner or name another file with --database"
+                " (of the daemon: a directory with --state)"
             )
 
 

@@ -20,6 +20,11 @@ _LOG_MAGIC = (0x377F0682, 0x377F0683)
 LOG_HEADER = 32
 _FRAME_HEADER = 24
 _USUAL_BYTES = 4096  # of a page
+_SMALLEST, _LARGEST = 512, 65536  # pages
+_FILE_HEADER = 100
+_LONGEST_HEADER = 200  # of a record; those of our tables are shorter
+_MORE = 0x80  # in a byte of a number: another one follows
+_REAL, _FIRST_TEXT = 7, 12  # serial types
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # serial type -> bytes
 
 
@@ -173,7 +178,7 @@ def varint(content: bytes, place: int) -> tuple[int, int]:
     for index in range(place, min(place + 8, len(content))):
         byte = content[index]
         value = value << 7 | byte & 0x7F
-        if byte < 0x80:
+        if byte < _MORE:
             return value, index + 1
     if place + 8 < len(content):
         value = value << 8 | content[place + 8]
@@ -192,7 +197,7 @@ def serial_types(content: bytes, place: int, payload_bytes: int) -> tuple[list[i
     """
     header_bytes, at = varint(content, place)
     end = place + header_bytes
-    if not at - place < header_bytes <= 200 or end > len(content):
+    if not at - place < header_bytes <= _LONGEST_HEADER or end > len(content):
         return None
     types, body = [], 0
     while at < end:
@@ -216,7 +221,7 @@ def values(record: bytes, types: list[int], place: int) -> Row:
             found.append(None)
         elif kind in _INTEGERS:
             found.append(int.from_bytes(content, "big", signed=True))
-        elif kind == 7:
+        elif kind == _REAL:
             found.append(struct.unpack(">d", content)[0])
         elif kind in (8, 9):
             found.append(kind - 8)
@@ -226,20 +231,20 @@ def values(record: bytes, types: list[int], place: int) -> Row:
 
 
 def _size(kind: int) -> int | None:
-    if kind >= 12:
-        return (kind - 12) // 2
+    if kind >= _FIRST_TEXT:
+        return (kind - _FIRST_TEXT) // 2
     if kind in (10, 11) or kind < 0:
         return None
-    return 8 if kind == 7 else _INTEGERS.get(kind, 0)
+    return 8 if kind == _REAL else _INTEGERS.get(kind, 0)
 
 
 def _page_bytes(header: bytes) -> int:
-    if not header.startswith(_MAGIC) or len(header) < 100:
+    if not header.startswith(_MAGIC) or len(header) < _FILE_HEADER:
         return 0
     size = int.from_bytes(header[16:18], "big")
-    size = 65536 if size == 1 else size
+    size = _LARGEST if size == 1 else size
     return size if _is_size(size) else 0
 
 
 def _is_size(page_bytes: int) -> bool:
-    return 512 <= page_bytes <= 65536 and page_bytes & (page_bytes - 1) == 0
+    return _SMALLEST <= page_bytes <= _LARGEST and page_bytes & (page_bytes - 1) == 0

@@ -57,7 +57,7 @@ class _File:
         """
         log_bytes = self._log_bytes()  # before the file: who replaces both begins with the file
         try:
-            found = os.stat(self._name)
+            found = os.stat(self._name)  # noqa: PTH116
         except FileNotFoundError as error:
             raise MovedError(str(self.path)) from error
         if (found.st_dev, found.st_ino) != self.place:
@@ -68,7 +68,7 @@ class _File:
 
     def _log_bytes(self) -> int:
         try:
-            return os.stat(self._log).st_size
+            return os.stat(self._log).st_size  # noqa: PTH116
         except FileNotFoundError:
             return 0
 
@@ -224,8 +224,7 @@ class Pair:
             mirror.execute("BEGIN IMMEDIATE")
             self.check()  # who replaces a file holds the lock of the other: from here on they stay
             there = standing(self.main)
-            if there != standing(mirror):
-                raise SuspectError("the database and its mirror are not at the same transaction")
+            _same(there, standing(mirror))
             result = change(Transaction(self.main, mirror, there[1] + 1, self._second))
             for connection in (self.main, mirror):
                 connection.execute("UPDATE writes SET count = count + 1")
@@ -247,6 +246,11 @@ class Pair:
             for connection in (self.main, mirror):
                 watch(connection)
             self._watched = True
+
+
+def _same(first: tuple[str, int], second: tuple[str, int]) -> None:
+    if first != second:
+        raise SuspectError("the database and its mirror are not at the same transaction")
 
 
 def _opened(path: Path, stack: ExitStack) -> _File:

@@ -21,7 +21,7 @@ _left_open: dict[Place, list[int]] = {}
 class Connection(sqlite3.Connection):
     """A connection that is known to have its file open."""
 
-    def __init__(self, name: str, *args: Any, **options: Any) -> None:
+    def __init__(self, name: str, *args: Any, **options: Any) -> None:  # noqa: ANN401 - SQLite's
         self._place = _place(name)
         if self._place is not None:
             with _lock:
@@ -78,7 +78,7 @@ class RawFile:
 def _place(name: str) -> Place | None:
     """Which file a URI names; None for one that is not there yet."""
     try:
-        there = os.stat(unquote(name.removeprefix("file:").partition("?")[0]))
+        there = Path(unquote(name.removeprefix("file:").partition("?")[0])).stat()
     except OSError:
         return None
     return there.st_dev, there.st_ino

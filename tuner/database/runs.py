@@ -96,7 +96,7 @@ class Store:
 
         def change(transaction: Transaction) -> int:
             number = transaction.insert(
-                "INSERT INTO runs (id, fingerprint, workload_key, objective, device_uuid, status, owner,"
+                "INSERT INTO runs (id, fingerprint, workload_key, objective, device_uuid, status, owner,"  # noqa: S608
                 f" started_at, began, conditions, job_id) VALUES ({_NEXT_RUN}, ?, ?, ?, ?, 'running',"
                 " ?, ?, ?, ?, ?)",
                 (
@@ -181,7 +181,7 @@ class Store:
                 transaction.writes(),
             )
             # The checksum is worked out once for both files.
-            transaction.execute(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
+            transaction.execute_ascii(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
 
         self.database.write(change)
 

@@ -1,8 +1,8 @@
 """Rows of a file that SQLite cannot read: every record on its pages that is a row by its own checksum.
 
-The order of pages, indexes and the tables' definitions are not needed: the name of the table is in the checksum.
-On a page whose list of cells is damaged, a record may begin at any byte. Work and memory are bounded by the size
-of the file.
+The order of pages, indexes and the tables' definitions are not needed: the name of the table is in the
+checksum. On a page whose list of cells is damaged, a record may begin at any byte. Work and memory are
+bounded by the size of the file.
 """
 
 import re
@@ -22,7 +22,7 @@ _LONGEST_HEADER = 64
 _LONGEST_NUMBERS = 18  # in front of it: the size of the record, and the number of the row
 _TRIES = 500_000  # of places on damaged pages: seconds
 _CHAINED = 4  # times the file: so much is read of records that go on on other pages
-_LARGEST = 1 << 30  # SQLite's own limit of a record
+_SMALLEST, _LARGEST = 2, 1 << 30  # bytes of a record
 _WRITES, _SEQUENCE = 3, 2  # columns of tables without checksums
 
 
@@ -110,7 +110,7 @@ class _Search:
     def _cell(self, page: bytes, place: int, numbered: bool) -> list[Salvaged] | None:
         """What the record in a cell is: nothing of interest, or a row; None where it is no record."""
         payload_bytes, at = form.varint(page, place)
-        if not 2 <= payload_bytes < _LARGEST:
+        if not _SMALLEST <= payload_bytes < _LARGEST:
             return None
         rowid = None
         if numbered:

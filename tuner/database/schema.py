@@ -17,7 +17,8 @@ from tuner.database.transaction import Row
 
 _COMMENT = re.compile(r"--[^\n]*|\s+")
 NAMES = tuple(name for name, _ in MIGRATIONS)
-_DIGEST = "d02ee5deaed44e0803690a052c48f6d2"  # of the tables of this version as SQLite 3.40 writes them down, which others do too so far
+# Of the tables of this version as SQLite 3.40 writes them down, which others do too so far.
+_DIGEST = "d02ee5deaed44e0803690a052c48f6d2"
 
 
 def has_our_tables(connection: sqlite3.Connection) -> bool:

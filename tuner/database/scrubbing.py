@@ -10,7 +10,7 @@ from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 
 _ISOLATED = (
-    'SELECT id, "of", key, main, mirror, why, found_at FROM isolated'
+    'SELECT id, "of", key, main, mirror, why, found_at FROM isolated'  # noqa: S608
     f" WHERE {verified('isolated')} ORDER BY id"
 )
 

@@ -57,7 +57,10 @@ class Transaction:
 
     def execute(self, statement: str, values: Values = ()) -> None:
         """Change something; the statement must do the same whenever it is executed: no clock, no chance."""
-        values = _storable(values)
+        self.execute_ascii(statement, _storable(values))
+
+    def execute_ascii(self, statement: str, values: Values) -> None:
+        """The same with texts that are known to be of plain ASCII, which need no look."""
         done = self._main.execute(statement, values)
         if self._mirror is not None:
             again = self._mirror.execute(statement, values)
@@ -101,7 +104,7 @@ def standing(connection: sqlite3.Connection) -> tuple[str, int]:
 
 
 def _storable(values: Values) -> Values:
-    """Values as SQLite can keep them: a text has no NUL, which ends it for some, and no half of a character."""
+    """Values as SQLite keeps them: a text has no NUL, which ends it for some, and no half of a character."""
     for value in values:
         if type(value) is str and ("\0" in value or not _is_unicode(value)):
             return [_text(value) if isinstance(value, str) else value for value in values]

@@ -103,9 +103,12 @@ class StoredRun:
     trials: int
 
 
+_encoded = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode  # made once
+
+
 def canonical(document: object) -> str:
     """JSON text that is the same for equal documents."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _encoded(document)
 
 
 def digest(document: object) -> str:
