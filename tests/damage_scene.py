@@ -12,11 +12,11 @@ from typing import Any
 
 from answering_scene import TX1, Answers, conditions, document, first_values, shipped
 from cli_process import tuner
-from damage_files import KINDS, TARGETS, Files, Row, damaged, files_of, had, places_of, write
+from damage_files import KINDS, NAMES, TARGETS, Files, Row, damaged, files_of, had, places_of, write
 
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.subscriptions import Subscriptions
-from tuner.database import Database, Jobs, Ledger, Store, check_copies
+from tuner.database import Database, Jobs, Ledger, Store, check_copies, holds_something
 from tuner.database.answers import SampleHistory, stored_answer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.storage import Repositories, Storage
@@ -209,8 +209,6 @@ def _runs(books: Repositories) -> dict[Row, str]:
         answer = stored_answer(run)
         if answer is not None:
             found["answer", run.id] = repr(answer)
-        for sample in books.ledger.samples(run.id):
-            found["samples", run.id] = repr(sample)
     source = DatabaseSource(books.store)
     for answer in (answer for names in SETS for answer in source.of_set(names)):
         found["best", answer.run] = repr(replace(answer, samples=SampleHistory()))
@@ -226,6 +224,8 @@ def _trials(books: Repositories) -> dict[Row, str]:
         for pair in books.store.best_known(run, names):
             if _number(pair[1]) == 1:
                 found["confirmed", run] = repr(pair)
+        for sample in books.ledger.samples(run):
+            found["samples", run] = repr(sample)
     return found
 
 
@@ -277,11 +277,12 @@ def attempt(scene: Scene, folder: Path, rng: random.Random, kind: str = "", targ
 
 
 def _look(scene: Scene, files: Files, folder: Path, outcome: Outcome, rng: random.Random) -> None:
-    path, told, there = folder / "tuner.db", list[str](), any(files.values())
+    path, told = folder / "tuner.db", list[str]()
+    there = holds_something(path)
     checked = check_copies(path) if there else None
     outcome.changed = files_of(folder) != files
     kept = set[Row]().union(*(had(scene.places[copy], scene.files, files) for copy in ("main", "mirror")))
-    kept = {_as_served(row) for row in kept}
+    kept = {_as_served(row) for row in kept} if files.keys() & NAMES.values() else set()  # else a new one
     first, seen = rng.choice(("daemon", "history", "repair")), dict[Row, str]()
     if first == "history" and there:
         seen = _history(path)

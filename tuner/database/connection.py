@@ -165,9 +165,6 @@ class Database:
         self._why_no_mirror = None
         try:
             found = put_right(self.path, self._logs)
-            if not found.whole:
-                self._put_right_told(found)
-            return found
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
@@ -178,6 +175,9 @@ class Database:
             return Examination()
         finally:
             self._logs.clear()
+        if not found.whole:
+            self._put_right_told(found)
+        return found
 
     def _explained(self, trouble: Exception) -> StoreError:
         if self._why_no_mirror is not None:

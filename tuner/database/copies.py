@@ -71,13 +71,13 @@ def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -
         StoreError: it cannot be opened for another reason than damage.
     """
     try:
-        size = path.stat().st_size
+        size, trouble = path.stat().st_size, "it is empty"
     except FileNotFoundError:
-        return Copy(path, Form.MISSING)
+        size, trouble = 0, "it is gone"
     seen = log_of(path) if log is None else log
     if size == 0:  # SQLite would remove the log of an empty file
         frames = frames_of(seen).places
-        return Copy(path, Form.DAMAGED, "it is empty", log=seen) if frames else Copy(path, Form.MISSING)
+        return Copy(path, Form.DAMAGED, trouble, log=seen) if frames else Copy(path, Form.MISSING)
     try:
         with closing(connect(path) if to_change else connect_to_read(path)) as connection:
             connection.text_factory = text_or_bytes

@@ -139,12 +139,13 @@ class Jobs:
                 return job, None
             at = now()
             transaction.execute(
-                "UPDATE jobs SET state = ?, reason = ?, run_id = coalesce(?, run_id),"
+                # The run that is named may be lost: only where another one is given is it looked for.
+                f"UPDATE jobs SET state = ?, reason = ?, {'' if run is None else 'run_id = ?,'}"  # noqa: S608
                 " attempts = attempts + ?, started_at = coalesce(started_at, ?), ended_at = ? WHERE id = ?",
                 (
                     state.value,
                     reason,
-                    run,
+                    *(() if run is None else (run,)),
                     int(started),
                     at if started else None,
                     at if state.ended else None,

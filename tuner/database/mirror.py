@@ -20,7 +20,7 @@ from tuner.database.faults import SuspectError, advice, damaged, mirror_of, tran
 from tuner.database.file_systems import use_log
 from tuner.database.files import connect, locked
 from tuner.database.mending import Mending, align, aside, insert, mend, planned
-from tuner.database.pages import text_or_bytes
+from tuner.database.pages import begins_a_file, text_or_bytes
 from tuner.database.replacing import new_file, of_the_system, put_in_place, rebuild, remove, remove_side_files
 from tuner.database.salvaging import Found, Harvest, is_there, same_database
 from tuner.database.schema import apply
@@ -70,6 +70,10 @@ def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
     main, mirror = inspected(path, logs.get(path)), inspected(second, logs.get(second))
     refuse_newer(main, mirror)
     main, mirror = brought_up(main, mirror)
+    if not path.exists() and not second.exists():  # who removes both begins anew, whatever logs are left
+        for each in (path, second):
+            remove_side_files(each)
+        main, mirror = inspected(path), inspected(second)
     if main.form is mirror.form is Form.MISSING:
         _make(path)
         main = inspected(path)
@@ -180,7 +184,7 @@ def _heal_from_pages(main: Copy, mirror: Copy) -> Examination:
     """Neither can be read: a new file is made of the rows on the pages of both."""
     path = main.path
     harvests = [Harvest(copy, lambda *_: None) for copy in (main, mirror)]
-    if not any(harvest.found or harvest.identity for harvest in harvests):
+    if not any(harvest.found or harvest.identity for harvest in harvests) and not _were_ours(main, mirror):
         raise nothing_of_ours(main, mirror)
     copies = [main, mirror]
     if not same_database(*(harvest.identity for harvest in harvests)):
@@ -249,6 +253,11 @@ def refuse_newer(*copies: Copy) -> None:
                 " upgrade tuner or name another file with --database"
                 " (of the daemon: a directory with --state)"
             )
+
+
+def _were_ours(main: Copy, mirror: Copy) -> bool:
+    """True for a file and a mirror that begin as databases do: nobody else makes such pairs."""
+    return all(copy.path.exists() and begins_a_file(copy.path) for copy in (main, mirror))
 
 
 def nothing_of_ours(main: Copy, mirror: Copy) -> StoreError:

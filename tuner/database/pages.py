@@ -50,6 +50,12 @@ def log_of(path: Path) -> bytes:
         return b""
 
 
+def begins_a_file(path: Path) -> bool:
+    """True where a file begins as one of SQLite, as far as it goes."""
+    with path.open("rb") as file:
+        return _MAGIC.startswith(file.read(len(_MAGIC)))
+
+
 @dataclass(frozen=True)
 class Frames:
     """The frames of a write-ahead log that belong together, whatever their checksums say.

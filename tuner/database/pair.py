@@ -18,6 +18,7 @@ from typing import TypeVar
 from tuner.database.checksums import watch
 from tuner.database.faults import MovedError, SuspectError, mirror_of
 from tuner.database.files import connect, cut_off, locked, side_file
+from tuner.database.log_counts import says_more
 from tuner.database.pages import log_of
 from tuner.database.schema import has_our_tables
 from tuner.database.transaction import Transaction, standing
@@ -259,6 +260,8 @@ def _opened(path: Path, stack: ExitStack) -> _File:
         found = path.stat()
     except FileNotFoundError as error:
         raise SuspectError(f"{path} is not there") from error
+    if not found.st_size:  # SQLite would remove its log
+        raise SuspectError(f"{path} is empty")
     connection = stack.enter_context(closing(connect(path)))
     # A killed process loses nothing; after a power cut the last trials may be measured again.
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -267,10 +270,14 @@ def _opened(path: Path, stack: ExitStack) -> _File:
 
 
 def _looked_at(file: _File) -> tuple[str, int]:
-    """Identity and count of a file that is of this version, and not shorter than it says."""
-    connection = file.connection
+    """Identity and count of a file of this version; neither it nor its log is shorter than it says."""
+    connection, log = file.connection, log_of(file.path)
     if not has_our_tables(connection):
         raise SuspectError(f"the tables of {file.path} are not those of this version")
     if cut_off(file.path, connection):
         raise SuspectError(f"{file.path} is cut off")
-    return standing(connection)
+    identity, count = standing(connection)
+    (page,) = connection.execute("SELECT rootpage FROM main.sqlite_master WHERE name = 'writes'").fetchone()
+    if log and says_more(log, page, identity, count):
+        raise SuspectError(f"the log of {file.path} is damaged")
+    return identity, count

@@ -56,7 +56,7 @@ class Storage:
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
         self.put_right: Callable[[Examination], None] = lambda _: None
-        opened = partial(Database, path, lambda found: self.put_right(found))
+        opened = partial(Database, path, self._put_right)
         self._writer = _DatabaseThread(opened, "database", self._fail, examines=True)
         self._reader = _DatabaseThread(opened, "reader", self._fail, examines=False)
 
@@ -114,6 +114,9 @@ class Storage:
 
     def _fail(self) -> None:
         self.failed()
+
+    def _put_right(self, found: Examination) -> None:
+        self.put_right(found)
 
 
 class _DatabaseThread:

@@ -1,0 +1,115 @@
+"""``tuner db check``, ``repair`` and ``isolated``: row by row, and nothing is changed by looking."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from answering_scene import conditions, document
+from cli_process import tuner
+
+from tuner.database import Database, RowRepair, Store
+from tuner.database.examination import Examination
+from tuner.database.faults import mirror_of
+from tuner.model import RunStatus
+from tuner.report.examinations import sentences
+
+NAMES = ("scan-lf:N=4",)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with three runs, in the files alone."""
+    path = tmp_path / "tuner.db"
+    with closing(Store(path)) as store:
+        for place in range(3):
+            store.end(store.begin(conditions(NAMES)), RunStatus.FINISHED, document(NAMES, place=place))
+    return path
+
+
+def change(path: Path, old: bytes, new: bytes) -> None:
+    """Replace one text of a file, which stays readable."""
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
+DAMAGES: tuple[tuple[str, Callable[[Path], None]], ...] = (
+    ("text", lambda path: change(path, b'"r":', b'"q":')),
+    ("no text", lambda path: change(path, b'"protocol"', b'"prot\xffcol"')),
+)
+
+
+@pytest.mark.parametrize("damage", [one for _, one in DAMAGES], ids=[name for name, _ in DAMAGES])
+def test_a_row_is_taken_from_the_mirror(path: Path, damage: Callable[[Path], None]) -> None:
+    """The check names it, changes nothing and ends with 1; the repair says where it took it from."""
+    whole = tuner("db", "check", "--database", path)
+    assert (whole.exit_code, "whole" in whole.stdout) == (0, True)
+    damage(path)
+    before = path.read_bytes()
+
+    checked = tuner("db", "check", "--database", path)
+    assert checked.exit_code == 1
+    assert "taken from the mirror" in checked.stdout
+    assert "tuner db repair" in checked.stderr
+    assert path.read_bytes() == before
+    shown = json.loads(tuner("db", "check", "--database", path, "--json", "-").stdout)
+    assert [repair["table"] for repair in shown["repaired"]] == ["runs"]
+    assert not shown["whole"]
+
+    repaired = tuner("db", "repair", "--database", path)
+    assert repaired.exit_code == 0
+    assert "taken from the mirror" in repaired.stdout
+    assert tuner("db", "check", "--database", path).exit_code == 0
+    assert len(json.loads(tuner("history", "--database", path, "--json", "-").stdout)["runs"]) == 3
+
+
+def test_a_row_that_neither_has_is_kept_aside(path: Path, tmp_path: Path) -> None:
+    """It is listed and can be exported; the other rows are served."""
+    for file in (path, mirror_of(path)):
+        change(file, b'"r":', b'"q":')
+    checked = tuner("db", "check", "--database", path)
+    assert checked.exit_code == 1
+    assert "kept aside" in checked.stdout
+
+    assert tuner("db", "repair", "--database", path).exit_code == 0
+    listed = tuner("db", "isolated", "--database", path, "--out", tmp_path / "aside.json")
+    (row,) = json.loads((tmp_path / "aside.json").read_text())["isolated"]
+
+    assert f"runs {row['key'][0]}: " in listed.stdout
+    assert '"q":' in row["database"]["answer"]
+    assert row["mirror"] == row["database"]
+    assert len(json.loads(tuner("history", "--database", path, "--json", "-").stdout)["runs"]) == 2
+
+
+def test_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a database there is nothing to look at, and none is made."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    assert "nothing to check" in tuner("db", "check").stdout
+    assert "nothing to repair" in tuner("db", "repair").stdout
+    assert "no row is kept aside" in tuner("db", "isolated").stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_rows_are_summed_up() -> None:
+    """Five rows of a table are named one by one; of more, how many there were."""
+    repairs = tuple(RowRepair("trials", (1, number), "mirror") for number in range(1, 1201))
+    few = (RowRepair("runs", (7,), "salvage"), RowRepair("runs", (8,), "database"))
+
+    assert sentences(Examination(9, repairs + few)) == [
+        "trials: 1,200 rows, from 1, 1 to 1, 1200, taken from the mirror",
+        "runs 7: taken found in the pages of the files",
+        "runs 8: taken from the database",
+    ]
+
+
+def test_the_repair_tells_what_opening_has_put_right(path: Path) -> None:
+    """Opening a database heals it already, and that is said too."""
+    path.write_bytes(path.read_bytes()[:5000])
+    found: list[Examination] = []
+    with Database(path, found.append) as database:
+        assert database.examine().whole
+
+    assert [one.whole for one in found] == [False]

@@ -1,0 +1,135 @@
+"""The scrub: an idle daemon finds damage that nobody reads, says so, and answers from what is right."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from answering_scene import conditions, document
+from service_rig import NOON, play
+
+from tuner.daemon import scrub
+from tuner.daemon.metrics import Gauges, Metrics
+from tuner.daemon.scrub import Scrub
+from tuner.database import Store
+from tuner.database.faults import mirror_of
+from tuner.database.storage import Storage
+from tuner.model import RunStatus
+
+NAMES = ("scan-lf:N=4",)
+
+
+class Rig:
+    """A scrub over a real database of some runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.storage = Storage(path)
+        self.metrics = Metrics("1")
+        self.refreshed = asyncio.Event()
+        self.busy = False
+        self.looks = 0
+        self.scrub = Scrub(
+            self.storage, metrics=self.metrics, busy=self._busy, refresh=self._refresh, wall=self._wall
+        )
+
+    def _busy(self) -> bool:
+        self.looks += 1
+        return self.busy
+
+    async def _refresh(self) -> None:
+        self.refreshed.set()
+
+    def _wall(self) -> datetime:
+        return NOON
+
+    def seen(self, name: str) -> float:
+        """A metric."""
+        lines = self.metrics.render(Gauges()).decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"tuner_database_{name} "))
+
+    async def until_read(self) -> None:
+        """Wait for the end of a pass."""
+        while not self.seen("last_full_check_timestamp_seconds"):
+            await asyncio.sleep(1.0)
+
+    async def until_looked(self, count: int) -> None:
+        """Wait until it has been asked so often whether the daemon is busy."""
+        while self.looks < count:
+            await asyncio.sleep(1.0)
+
+
+@asynccontextmanager
+async def rig(folder: Path) -> AsyncIterator[Rig]:
+    path = folder / "tuner.db"
+    with Store(path) as store:
+        for _ in range(5):
+            store.end(store.begin(conditions(NAMES)), RunStatus.FINISHED, document(NAMES))
+    made = Rig(path)
+    await made.storage.run(lambda _: None)  # open, and examined
+    made.scrub.begin()
+    try:
+        yield made
+    finally:
+        await made.scrub.end()
+        await made.storage.close()
+
+
+def damage(path: Path) -> None:
+    content = path.read_bytes()
+    assert b'"r":' in content
+    path.write_bytes(content.replace(b'"r":', b'"q":', 1))
+
+
+def test_a_pass_reads_every_row_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are verified, two at a time, and then no more for a day."""
+    monkeypatch.setattr(scrub, "_ROWS", 2)
+
+    async def test() -> None:
+        async with rig(tmp_path) as made:
+            await made.until_read()
+            looks = made.looks
+            await asyncio.sleep(100.0)
+
+            assert made.seen("rows_checked_total") == 5
+            assert made.seen("last_full_check_timestamp_seconds") == NOON.timestamp()
+            assert made.looks == looks >= 3
+            assert made.scrub.troubles == made.scrub.notices == []
+
+    play(test())
+
+
+def test_a_daemon_with_work_reads_nothing(tmp_path: Path) -> None:
+    """While a job runs, or much is asked, the scrub waits."""
+
+    async def test() -> None:
+        async with rig(tmp_path) as made:
+            made.busy = True
+            await made.until_looked(3)
+            assert made.seen("rows_checked_total") == 0
+            made.busy = False
+            await made.until_read()
+
+    play(test())
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_damage_is_found_and_told(tmp_path: Path, *, both: bool) -> None:
+    """A row is put right or kept aside; answers are read again, and the status and the metrics say so."""
+
+    async def test() -> None:
+        async with rig(tmp_path) as made:
+            await made.storage.run(lambda books: books.database.close())  # nothing stays in a log
+            for file in (made.path, mirror_of(made.path)) if both else (made.path,):
+                damage(file)
+            await made.refreshed.wait()
+
+            assert made.seen("rows_isolated") == int(both)
+            assert made.seen("rows_repaired_total") == int(not both)
+            assert bool(made.scrub.troubles) == both
+            assert bool(made.scrub.notices) != both
+            await made.until_read()
+
+    play(test())
