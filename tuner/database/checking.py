@@ -12,7 +12,7 @@ from tuner.database.examination import Examination, Key, RowRepair
 from tuner.database.faults import SuspectError, damaged, mirror_of, translated
 from tuner.database.files import connect_to_read, locked
 from tuner.database.mending import Mending, planned
-from tuner.database.mirror import nothing_of_ours, refuse_newer
+from tuner.database.mirror import nothing_of_ours, refuse_newer, were_ours
 from tuner.database.pages import text_or_bytes
 from tuner.database.salvaging import Found, Harvest, same_database
 from tuner.database.transaction import Row, standing
@@ -91,7 +91,7 @@ def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
 def _from_pages(main: Copy, mirror: Copy) -> Examination:
     there: set[tuple[str, Key]] = set()
     harvests = [Harvest(copy, lambda table, key, _: there.add((table, key))) for copy in (main, mirror)]
-    if not any(harvest.found or harvest.identity for harvest in harvests):
+    if not any(harvest.found or harvest.identity for harvest in harvests) and not were_ours(main, mirror):
         raise nothing_of_ours(main, mirror)
     mending = Mending()
     for at in {**harvests[0].damaged, **harvests[1].damaged}:

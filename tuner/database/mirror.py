@@ -184,7 +184,7 @@ def _heal_from_pages(main: Copy, mirror: Copy) -> Examination:
     """Neither can be read: a new file is made of the rows on the pages of both."""
     path = main.path
     harvests = [Harvest(copy, lambda *_: None) for copy in (main, mirror)]
-    if not any(harvest.found or harvest.identity for harvest in harvests) and not _were_ours(main, mirror):
+    if not any(harvest.found or harvest.identity for harvest in harvests) and not were_ours(main, mirror):
         raise nothing_of_ours(main, mirror)
     copies = [main, mirror]
     if not same_database(*(harvest.identity for harvest in harvests)):
@@ -255,7 +255,7 @@ def refuse_newer(*copies: Copy) -> None:
             )
 
 
-def _were_ours(main: Copy, mirror: Copy) -> bool:
+def were_ours(main: Copy, mirror: Copy) -> bool:
     """True for a file and a mirror that begin as databases do: nobody else makes such pairs."""
     return all(copy.path.exists() and begins_a_file(copy.path) for copy in (main, mirror))
 
