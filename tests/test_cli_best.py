@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_process import COMMAND, FAULTY, PATIENCE_S, SMALL, TX1, document, tuner
 
-from tuner.database import Store
+from tuner.database import Database, Store
 
 
 @pytest.fixture
@@ -164,16 +164,18 @@ def test_best_names_what_is_wrong(words: tuple[str, ...], says: str, db: Path) -
     assert says in result.stderr
 
 
-def test_unreadable_record_is_an_error(db: Path) -> None:
-    """A record that was damaged in database and mirror is named with its file, and no traceback is shown."""
+def test_unreadable_record_is_kept_aside(db: Path) -> None:
+    """A record that was damaged in database and mirror is named in a warning, and is no answer."""
     tuner("run", *SMALL, "--budget", "1", "--database", db)
     for path in (db, db.with_name(f"{db.name}.mirror")):
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE runs SET answer = '{'")
-    for command in (("best", *SMALL), ("history",)):
-        result = tuner(*command, "--database", db)
-        assert result.exit_code == 1
-        assert f"Error: {db}: a record is not JSON" in result.stderr
+    result = tuner("best", *SMALL, "--database", db)
+    assert result.exit_code == 1
+    assert "nothing is stored" in result.stderr
+    assert tuner("history", "--database", db).exit_code == 0
+    with Database(db) as database:
+        assert [(row.table, row.key) for row in database.isolated()] == [("runs", (1,))]
 
 
 # --- history -------------------------------------------------------------------------------------
