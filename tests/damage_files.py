@@ -129,8 +129,8 @@ def _roots(files: Files, name: str, scratch: Path) -> dict[str, int]:
             (scratch / each).write_bytes(files[each])
     with closing(sqlite3.connect(scratch / name)) as connection:
         found = dict(connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"))
-    for each in scratch.glob(f"{name}*"):
-        each.unlink()
+    for left in scratch.glob(f"{name}*"):
+        left.unlink()
     return found
 
 
@@ -217,7 +217,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _values(record: bytes, count: int) -> Row:
     """The first values of a record: whole numbers and texts."""
     size, at = _varint(record, 0)
-    kinds = []
+    kinds: list[int] = []
     while at < size and len(kinds) < count:
         kind, at = _varint(record, at)
         kinds.append(kind)

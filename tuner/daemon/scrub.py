@@ -59,7 +59,11 @@ class Scrub:
     def begin(self) -> None:
         """Begin; belongs to the event loop."""
         loop = asyncio.get_running_loop()
-        self._storage.put_right = lambda found: loop.call_soon_threadsafe(self._note, found)
+
+        def note(found: Examination) -> None:
+            loop.call_soon_threadsafe(self._note, found)
+
+        self._storage.put_right = note
         self._task = loop.create_task(self._run(), name="scrub")
 
     async def end(self) -> None:
