@@ -46,7 +46,11 @@ def everything(path: Path) -> None:
                 trial = Trial((Configuration({"P": place}),))
                 measurement = Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3 * (place + 1))
                 store.add(run, place, trial, measurement, CONDITIONS.names)
-            store.end(run, RunStatus.FINISHED, {"best": {"text": "y" * 1500 * number}})
+            store.end(
+                run,
+                RunStatus.FINISHED,
+                {"best": {"configurations": {"scan-lf:N=4": {"P": 1}}, "text": "y" * 1500 * number}},
+            )
             jobs.change(job.id, JobState.RUNNING, run=run, started=True)
             ledger.add_sample(run, {"joules": float(number)})
             ledger.remember_analytical(f"key {number}", {"v": "x" * 900 * number})

@@ -147,6 +147,14 @@ def test_jobs_are_listed(daemon: Daemon) -> None:
     assert daemon.document("jobs") == listed
 
 
+def test_jobs_that_are_not_understood_are_named(daemon: Daemon) -> None:
+    """What the daemon leaves alone is said below the table."""
+    daemon.answers["/v1/jobs"] = answer({"jobs": [job(1)]})
+    daemon.answers["/v1/status"] = answer({"not_understood": ["job 7 is not understood"]})
+
+    assert daemon.call("jobs").stdout.splitlines()[-1] == "job 7 is not understood"
+
+
 def test_one_job_is_shown(daemon: Daemon) -> None:
     """With its number all that is known of a job is shown."""
     daemon.answers["/v1/jobs/2"] = answer(job(2, options={"budget": 9}, run=5, trials=3))

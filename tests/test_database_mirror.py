@@ -288,5 +288,6 @@ def test_repair_command_reads_both_whole(fresh: Callable[[], Path], model: Path)
     result = tuner("db", "repair", "--database", path)
 
     assert result.exit_code == 0
-    assert result.stdout == f"{path} and its mirror are whole\n"
+    assert result.stdout.endswith(f"{path} and its mirror are whole\n")
+    assert "was rebuilt from tuner.db" in result.stdout
     assert content(path) == content(mirror_of(path)) == content(model)

@@ -17,10 +17,11 @@ from tuner.cli.remote import (
     socket_option,
     when_started,
 )
+from tuner.errors import DaemonError
 from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
-    from tuner.client import Job
+    from tuner.client import Client, Job
 
 _MOST = 500  # in one answer of the daemon
 _GOES_ON = (JobState.QUEUED.value, JobState.RUNNING.value)
@@ -150,13 +151,21 @@ def jobs(
         show_job(job, console(json_path))
         return
     found = client.jobs(states, limit, before)
-    odd = client.status().get("not_understood", [])
     if json_path is not None:
-        write_json(json_path, {"jobs": [document_of(job) for job in found], "not_understood": odd})
+        write_json(json_path, {"jobs": [document_of(job) for job in found]})
     out = console(json_path)
     show_jobs(found, out)
-    for sentence in odd:
+    for sentence in _not_understood(client):
         out.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def _not_understood(client: "Client") -> list[str]:
+    """What the daemon says of jobs that it does not understand; an older one says nothing."""
+    try:
+        said = client.status().get("not_understood", [])
+    except DaemonError:
+        return []
+    return [str(sentence) for sentence in said] if isinstance(said, list) else []
 
 
 @click.command(short_help="End a job; its measurements stay.")
