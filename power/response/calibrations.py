@@ -136,8 +136,8 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
     try:
         with _locked(path):
             kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
-            found = [asdict(item) for item in (*kept, *fresh)]
-            _replace(path, {"version": VERSION, "calibrations": found})
+            items = [asdict(item) for item in (*kept, *fresh)]
+            _replace(path, {"version": VERSION, "calibrations": items})
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
