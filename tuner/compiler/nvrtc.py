@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,6 +160,20 @@ class Nvrtc:
 
 
 _INCLUDE_PATH = "--include-path="
+_BUILTINS = "libnvrtc-builtins.so*"
+
+
+def _loaded_builtins(folders: Iterable[str]) -> list[ctypes.CDLL]:
+    """Load the library of built-in functions that lies beside NVRTC.
+
+    NVRTC opens it by its bare name with the first compilation. The dynamic loader may find another copy
+    then, which cannot be read any more.
+    """
+    loaded = []
+    for file in (file for folder in folders for file in Path(folder).glob(_BUILTINS)):
+        with contextlib.suppress(OSError):  # of another build, or no library
+            loaded.append(ctypes.CDLL(str(file)))
+    return loaded
 
 
 class CompileServer(Nvrtc):
@@ -179,6 +193,7 @@ class CompileServer(Nvrtc):
         bound_memory()
         super().__init__(library)
         self._readable = library_folders()
+        self._builtins: list[ctypes.CDLL] | None = None
         empty = tempfile.mkdtemp()
         os.chdir(empty)  # NVRTC looks for headers in the working directory, too
         Path(empty).rmdir()
@@ -202,6 +217,8 @@ class CompileServer(Nvrtc):
         check_options(options, folders, own=True)
         for expression in (entry, *symbols):
             check_name_expression(expression)
+        if self._builtins is None:
+            self._builtins = _loaded_builtins(self._readable)
         compiled = super().compile
         return confined(
             lambda: compiled(name, text, headers, entry, options, symbols), [*self._readable, *folders]
