@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mirrored import rows
 
 from tuner.database import Database, Jobs, Ledger, Store
-from tuner.database.checksums import TABLES, is_sound, row_checksum
 from tuner.database.faults import mirror_of
-from tuner.database.schema import has_our_tables
+from tuner.database.integrity.checksums import TABLES, is_sound, row_checksum
+from tuner.database.integrity.schema import has_our_tables
 from tuner.errors import StoreError
 from tuner.model import RunStatus
 from tuner.model.jobs import JobSpec, JobState, Origin
