@@ -1,8 +1,10 @@
-"""Jobs whose device is not here."""
+"""Jobs whose device is not here, and a database that is not here at the start."""
 
+import asyncio
 from pathlib import Path
 
-from service_rig import DEVICE, OTHER, PEER, plays, working
+import pytest
+from service_rig import DEVICE, OTHER, PEER, Rig, play, plays, settings, working
 
 
 @plays
@@ -28,3 +30,20 @@ async def test_a_job_whose_device_is_not_here_says_so(tmp_path: Path) -> None:
         for _ in range(3):
             (await rig.attempts.get()).end()
         assert (await rig.told(job.id))[-3:] == [("queued", ""), ("running", ""), ("finished", "")]
+
+
+def test_why_no_job_is_done_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The database is tried again and again; the log has its trouble once, and jobs are done in the end."""
+
+    async def test() -> None:
+        rig = Rig(tmp_path, settings())
+        rig.storage.broken = "full"
+        await rig.service.begin()
+        await asyncio.sleep(10.0)
+        rig.storage.broken = ""
+        await asyncio.sleep(5.0)
+        assert (await rig.submit()).id == 1
+        await rig.service.end()
+
+    play(test())
+    assert caplog.text.count("no job is done: full") == 1
