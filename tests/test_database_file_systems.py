@@ -28,9 +28,7 @@ def test_no_locks_of_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(
-        StoreError, match=r"has no file locks.*local disk with --database.*--state"
-    ) as told:
+    with pytest.raises(StoreError, match=r"has no file locks.*local disk with --database.*--state") as told:
         Database(tmp_path / "tuner.db")
     assert not isinstance(told.value, StoreDamagedError)
 
