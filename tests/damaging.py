@@ -12,11 +12,11 @@ from pathlib import Path
 from mirrored import rows
 
 from tuner.database import Database, Jobs, Ledger, Store
-from tuner.database import pages as form
-from tuner.database.checksums import TABLES, is_sound
 from tuner.database.faults import mirror_of
 from tuner.database.files import side_file
-from tuner.database.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Pages
+from tuner.database.integrity import pages as form
+from tuner.database.integrity.checksums import TABLES, is_sound
+from tuner.database.integrity.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Pages
 from tuner.model import Configuration, DeviceIdentity, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.jobs import JobSpec, JobState, Origin
 from tuner.model.records import Conditions

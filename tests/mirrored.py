@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tuner.database import Database, Jobs, Ledger
-from tuner.database.checksums import TABLES
+from tuner.database.integrity.checksums import TABLES
 from tuner.database.transaction import Transaction
 from tuner.model.jobs import JobSpec, Origin
 

@@ -10,8 +10,8 @@ from answering_scene import conditions, document
 from cli_process import tuner
 
 from tuner.database import Database, RowRepair, Store
-from tuner.database.examination import Examination
 from tuner.database.faults import mirror_of
+from tuner.database.integrity.examination import Examination
 from tuner.model import RunStatus
 from tuner.report.examinations import sentences
 

@@ -1,9 +1,11 @@
 """Time that is proven: what is deleted after some days is not deleted on the word of one wall clock."""
 
+import json
 import tempfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,3 +97,14 @@ def test_a_job_with_a_stamp_before_those_of_earlier_ones_is_kept(tmp_path: Path)
             )
         assert jobs.forget(NOW - timedelta(days=90)) == 1
         assert {job.id for job in jobs.jobs()} == {2, 3}
+
+
+@pytest.mark.parametrize(
+    "kept", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00", "9999-12-31", "[" * 9999]
+)
+def test_what_the_file_says_ends_nothing(tmp_path: Path, kept: str) -> None:
+    """A damaged file with the first or last day of all is no error and moves nothing ahead."""
+    machine = Machine(tmp_path)
+    (tmp_path / "proven-time").write_text(json.dumps({"utc": kept}) if kept[0] != "[" else kept)
+    machine.run(DAY_S)
+    assert machine.time.advance(NOW.isoformat()) <= machine.wall

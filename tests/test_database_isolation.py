@@ -151,7 +151,7 @@ def test_damage_is_not_served_where_there_is_no_room(path: Path, monkeypatch: py
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("tuner.database.replacing.make_like", no_room)
+    monkeypatch.setattr("tuner.database.integrity.replacement.make_like", no_room)
     mirror_of(path).unlink()
     spoil(path, "UPDATE uses SET count = 3 WHERE key = 'use 1'", mirror=False)
     with Database(path) as database:

@@ -10,8 +10,8 @@ from damaging import everything
 from mirrored import content, rows
 
 from tuner.database import MIGRATIONS, Database, Jobs, Store
-from tuner.database.checksums import TABLES, is_sound
 from tuner.database.faults import mirror_of
+from tuner.database.integrity.checksums import TABLES, is_sound
 
 
 def old(path: Path, new: Path) -> None:

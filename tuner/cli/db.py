@@ -14,7 +14,7 @@ from tuner.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.database import Store
-    from tuner.database.examination import Examination
+    from tuner.database.integrity.examination import Examination
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from tuner.daemon.metrics import Metrics
-from tuner.database.examination import Examination, IsolatedRow, Position
+from tuner.database.integrity.examination import Examination, IsolatedRow, Position
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import StoreError
 

@@ -1,9 +1,9 @@
 """What outlives a process: runs and trials, jobs and their events, in one SQLite file and its mirror."""
 
-from tuner.database.checking import check_copies
 from tuner.database.connection import Database, default_path, holds_something
-from tuner.database.examination import Examination, IsolatedRow, Position, RowRepair
 from tuner.database.faults import BUSY_TIMEOUT_S
+from tuner.database.integrity.check import check_copies
+from tuner.database.integrity.examination import Examination, IsolatedRow, Position, RowRepair
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.migrations import MIGRATIONS

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import platformdirs
 
-from tuner.database.examination import Examination, IsolatedRow, Position
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.file_systems import lacks_shared_memory
-from tuner.database.mirror import put_right
+from tuner.database.integrity.examination import Examination, IsolatedRow, Position
+from tuner.database.integrity.repair import put_right
+from tuner.database.integrity.scrub import isolated_rows, scrubbed
 from tuner.database.pair import Logs, Pair
-from tuner.database.scrubbing import isolated_rows, scrubbed
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 

@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
 
-from tuner.database import checksums, faults, raw
+from tuner.database import faults
+from tuner.database.integrity import checksums, raw_file
 from tuner.errors import StoreBusyError, StoreError, StoreReadOnlyError
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
@@ -49,7 +50,7 @@ def _connection(path: Path, how: str) -> sqlite3.Connection:
         uri=True,
         timeout=faults.BUSY_TIMEOUT_S,
         isolation_level=None,  # transactions are begun by hand
-        factory=raw.Connection,
+        factory=raw_file.Connection,
     )
     checksums.teach(connection)
     connection.execute("PRAGMA trusted_schema = OFF")  # a file of another hand calls no function

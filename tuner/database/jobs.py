@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from tuner.database import decoding
-from tuner.database.checksums import verified
 from tuner.database.connection import Database
 from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
+from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from tuner.database import decoding
-from tuner.database.checksums import verified
 from tuner.database.connection import Database
 from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
+from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
 from tuner.model.records import canonical
 

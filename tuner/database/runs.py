@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tuner.database import decoding
-from tuner.database.checksums import row_checksum, verified
 from tuner.database.connection import Database
 from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
+from tuner.database.integrity.checksums import row_checksum, verified
 from tuner.database.transaction import Transaction
 from tuner.errors import InputError
 from tuner.model import Measurement, RunStatus, Trial

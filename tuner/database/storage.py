@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tuner.database.connection import Database
-from tuner.database.examination import Examination
+from tuner.database.integrity.examination import Examination
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store

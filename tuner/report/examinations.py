@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tuner.database.examination import Examination, IsolatedRow, RowRepair, named
+from tuner.database.integrity.examination import Examination, IsolatedRow, RowRepair, named
 from tuner.report.words import moment
 
 _ONE_BY_ONE = 5  # rows of a table from one place that are named; of more, how many

@@ -13,7 +13,8 @@ from tuner.daemon.api.access import Caller, caller_of
 from tuner.daemon.api.errors import error_body
 from tuner.daemon.api.heads import HeadFault, head_fault
 from tuner.daemon.api.joining import JoiningTransport
-from tuner.daemon.api.places import TOKEN_HOLDER, ServerLimits
+from tuner.daemon.api.places import ServerLimits
+from tuner.daemon.queue.users import TOKEN_HOLDER
 
 _REFUSED_S = 1.0  # for a client who is refused to take the answer
 _COME_BACK = (("retry-after", "1"),)  # seconds

@@ -13,7 +13,6 @@ from tuner.daemon.settings.tables import LimitsTable
 from tuner.system.log_rate import LogRateLimiter
 
 SHARE = 0.75  # of all places that one user may hold, so that nobody keeps all others out
-TOKEN_HOLDER = "holder of the token"  # noqa: S105 - the user as whom all count who have shown it
 _DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
 _MOST_REFUSED = 64  # connections too many that are heard out at a time
 _MOST_UNKNOWN = 32  # connections of those who have not shown the token

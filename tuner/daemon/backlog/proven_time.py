@@ -45,7 +45,7 @@ class ProvenTime:
             newest: the newest time that was stored, ISO 8601; empty where nothing is.
         """
         now, running_s = self._wall().astimezone(timezone.utc), self._running()
-        proven = self._proven or self._kept() or _read(newest) or now
+        proven = min(now, self._proven or self._kept() or _read(newest) or now)
         ran_s = max(0.0, running_s - self._looked_s)
         self._looked_s = running_s
         self._proven = min(now, proven + timedelta(seconds=CATCHING_UP * ran_s))
@@ -56,7 +56,7 @@ class ProvenTime:
     def _kept(self) -> datetime | None:
         try:
             document = json.loads(self._path.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return _read(document.get("utc")) if isinstance(document, dict) else None
 
@@ -64,6 +64,6 @@ class ProvenTime:
 def _read(text: object) -> datetime | None:
     try:
         at = datetime.fromisoformat(str(text))
-    except ValueError:
+        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):  # the first or last day of all, in another zone
         return None
-    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.database.files import side_file
-from tuner.database.raw import RawFile
+from tuner.database.integrity.raw_file import RawFile
 from tuner.database.transaction import Row
 
 TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR, TABLE_INTERIOR = 13, 10, 2, 5

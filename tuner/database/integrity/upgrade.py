@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
-from tuner.database.checksums import TABLES
-from tuner.database.copies import Copy, Form, inspected
 from tuner.database.files import connect
-from tuner.database.pages import BadText, text_or_bytes
-from tuner.database.replacing import rebuild
-from tuner.database.schema import apply
+from tuner.database.integrity.checksums import TABLES
+from tuner.database.integrity.copy_state import Copy, Form, inspected
+from tuner.database.integrity.pages import BadText, text_or_bytes
+from tuner.database.integrity.replacement import rebuild
+from tuner.database.integrity.schema import apply
 from tuner.database.transaction import Row
 from tuner.model import RunStatus, Status
 from tuner.model.jobs import JobState

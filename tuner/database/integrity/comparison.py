@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.database.checksums import TABLES, Table, is_sound
-from tuner.database.examination import Key
-from tuner.database.pages import BadText
+from tuner.database.integrity.checksums import TABLES, Table, is_sound
+from tuner.database.integrity.examination import Key
+from tuner.database.integrity.pages import BadText
 from tuner.database.transaction import Row
 
 

@@ -10,9 +10,9 @@ import os
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tuner.database.copies import inspected
 from tuner.database.faults import SuspectError, advice
 from tuner.database.files import SIDE_FILES, connect, make_like, side_file
+from tuner.database.integrity.copy_state import inspected
 from tuner.errors import StoreError, StoreFullError, StoreReadOnlyError
 
 _LOG = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from pathlib import Path
 from tuner.database.faults import SuspectError, damaged, translated
 from tuner.database.file_systems import lacks_shared_memory, use_journal
 from tuner.database.files import connect, connect_to_read, cut_off
+from tuner.database.integrity.pages import frames_of, log_is_whole, log_of, text_or_bytes
+from tuner.database.integrity.schema import NAMES, has_our_tables, has_tables_of
 from tuner.database.migrations import MIGRATIONS
-from tuner.database.pages import frames_of, log_is_whole, log_of, text_or_bytes
-from tuner.database.schema import NAMES, has_our_tables, has_tables_of
 from tuner.database.transaction import standing
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions

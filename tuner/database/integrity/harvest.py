@@ -3,10 +3,10 @@
 import sqlite3
 from collections.abc import Callable, Container
 
-from tuner.database.checksums import TABLES
-from tuner.database.copies import Copy, Form
-from tuner.database.examination import Key
-from tuner.database.salvage import Salvaged, salvaged
+from tuner.database.integrity.checksums import TABLES
+from tuner.database.integrity.copy_state import Copy, Form
+from tuner.database.integrity.examination import Key
+from tuner.database.integrity.salvage import Salvaged, salvaged
 from tuner.database.transaction import LARGEST_COUNT, Row
 
 _ALIKE = 8  # digits of 32 that damage may change; those of two databases differ in thirty

@@ -10,8 +10,8 @@ import sqlite3
 from contextlib import closing
 from functools import lru_cache
 
-from tuner.database.checksums import checksum_all, teach
 from tuner.database.files import now
+from tuner.database.integrity.checksums import checksum_all, teach
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import Row
 

@@ -11,9 +11,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.database import pages as form
-from tuner.database.checksums import TABLES, Table, is_sound
-from tuner.database.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_INTERIOR, TABLE_LEAF, Pages
+from tuner.database.integrity import pages as form
+from tuner.database.integrity.checksums import TABLES, Table, is_sound
+from tuner.database.integrity.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_INTERIOR, TABLE_LEAF, Pages
 from tuner.database.transaction import LARGEST_COUNT, Row
 
 # The header of a row ends with the types of its version and of its checksum, integers of some length each.

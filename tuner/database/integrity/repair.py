@@ -12,20 +12,27 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from tuner.database.checksums import TABLES
-from tuner.database.comparison import Difference, Tally, differences
-from tuner.database.copies import Copy, Form, inspected
-from tuner.database.examination import Examination, RowRepair
 from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.file_systems import use_log
 from tuner.database.files import connect, locked
-from tuner.database.mending import Mending, align, aside, insert, mend, planned
-from tuner.database.pages import begins_a_file, text_or_bytes
-from tuner.database.replacing import new_file, of_the_system, put_in_place, rebuild, remove, remove_side_files
-from tuner.database.salvaging import Found, Harvest, is_there, same_database
-from tuner.database.schema import apply
+from tuner.database.integrity.checksums import TABLES
+from tuner.database.integrity.comparison import Difference, Tally, differences
+from tuner.database.integrity.copy_state import Copy, Form, inspected
+from tuner.database.integrity.examination import Examination, RowRepair
+from tuner.database.integrity.harvest import Found, Harvest, is_there, same_database
+from tuner.database.integrity.pages import begins_a_file, text_or_bytes
+from tuner.database.integrity.replacement import (
+    new_file,
+    of_the_system,
+    put_in_place,
+    rebuild,
+    remove,
+    remove_side_files,
+)
+from tuner.database.integrity.row_repair import Mending, align, aside, insert, mend, planned
+from tuner.database.integrity.schema import apply
+from tuner.database.integrity.upgrade import brought_up
 from tuner.database.transaction import standing
-from tuner.database.upgrading import brought_up
 from tuner.errors import StoreDamagedError, StoreError
 
 _LOG = logging.getLogger(__name__)

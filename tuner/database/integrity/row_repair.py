@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tuner.database.checksums import TABLES, Table, row_checksum
-from tuner.database.comparison import Difference
-from tuner.database.examination import IsolatedRow, Key, RowRepair
 from tuner.database.faults import SuspectError
 from tuner.database.files import now
+from tuner.database.integrity.checksums import TABLES, Table, row_checksum
+from tuner.database.integrity.comparison import Difference
+from tuner.database.integrity.examination import IsolatedRow, Key, RowRepair
 from tuner.database.transaction import LARGEST_COUNT, Row
 
 _NUMBERED = ("jobs", "job_events")  # tables whose numbers SQLite remembers (AUTOINCREMENT)

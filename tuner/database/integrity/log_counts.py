@@ -6,7 +6,7 @@ would be gone, in both files where both logs are damaged alike.
 
 import re
 
-from tuner.database.pages import frames_of, log_is_whole
+from tuner.database.integrity.pages import frames_of, log_is_whole
 
 _TEXT_OF_32 = 77  # serial type
 _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # serial type -> bytes

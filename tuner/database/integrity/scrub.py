@@ -2,10 +2,10 @@
 
 import json
 
-from tuner.database.checksums import TABLES, verified
-from tuner.database.comparison import Tally, compared, page_of
-from tuner.database.examination import Examination, IsolatedRow, Position
 from tuner.database.faults import SuspectError
+from tuner.database.integrity.checksums import TABLES, verified
+from tuner.database.integrity.comparison import Tally, compared, page_of
+from tuner.database.integrity.examination import Examination, IsolatedRow, Position
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.database.examination import Key
+from tuner.database.integrity.examination import Key
 
 _INTEGERS = {"id", "run_id", "number", "job_id", "began", "ended", "attempts", "submitter"}
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tuner.database.comparison import Difference, Tally, differences
-from tuner.database.copies import Copy, Form, inspected
-from tuner.database.examination import Examination, Key, RowRepair
 from tuner.database.faults import SuspectError, damaged, mirror_of, translated
 from tuner.database.files import connect_to_read, locked
-from tuner.database.mending import Mending, planned
-from tuner.database.mirror import nothing_of_ours, refuse_newer, were_ours
-from tuner.database.pages import text_or_bytes
-from tuner.database.salvaging import Found, Harvest, same_database
+from tuner.database.integrity.comparison import Difference, Tally, differences
+from tuner.database.integrity.copy_state import Copy, Form, inspected
+from tuner.database.integrity.examination import Examination, Key, RowRepair
+from tuner.database.integrity.harvest import Found, Harvest, same_database
+from tuner.database.integrity.pages import text_or_bytes
+from tuner.database.integrity.repair import nothing_of_ours, refuse_newer, were_ours
+from tuner.database.integrity.row_repair import Mending, planned
 from tuner.database.transaction import Row, standing
 from tuner.errors import StoreError
 
