@@ -15,6 +15,7 @@ from click.testing import Result
 from scripted_daemon import Held, Request, ScriptedDaemon, answer, best, error, event, job, stream
 
 from tuner.cli import remote
+from tuner.client import addresses
 from tuner.database import Store
 from tuner.system import sockets
 
