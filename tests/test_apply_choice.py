@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from fake_apply import GPU, Bench, fake_bench
 
-from tuner.database import Store, checksums
+from tuner.database import Store
+from tuner.database.checksums import checksum_all, teach
 from tuner.database.faults import mirror_of
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, RunStatus
@@ -215,10 +216,10 @@ def test_runs_that_are_not_understood_are_skipped(
     number = tuned.run(TWO, batch=256)
     for path in (bench.database, mirror_of(bench.database)):
         with closing(sqlite3.connect(path)) as connection, connection:
-            checksums.teach(connection)
+            teach(connection)
             changed = connection.execute(f"UPDATE runs SET {damage}")  # noqa: S608 - the text above
             assert changed.rowcount == 1
-            checksums.checksum_all(connection)
+            checksum_all(connection)
     tuned.run(FOUR, batch=128)
     assert configuration(bench, 256) == FOUR
     (warning,) = caplog.messages
