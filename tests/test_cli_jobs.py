@@ -17,6 +17,7 @@ from scripted_daemon import Held, Request, ScriptedDaemon, answer, best, error, 
 from tuner.cli import remote
 from tuner.client import addresses
 from tuner.database import Store
+from tuner.system import sockets
 
 FOUND = best(
     origin="stored",
@@ -214,7 +215,7 @@ def test_the_socket_of_the_environment(daemon: Daemon, monkeypatch: pytest.Monke
 
 def test_the_variables_are_those_of_the_client() -> None:
     """Commands name the environment variables that the client reads."""
-    assert remote.SOCKET_VARIABLE == addresses.SOCKET_VARIABLE
+    assert remote.SOCKET_VARIABLE == sockets.SOCKET_VARIABLE
     assert remote.TOKEN_VARIABLE == addresses.TOKEN_VARIABLE
 
 

@@ -17,7 +17,7 @@ from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error
 
 import tuner
 from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
-from tuner.client.addresses import SYSTEM_SOCKET, address
+from tuner.client.addresses import address
 from tuner.client.client import Message, messages
 from tuner.errors import (
     DaemonError,
@@ -27,6 +27,7 @@ from tuner.errors import (
     TunerError,
 )
 from tuner.model.jobs import JobRecord
+from tuner.system.sockets import SYSTEM_SOCKET
 
 Serve = Callable[[Script], ScriptedDaemon]
 

@@ -3,7 +3,6 @@
 import grp
 from collections.abc import Iterator
 
-from tuner.client.addresses import default_sockets
 from tuner.daemon.devices.admission import local_now, window_status
 from tuner.daemon.queue.job_specs import specs_of
 from tuner.daemon.queue.users import known
@@ -19,6 +18,7 @@ from tuner.daemon.settings.tables import (
 from tuner.daemon.state import StartOptions, load_config
 from tuner.errors import InputError
 from tuner.model.jobs import JobSpec
+from tuner.system.sockets import default_sockets
 
 _EVERY_DEVICE = "every GPU found"
 

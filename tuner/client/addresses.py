@@ -8,12 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tuner.errors import InputError
+from tuner.system.sockets import SOCKET_VARIABLE, default_sockets
 
-SOCKET_VARIABLE = "TUNER_SOCKET"
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
-SYSTEM_SOCKET = Path("/run/tuner/tunerd.sock")
 _RIGHT = "write the path of a socket, or a URL such as http://127.0.0.1:8750"
-_NAME = Path("tuner/tunerd.sock")
 
 
 @dataclass(frozen=True)
@@ -32,19 +30,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"http://{self.host}:{self.port}" if self.path is None else str(self.path)
-
-
-def default_sockets(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Sockets where a daemon may listen, in the order in which they are tried.
-
-    ``$TUNER_SOCKET`` alone where it is set; else the user's own below ``$XDG_RUNTIME_DIR``, then the
-    system's. A daemon in the foreground takes the first that it may make.
-    """
-    if environment.get(SOCKET_VARIABLE):
-        return (Path(environment[SOCKET_VARIABLE]),)
-    runtime = environment.get("XDG_RUNTIME_DIR", "")
-    own = (Path(runtime) / _NAME,) if runtime else ()
-    return (*own, SYSTEM_SOCKET)
 
 
 def address(socket: str | Path | None, environment: Mapping[str, str] = os.environ) -> Address:

@@ -13,12 +13,12 @@ import socket
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
-from tuner.client.addresses import default_sockets
 from tuner.daemon.api.server import Loopback, Observe, Server, nobody, open_loopback
 from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings.tables import Settings, TcpTable
 from tuner.errors import InputError
 from tuner.system.service_manager import passed_socket
+from tuner.system.sockets import default_sockets
 
 _BACKLOG = 128
 _FOR_GROUP = 0o660
