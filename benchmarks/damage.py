@@ -18,6 +18,7 @@ import json
 import logging
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -61,9 +62,10 @@ def main() -> int:
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     begun_s, seen = time.monotonic(), list[Outcome]()
-    try:
-        _damage(options, seen)
-    except KeyboardInterrupt:
+    stopping: list[int] = []  # Ctrl-C counts between two damages: commands take one for an answer
+    signal.signal(signal.SIGINT, lambda number, _: stopping.append(number))
+    _damage(options, seen, stopping)
+    if stopping:
         print(f"interrupted after {len(seen)} of {options.count}")
     _print(seen)
     failures = [(number, one) for number, one in enumerate(seen) if one.bad]
@@ -83,11 +85,13 @@ def main() -> int:
     return int(bool(failures) or len(seen) < options.count)
 
 
-def _damage(options: argparse.Namespace, seen: list[Outcome]) -> None:
+def _damage(options: argparse.Namespace, seen: list[Outcome], stopping: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scenes = [scene(folder / f"scene-{logs}", logs=logs, size=options.size) for logs in (False, True)]
         for number in range(options.count):
+            if stopping:
+                return
             rng = random.Random(f"{options.seed} {number}")  # noqa: S311 - no secrets
             kind, target = rng.choice(options.kinds), rng.choice(options.targets)
             one = attempt(scenes[number % 2], folder / "damaged", rng, kind, target)

@@ -1,5 +1,7 @@
 """How all tests run: what Python and its libraries may do, how many examples, and which tiers."""
 
+import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -16,8 +18,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Hundreds of tests start Python, and pytest rewrites 200 files: both are to be compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Reports are as wide as COLUMNS says, from wherever the tests are started.
+# Reports are as wide as COLUMNS says, from wherever the tests are started. readline, which pytest imports to
+# show a failure, sets it for all processes that are started later: it is to do so now.
+with contextlib.suppress(ImportError):
+    importlib.import_module("readline")
 os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
 # A shell starts what it runs in the background with Ctrl-C ignored, nohup with SIGHUP: what the tests start
 # would inherit that.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

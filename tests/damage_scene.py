@@ -26,7 +26,7 @@ from tuner.model.jobs import JobSpec, JobState, Origin
 
 SETS = (("scan-lf:N=4",), ("scan-lf:N=64",), ("fft:N=4",), ("scan-lf:N=4", "fft:N=4"))
 DAYS = [f"2026-11-{day:02}" for day in range(1, 8)]
-_MOST = 200  # numbers that are asked for: all runs and jobs, and some more
+_MOST = 40  # numbers that are asked for: all runs and jobs, and some more
 _RECOVERED = "the daemon ended in the middle"
 
 

@@ -220,7 +220,7 @@ def test_history_shows_so_many(db: Path) -> None:
 def test_history_of_nothing_is_empty(db: Path) -> None:
     """A new database has no runs, and that is no error."""
     Store(db).close()
-    assert document("history", "--database", db) == {"runs": []}
+    assert document("history", "--database", db) == {"runs": [], "not_understood": []}
 
 
 # --- questions -----------------------------------------------------------------------------------

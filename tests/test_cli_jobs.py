@@ -240,6 +240,15 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
     assert daemon.document("status") == standing
 
 
+def test_status_tells_troubles_first(daemon: Daemon) -> None:
+    """What is wrong comes before all else, each on a line of its own; further lines of it are set in."""
+    standing = {"version": "1", "troubles": ["daemon.toml: a\nand b", "database: c"], "ready": True}
+    daemon.answers["/v1/status"] = answer(standing)
+
+    shown = daemon.call("status").stdout
+    assert shown == "troubles\n  daemon.toml: a\n    and b\n  database: c\nversion: 1\nready: yes\n"
+
+
 # --- follow -------------------------------------------------------------------------------------------
 
 

@@ -354,6 +354,15 @@ def test_a_refusal_for_now_says_when_to_ask_again(serve: Serve, value: str, told
         asking(daemon).status()
 
 
+def test_a_daemon_that_waits_says_what_for(serve: Serve) -> None:
+    """Asking again mends nothing where a file is wrong: the message says that mending it is enough."""
+    said = error("not-ready", "x.toml: wrong", 503).replace(b"\r\n", b"\r\nRetry-After: 1\r\n", 1)
+    with pytest.raises(
+        DaemonUnavailableError, match=r"x\.toml: wrong\nthe daemon goes on by itself when .* mended$"
+    ):
+        asking(serve(always(said))).status()
+
+
 def test_a_refusal_before_the_request_is_sent_is_heard(tmp_path: Path) -> None:
     """A daemon that answers and closes while a long request is on its way is understood."""
     path = tmp_path / "tunerd.sock"

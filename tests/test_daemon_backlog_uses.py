@@ -68,7 +68,8 @@ def test_the_disk_has_what_the_memory_has(steps: list[tuple[str, float, float, s
             continue
         changes = uses.take(used_only=flush == "used")
         if flush == "used":
-            assert key in changes or not count
+            known = disk.get(key, 0.0) + changes.get(key, 0.0)
+            assert known == pytest.approx(uses.per_day().get(key, 0.0) * HALF_LIFE_DAYS / math.log(2.0))
         if flush == "fail":
             uses.put_back(changes)
             continue

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from service_rig import DEVICE, PATIENCE_S, WORKLOAD, plays, working
 
-from tuner.daemon.interface import NotNowError
+from tuner.daemon.interface import NoSuchJobError, NotNowError
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.subscriptions import Subscriptions
 from tuner.database.storage import Repositories, Storage
@@ -110,3 +110,31 @@ async def test_a_job_that_ended_unheard_holds_up_no_other(tmp_path: Path) -> Non
         attempt.end()
         assert (await rig.attempts.get()).spec.job == other.id
         assert await told == [("queued", ""), ("cancelled", "unheard")]
+
+
+def test_an_odd_job_is_left_alone(tmp_path: Path) -> None:
+    """The daemon starts whatever a job says, names it, and works on with the others."""
+
+    async def test() -> None:
+        async with boards(tmp_path) as (board, storage):
+            for _ in range(2):
+                await board.add(ORDER, origin=Origin.CLIENT)
+
+            def spoil(books: Repositories) -> None:
+                books.database.write(
+                    lambda change: change.execute(
+                        "UPDATE jobs SET ordered = replace(ordered, '\"kind\"', '\"oind\"') WHERE id = 1"
+                    )
+                )
+
+            await storage.run(spoil)
+            again = Board(storage, Subscriptions(), lambda: None)
+            await again.load()
+
+            assert [job.id for job in again.jobs] == [2]
+            assert "job 1 is not understood" in again.not_understood[0]
+            with pytest.raises(NoSuchJobError, match="job 1 is not understood"):
+                await again.change(1, JobState.CANCELLED)
+            assert (await again.change(2, JobState.CANCELLED)).state is JobState.CANCELLED
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))

@@ -52,12 +52,12 @@ class Rig:
 
     async def until_read(self) -> None:
         """Wait for the end of a pass."""
-        while not self.seen("last_full_check_timestamp_seconds"):  # noqa: ASYNC110 - the clock is the test's  # noqa: ASYNC110 - in fast time
+        while not self.seen("last_full_check_timestamp_seconds"):  # noqa: ASYNC110 - in fast time
             await asyncio.sleep(1.0)
 
     async def until_looked(self, count: int) -> None:
         """Wait until it has been asked so often whether the daemon is busy."""
-        while self.looks < count:  # noqa: ASYNC110 - the clock is the test's  # noqa: ASYNC110 - likewise
+        while self.looks < count:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(1.0)
 
 

@@ -195,11 +195,20 @@ def test_check_says_that_more_may_be_found(tmp_path: Path) -> None:
     form = tuner("daemon", "--check", "--config", written(tmp_path, "[tuning]\npolcy = 'greedy'"))
     assert form.exit_code == 2
     assert "did you mean 'policy'?" in form.stderr
-    assert form.stderr.endswith("\nfurther checks wait for these\n")
+    assert form.stderr.endswith("\nmore mistakes may show when these are mended\n")
     unknown = "[[set]]\nname = 'a'\nworkloads = ['scan-l:N=4']"
     meaning = tuner("daemon", "--check", "--config", written(tmp_path, unknown))
     assert meaning.exit_code == 2
-    assert "further checks" not in meaning.stderr
+    assert "more mistakes" not in meaning.stderr
+
+
+def test_check_tells_who_may_change_jobs_of_all(tmp_path: Path) -> None:
+    """A user of ``manage`` that this machine does not know is named; an id need not be known."""
+    text = "[limits]\nqueue_per_user = 7\nmanage = ['root', '4711', 'nobody-of-that-name']"
+    told = tuner("daemon", "--check", "--config", written(tmp_path, text))
+    assert told.exit_code == 0
+    assert "jobs that wait: 1000 at most, 7 of one user\n" in told.stdout
+    assert "root, 4711, nobody-of-that-name (no such user on this machine)\n" in told.stdout
 
 
 @pytest.mark.parametrize("way", ["--check", "--foreground"])

@@ -4,8 +4,9 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import damage_scene
 import pytest
-from damage_files import KINDS, damaged, had
+from damage_files import KINDS, Row, damaged, had
 from damage_scene import Scene, attempt, scene
 
 
@@ -39,3 +40,21 @@ def test_no_damage_is_served(written: Scene, tmp_path: Path, kind: str, target: 
     outcome = attempt(written, tmp_path / "damaged", rng, kind, target)
 
     assert not outcome.bad, outcome
+
+
+def test_what_is_wrong_is_seen(written: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one digit of a run is served as another, or a row is left out, the outcome is bad."""
+    row, lost = ("runs", 3), ("trials", 2, 4)
+    served = damage_scene._served
+
+    def altered(path: Path) -> tuple[dict[Row, str], list[str], int]:
+        found, told, aside = served(path)
+        found[row] = found[row].replace("'r': 2", "'r': 4")
+        del found[lost]
+        return found, told, aside
+
+    monkeypatch.setattr(damage_scene, "_served", altered)
+    outcome = attempt(written, tmp_path / "damaged", random.Random(0), "removed", "mirror")  # noqa: S311
+
+    assert [one.partition(":")[0] for one in outcome.wrong] == ["('runs', 3)"]
+    assert outcome.lost == ["('trials', 2, 4)"]

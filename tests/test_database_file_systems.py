@@ -28,9 +28,7 @@ def test_no_locks_of_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(
-        StoreError, match=r"has no locks of files.*local disk with --database.*--state"
-    ) as told:
+    with pytest.raises(StoreError, match=r"has no file locks.*local disk with --database.*--state") as told:
         Database(tmp_path / "tuner.db")
     assert not isinstance(told.value, StoreDamagedError)
 
@@ -39,9 +37,9 @@ def test_no_locks_of_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("SQLITE_IOERR_LOCK", "no locks of files"),
-        ("SQLITE_IOERR_SHMLOCK", "no locks of files"),
-        ("SQLITE_PROTOCOL", "no locks of files"),
+        ("SQLITE_IOERR_LOCK", "no file locks"),
+        ("SQLITE_IOERR_SHMLOCK", "no file locks"),
+        ("SQLITE_PROTOCOL", "no file locks"),
         ("SQLITE_IOERR_SHMMAP", "no shared memory"),
         ("SQLITE_IOERR_SHMOPEN", "no shared memory"),
     ],

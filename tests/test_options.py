@@ -66,7 +66,8 @@ def test_an_added_option_is_in_the_settings(seen: Any) -> None:
         "description": "Passes over a space.",
         "title": "Passes",
     }
-    assert found["refusal"].endswith("daemon.toml: [tuning] passes: 0 is out of range; must be at least 1")
+    why = "[tuning] passes: 0 is out of range; must be at least 1 (line 2)"
+    assert found["refusal"].endswith(f"daemon.toml: {why}")
 
 
 def test_every_option_is_on_the_command_line_by_its_flag() -> None:

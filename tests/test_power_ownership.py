@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from examples import FEW
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.clocks.actuator import ClockPaths
@@ -272,6 +273,7 @@ def test_another_boot_id_alone_is_no_reboot(place: JournalPlace, undone: list[Jo
     assert [entry.old for entry in undone] == [{"a": 1}]
 
 
+@FEW
 @given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_no_flipped_bit_is_acted_on(place: JournalPlace, position: int, bit: int) -> None:
     """A damaged entry is told and kept; what is undone is what was written."""

@@ -19,7 +19,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -136,8 +136,8 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
     try:
         with _locked(path):
             kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
-            stored = [asdict(item) for item in (*kept, *fresh)]
-            _replace(path, {"version": VERSION, "calibrations": stored})
+            items = [asdict(item) for item in (*kept, *fresh)]
+            _replace(path, {"version": VERSION, "calibrations": items})
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
@@ -201,8 +201,7 @@ def _number(name: str, value: object) -> float:
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from replacing the file between our reading and our writing."""
     with path.with_name(f".{path.name}.lock").open("a") as lock:
-        with suppress(OSError):  # a file system without locks, where nobody else gets one either
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -109,4 +109,4 @@ def _check(choices: "StartOptions") -> None:
     except InputError as error:
         if told:  # what is found while the meaning is told is found last, and whole
             raise
-        raise InputError(f"{error}\nfurther checks wait for these") from error
+        raise InputError(f"{error}\nmore mistakes may show when these are mended") from error

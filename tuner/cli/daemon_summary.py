@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from tuner.client.addresses import default_sockets
 from tuner.daemon.devices.admission import local_now, window_status
 from tuner.daemon.queue.job_specs import specs_of
+from tuner.daemon.queue.users import known
 from tuner.daemon.settings.file import SYSTEM_FILE
-from tuner.daemon.settings.tables import OnlineTable, Settings, TcpTable, TuningTable, WindowTable
+from tuner.daemon.settings.tables import (
+    LimitsTable,
+    OnlineTable,
+    Settings,
+    TcpTable,
+    TuningTable,
+    WindowTable,
+)
 from tuner.daemon.state import StartOptions, load_config
 from tuner.errors import InputError
 from tuner.model.jobs import JobSpec
@@ -43,6 +51,7 @@ def sentences(options: StartOptions) -> Iterator[str]:
     if wrong:
         raise InputError("\n".join(wrong))
     yield from _limits(settings)
+    yield from _shares(settings.limits)
     yield from _online(settings.online)
 
 
@@ -91,7 +100,7 @@ def _search(spec: JobSpec) -> str:
 def _online(online: OnlineTable) -> Iterator[str]:
     hours = online.sample_every_hours
     yield f"answers in use are measured again: {f'every {hours:g} h' if hours else 'never'}"
-    yield f"requests that were never tuned: {'is searched' if online.refine else 'is not searched'}"
+    yield f"requests that were never tuned: {'are searched' if online.refine else 'are not searched'}"
     yield f"stale answers: {'are searched again' if online.retune_stale else 'are not searched again'}"
 
 
@@ -111,6 +120,13 @@ def _limits(settings: Settings) -> Iterator[str]:
         yield f"idle test: every {idle.look_every_s:g} s; a job begins after {idle.calm_s:g} s of a free GPU"
     else:
         yield "idle test: off, other users of the GPU are ignored"
+
+
+def _shares(limits: LimitsTable) -> Iterator[str]:
+    yield f"jobs that wait: {limits.queue} at most, {limits.queue_per_user} of one user"
+    yield f"priorities of clients count between users up to: {limits.highest_priority:g}"
+    managers = [who if known(who) else f"{who} (no such user on this machine)" for who in limits.manage]
+    yield f"jobs of all are changed by: {', '.join(('root', 'who runs the daemon', *managers))}"
 
 
 def _window(window: WindowTable) -> str:

@@ -202,7 +202,9 @@ class Transport:
             kind, message = (str(told[key]) for key in _MESSAGE_KEYS)
         except (ValueError, LookupError, TypeError) as error:
             raise self.misunderstood(f"status {status}, {_shown(content)}") from error
-        if _WAIT.fullmatch(wait):
+        if kind == "not-ready":
+            message += "\nthe daemon goes on by itself when that is mended"
+        elif _WAIT.fullmatch(wait):
             message += f"; ask again in {wait} s"
         raise _error(kind, status, message, self.address)
 

@@ -139,4 +139,5 @@ class Scrub:
         self.troubles = []
         if rows:
             what = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
-            self.troubles = [f"{what} sound in neither file and kept aside; `tuner db isolated` lists them"]
+            kept = "damaged in both files and kept aside; all others are served"
+            self.troubles = [f"{what} {kept}; `tuner db isolated --out FILE` exports what is left"]

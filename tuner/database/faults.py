@@ -18,7 +18,7 @@ _TABLES = {"runs", "trials", "migrations"}
 BUSY_TIMEOUT_S = 5.0  # of waiting for another process; a transaction takes less than a millisecond
 
 ELSEWHERE = "name a file on a local disk with --database (of the daemon: a directory with --state)"
-NO_LOCKS = "its file system has no locks of files, which keep processes apart"
+NO_LOCKS = "its file system has no file locks, which keep processes apart"
 NO_SHARED_MEMORY = "its file system has no shared memory, which SQLite needs"
 
 # Begin of SQLite's name of the error; what it says; the error here; what that means.
@@ -140,6 +140,8 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreError(f"{path}: {error}; {advice(path)}")
     kind, meaning = known
     what = ELSEWHERE if meaning in (NO_LOCKS, NO_SHARED_MEMORY) else advice(path)
+    if kind is StoreFullError:
+        what = f"make room on it; {what}"
     return kind(f"{path}: {meaning.format(s=BUSY_TIMEOUT_S)} ({error}); {what}")
 
 

@@ -56,8 +56,15 @@ def _totals(trial: Mapping[str, Any]) -> str:
 
 
 def show_status(document: Mapping[str, Any], console: Console) -> None:
-    """Print the state of the daemon: a table of devices, and one line for each other fact."""
+    """Print the state of the daemon: troubles first, a paragraph per user and device, a line per fact."""
+    troubles = document.get("troubles") or ()
+    if troubles:
+        console.print(Text("troubles", style="bold"))
+    for trouble in troubles:
+        console.print(Text("  " + str(trouble).replace("\n", "\n    ")))
     for name, value in document.items():
+        if name == "troubles" and troubles:
+            continue
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             _rows(name, value, console)
         else:

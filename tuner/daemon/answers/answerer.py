@@ -21,6 +21,7 @@ from tuner.daemon.queue.job_specs import without_batch
 from tuner.daemon.state import State
 from tuner.database import Ledger, Store
 from tuner.database.answers import SampleHistory, stored_answer
+from tuner.errors import StoreError
 from tuner.model import DeviceIdentity, FlagKind, Measurement
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import COVERAGE, Objective
@@ -66,6 +67,8 @@ def sample_document(
     """
     name = objective.split(" ", 1)[0]
     measurement = measurement_from(record)
+    if not measurement.results:
+        raise StoreError("a measurement is not understood: it has no results")
     document: dict[str, Any] = {
         "at": at.isoformat(timespec="milliseconds"),
         "unit": _UNITS[name],

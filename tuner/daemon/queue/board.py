@@ -188,7 +188,7 @@ class Board:
             before = self._jobs.get(number) or await known_job(number, self._storage.run)
             allowed = state in NEXT[before.state] or state is before.state
             if not allowed or (of and before.state not in of):
-                raise NotNowError(f"job {number} is {before.state.value}")
+                raise NotNowError(f"job {number} is {before.state.value} and cannot become {state.value}")
             if (state, reason, started) == (before.state, before.reason, False):
                 return before
             try:

@@ -74,6 +74,17 @@ def check_may_change(job: JobRecord, peer: Peer, verb: str, managers: Collection
     )
 
 
+def known(manager: str) -> bool:
+    """True where an entry of ``[limits] manage`` is ``*``, a user id, or a user name of this machine."""
+    if manager == EVERYBODY or manager.isdecimal():
+        return True
+    try:
+        pwd.getpwnam(manager)
+    except KeyError:
+        return False
+    return True
+
+
 def _account(uid: int) -> str:
     """Name of a user id; empty where it has none."""
     try:
