@@ -32,13 +32,14 @@ class Machine:
         self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._manager.bind(str(folder / "manager.sock"))
         self._manager.settimeout(PATIENCE_S)
+        self.first = ""  # code that the daemon's process runs before all else
         self.processes: list[subprocess.Popen[str]] = []
 
     def begin(self) -> "subprocess.Popen[str]":
         """Start the daemon."""
         with self.log.open("a") as log:
             process = subprocess.Popen(
-                [*COMMAND, *self.words],
+                [*COMMAND[:2], f"{self.first}\n{COMMAND[2]}", *self.words],
                 stderr=log,
                 text=True,
                 env={**os.environ, "NOTIFY_SOCKET": self.manager},
@@ -49,8 +50,13 @@ class Machine:
     def start(self) -> "subprocess.Popen[str]":
         """Start the daemon, and return when it says that it is ready."""
         process = self.begin()
-        self.hear("READY=1")
+        self.await_ready()
         return process
+
+    def await_ready(self) -> None:
+        """Return when the daemon says that it is ready; one that waits is so for its service manager only."""
+        while "STATUS=waits" in self.hear("READY=1"):
+            pass
 
     @property
     def manager(self) -> str:

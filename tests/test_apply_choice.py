@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from fake_apply import GPU, Bench, fake_bench
 
-from tuner.database import Store, checksums
+from tuner.database import Store
 from tuner.database.faults import mirror_of
+from tuner.database.integrity import checksums
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, RunStatus
 from tuner.model.records import Conditions

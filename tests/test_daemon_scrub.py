@@ -15,7 +15,7 @@ from tuner.daemon.metrics import Gauges, Metrics
 from tuner.daemon.scrub import Scrub
 from tuner.database import Store
 from tuner.database.faults import mirror_of
-from tuner.database.storage import Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model import RunStatus
 
 NAMES = ("scan-lf:N=4",)
@@ -121,9 +121,13 @@ def test_damage_is_found_and_told(tmp_path: Path, *, both: bool) -> None:
 
     async def test() -> None:
         async with rig(tmp_path) as made:
-            await made.storage.run(lambda books: books.database.close())  # nothing stays in a log
-            for file in (made.path, mirror_of(made.path)) if both else (made.path,):
-                damage(file)
+
+            def spoil(books: Repositories) -> None:
+                books.database.close()  # nothing stays in a log
+                for file in (made.path, mirror_of(made.path)) if both else (made.path,):
+                    damage(file)
+
+            await made.storage.run(spoil)  # where the scrub reads, so that it does not read in between
             await made.refreshed.wait()
 
             assert made.seen("rows_isolated") == int(both)

@@ -101,7 +101,7 @@ def test_a_start_without_threads_waits(poor: PoorMachine) -> None:
     poor.begin((*COMMAND[:2], limits + COMMAND[2]))
     assert "no thread can be made" in poor.hear("STATUS=waits")
     poor.limit(None)
-    poor.hear("READY=1")
+    poor.await_ready()
     assert poor.client().status()["troubles"] == []
 
 

@@ -28,6 +28,19 @@ TYPO = ('policy = "auto"', 'policy = "autos"')
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk and leaves its own limits")
 
 
+HASTY = """
+from tuner.daemon.process import main, start
+main._TICK_S = main._SOON_S = start._FIRST_WAIT_S = start._LOOK_S = 0.1
+"""
+
+
+@pytest.fixture(autouse=True)
+def hasty(request: pytest.FixtureRequest) -> None:
+    """What a daemon looks at every second or two, it looks at at once."""
+    if "machine" in request.fixturenames:
+        request.getfixturevalue("machine").first = HASTY
+
+
 def told(machine: Machine) -> str:
     """What the daemon tells of its troubles now."""
     return "\n".join(machine.client().status()["troubles"])
@@ -96,7 +109,7 @@ def test_wrong_settings_at_the_first_start_are_told_on_the_socket(machine: Machi
     assert "unknown policy 'autos'" in shown.stderr
 
     machine.settings.write_text(right)
-    machine.hear("READY=1")
+    machine.await_ready()
     assert machine.client().status()["pid"] == process.pid
     assert machine.log.read_text().count("unknown policy 'autos'") == 1
 
@@ -132,7 +145,7 @@ def test_a_lock_that_is_held_is_waited_for(machine: Machine) -> None:
         machine.begin()
         assert "another daemon works there" in machine.hear("STATUS=waits")
         assert "another daemon works there" in refused(machine)[2]
-    machine.hear("READY=1")
+    machine.await_ready()
     assert machine.client().status()["pid"] == machine.processes[-1].pid
 
 
@@ -147,7 +160,7 @@ def test_a_state_that_cannot_be_is_told_and_mended_in_the_file(machine: Machine)
     assert "/proc/tuner: cannot keep state there" in machine.hear("STATUS=waits")
     assert "/proc/tuner: cannot keep state there" in refused(machine)[2]
     machine.settings.write_text(text.replace(named, f'state = "{machine.database.parent}"'))
-    machine.hear("READY=1")
+    machine.await_ready()
     assert machine.client().status()["state_directory"] == str(machine.database.parent)
 
 
@@ -164,7 +177,7 @@ def test_a_disk_without_room_is_waited_for(machine: Machine) -> None:
         assert "no room is left" in machine.hear("STATUS=waits")
         assert "no room is left" in refused(machine)[2]
         subprocess.run(["mount", "-o", "remount,nr_inodes=1000", str(disk)], check=True)
-        machine.hear("READY=1")
+        machine.await_ready()
         machine.client().submit("scan-lf:N=4", policy="random", budget=1)
     finally:
         machine.close()
@@ -214,7 +227,7 @@ def test_a_directory_made_again_is_taken_up_and_told(machine: Machine) -> None:
     subprocess.run(["rm", "-r", str(state)], check=True)
     until(machine, "was removed while the daemon ran")
     state.mkdir()
-    machine.hear("READY=1")
+    machine.await_ready()
     status = machine.client().status()
 
     assert status["pid"] == process.pid

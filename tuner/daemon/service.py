@@ -110,6 +110,7 @@ class Service:
             wall=wall,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._why_not_loaded = ""
         self._ended = asyncio.Event()
         storage.failed = metrics.store_error
 
@@ -142,7 +143,9 @@ class Service:
             await self._board.mark_absent(self._state.devices)
             await self._maintenance.begin()
         except StoreError as error:
-            _LOG.error("no job is done: %s", error)
+            if str(error) != self._why_not_loaded:  # once, not at every attempt
+                _LOG.error("no job is done: %s", error)
+            self._why_not_loaded = str(error)
             return False
         self._tasks = self._queues.start()
         return True
