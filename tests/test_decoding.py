@@ -71,6 +71,17 @@ ODD_JOBS = [
 ]
 
 
+@pytest.mark.parametrize("at", ["yesterday", "2026-01-01T00:00:00", "9" * 30])
+def test_an_event_without_a_time_is_left_out(database: Database, at: str) -> None:
+    """Device seconds are counted by these times when the daemon starts."""
+    jobs = Jobs(database)
+    number = jobs.add(SPEC, origin=Origin.CLIENT).id
+    jobs.event(number, "told", {})
+    kept = jobs.events(number)
+    put(database, "job_events", 1, at=at)
+    assert jobs.events(number) == kept[1:]
+
+
 @pytest.mark.parametrize(("columns", "why"), ODD_JOBS, ids=[why for _, why in ODD_JOBS])
 def test_an_odd_job_hides_no_other(database: Database, columns: dict[str, Any], why: str) -> None:
     """It is named and untouched; the others are listed, page by page, and can be changed."""

@@ -6,6 +6,7 @@ or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, an
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from tuner.errors import StoreError, UnknownNameError
@@ -105,11 +106,22 @@ def event(row: Row) -> JobEvent | NotUnderstood:
         found: JobEvent = typed(
             JobEvent, {"id": number, "job": of, "kind": kind, "at": at, "data": document(data)}
         )
+        _check_time(found.at)
         if found.kind == "state":
             typed(JobState, found.data.get("state"), "state")
         return found
 
     return understood("event", row[0], decode)
+
+
+def _check_time(text: str) -> None:
+    """Raise UnfitError where a text is no time with its zone."""
+    try:
+        zone = datetime.fromisoformat(text).tzinfo
+    except ValueError:
+        zone = None
+    if zone is None:
+        raise UnfitError(f"{text!r:.40} is no time")
 
 
 # --- runs --------------------------------------------------------------------------------------------
