@@ -96,7 +96,7 @@ def test_a_pass_reads_every_row_and_rests(tmp_path: Path, monkeypatch: pytest.Mo
             assert made.seen("rows_checked_total") == 5
             assert made.seen("last_full_check_timestamp_seconds") == NOON.timestamp()
             assert made.looks == looks >= 3
-            assert made.scrub.troubles == made.scrub.notices == []
+            assert made.scrub.kept_aside == made.scrub.notices == []
 
     play(test())
 
@@ -132,7 +132,7 @@ def test_damage_is_found_and_told(tmp_path: Path, *, both: bool) -> None:
 
             assert made.seen("rows_isolated") == int(both)
             assert made.seen("rows_repaired_total") == int(not both)
-            assert bool(made.scrub.troubles) == both
+            assert bool(made.scrub.kept_aside) == both
             assert bool(made.scrub.notices) != both
             await made.until_read()
 

@@ -30,7 +30,7 @@ class Scrub:
         wall: local time.
 
     Attributes:
-        troubles: rows that are lost, for people.
+        kept_aside: how many rows neither file has soundly, for people.
         notices: what was put right since the start, for people.
     """
 
@@ -43,7 +43,7 @@ class Scrub:
         refresh: Callable[[], Awaitable[None]],
         wall: Callable[[], datetime],
     ) -> None:
-        self.troubles: list[str] = []
+        self.kept_aside: list[str] = []
         self.notices: list[str] = []
         self._storage = storage
         self._metrics = metrics
@@ -136,8 +136,8 @@ class Scrub:
         except StoreError:
             return
         self._metrics.rows_isolated(len(rows))
-        self.troubles = []
+        self.kept_aside = []
         if rows:
             what = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
             kept = "damaged in both files and kept aside; all others are served"
-            self.troubles = [f"{what} {kept}; `tuner db isolated --out FILE` exports what is left"]
+            self.kept_aside = [f"{what} {kept}; `tuner db isolated --out FILE` exports what is left"]

@@ -330,7 +330,7 @@ class Service:
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
             "uptime_s": round(time.monotonic() - self._begun_s),
             **state.places,
-            "notices": [*state.notices, *self._scrub.notices],
+            "notices": [*state.notices, *self._scrub.kept_aside, *self._scrub.notices],
             "troubles": status.troubles(self._troubles()),
             "not_understood": list(self._board.not_understood),
             "queue": status.queue_document(self._board.jobs),
@@ -346,7 +346,7 @@ class Service:
     def _troubles(self) -> dict[str, list[str]]:
         """What is wrong, by what it concerns."""
         return {
-            "database": [self._storage.trouble, *self._scrub.troubles],
+            "database": [self._storage.trouble],
             "jobs": [
                 *status.absent_devices(self._board.jobs, self._state.devices),
                 *self._board.not_understood,
