@@ -8,7 +8,7 @@ import signal
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -47,15 +47,26 @@ def _bit_flipped(content: str, scene: Scene, rng: random.Random) -> Iterator[Tol
     with contextlib.suppress(sqlite3.Error), scene.reading() as database:  # damage that nobody has met yet
         texts += [text for (text,) in database.execute(CONTENT[content])]
     rng.shuffle(texts)
-    flipped = [flip(path, text.encode(), rng) for path, text in zip(where, texts, strict=False)]
+    if len(where) > 1:  # words that two rows share could be found in the same row of both files
+        texts = [one for one in texts if _own_places(one, texts)]
+    flipped = [
+        flip(path, text.encode(), rng, _own_places(text, texts) or None)
+        for path, text in zip(where, texts, strict=False)
+    ]
     if not stopped:
         time.sleep(rng.uniform(0.0, LONGEST_S))
     yield Told(hit=any(flipped), fatal=stopped)
 
 
-def flip(path: Path, text: bytes, rng: random.Random) -> bool:
+def _own_places(text: str, texts: list[str]) -> list[int]:
+    """Where words begin in a text of ASCII that stand in no other one."""
+    others = "\n".join(one for one in texts if one != text)
+    return [at for at in range(max(1, len(text) - _WINDOW)) if text[at : at + _WINDOW] not in others]
+
+
+def flip(path: Path, text: bytes, rng: random.Random, places: Sequence[int] | None = None) -> bool:
     """Flip a bit of a text where it lies in a file, or in its log; False where it is not found."""
-    begin = rng.randrange(max(1, len(text) - _WINDOW))
+    begin = rng.choice(places or range(max(1, len(text) - _WINDOW)))
     window = text[begin : begin + _WINDOW]
     for file in (path, path.with_name(f"{path.name}-wal")):
         with contextlib.suppress(FileNotFoundError), file.open("r+b") as opened:
