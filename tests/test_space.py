@@ -277,6 +277,17 @@ def test_value_lists_that_make_no_space(tunables: dict[str, list[int]], trouble:
         Space.build(tunables)
 
 
+def test_too_many_are_refused_before_memory_is_taken() -> None:
+    """Where no rule can remove a combination, the count is known before the combinations are made."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="more than 10,000,000"):
+            Space.build({f"a{i}": range(8) for i in range(12)})
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+
+
 def test_rules_with_unknown_names() -> None:
     """A rule or derived value over unknown names is refused before anything is enumerated."""
     with pytest.raises(ExpressionError, match="unknown name 'Q'"):

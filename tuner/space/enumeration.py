@@ -150,11 +150,12 @@ class Enumeration:
         step = max(1, CHUNK_ROWS // count)
         kept: list[dict[str, Column]] = []
         total = 0
+        certain = 0 if rules or name in self.conditions else rows * count  # nothing is removed here
         for start in range(0, rows, step):
             part = {other: column[start : start + step] for other, column in columns.items()}
             chunk = self._filtered(self._extended(part, min(step, rows - start), name), rules)
             total += _rows(chunk)
-            if total > MAX_ROWS:
+            if max(total, certain) > MAX_ROWS:
                 raise InputError(
                     f"the rules leave more than {MAX_ROWS:,} combinations{self._where()}; "
                     "add rules or shorten value lists"
