@@ -48,7 +48,7 @@ def _bit_flipped(content: str, scene: Scene, rng: random.Random) -> Iterator[Tol
         texts += [text for (text,) in database.execute(CONTENT[content])]
     rng.shuffle(texts)
     if len(where) > 1:  # words that two rows share could be found in the same row of both files
-        texts = [one for one in texts if _own_places(one, texts)]
+        texts = [one for one in dict.fromkeys(texts) if _own_places(one, texts)]
     flipped = [
         flip(path, text.encode(), rng, _own_places(text, texts) or None)
         for path, text in zip(where, texts, strict=False)
