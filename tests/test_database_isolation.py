@@ -100,7 +100,8 @@ def test_what_is_beside_the_rows_can_be_worked_out(
     path: Path, model: Model, statement: str, where: str
 ) -> None:
     """Counts, identity, numbers, migrations, definitions of tables: damaged, they cost no row."""
-    before = Jobs(Database(path)).jobs()
+    with Database(path) as database:
+        before = Jobs(database).jobs()
     spoil(path, statement, main=where != "mirror", mirror=where != "main")
     with Database(path) as database:
         database.examine()
