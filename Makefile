@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 # The CuPy that matches the driver; without a driver CuPy for CUDA 12, which also imports there.
 CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && echo cuda13 || echo cuda12)
 
-# Neighbours stay together, as they share fixtures; who has none left takes from the other.
-SIDE_BY_SIDE := --numprocesses auto --dist worksteal
+# Neighbours stay together, as they share fixtures; who has none left takes from the other. Tests wait for processes
+# of theirs: three for two cores keep both busy.
+SIDE_BY_SIDE := --numprocesses $(shell expr '(' $$(getconf _NPROCESSORS_ONLN) '*' 3 + 1 ')' / 2) --dist worksteal
 # Whether `make test` runs the pairwise tier: auto (where kernels or tests/host differ from main), always or never.
 PAIRWISE ?= auto
 
