@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -206,7 +207,7 @@ def read_text(path: Path, subject: str) -> str:
     """
     where = subject if subject == str(path) else f"{subject}: {path}"
     try:
-        return read_bytes(path, TEXT_BYTES).decode("utf-8")
+        return sys.intern(read_bytes(path, TEXT_BYTES).decode("utf-8"))  # kernels share headers
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
     except (OSError, UnicodeEncodeError) as e:

@@ -4,6 +4,7 @@ Only what the tables at the end name is in the language; everything else is refu
 """
 
 import ast
+import functools
 import keyword
 import warnings
 from collections.abc import Callable, Mapping
@@ -41,6 +42,13 @@ def parse(text: str) -> tuple[Evaluator, frozenset[str]]:
     Raises:
         TroubleError: it is not in the language, or too long or deep.
     """
+    if not isinstance(text, str):
+        raise TroubleError("an expression is text")
+    return _parsed(text)
+
+
+@functools.lru_cache(maxsize=1024)  # kernels have many expressions in common
+def _parsed(text: str) -> tuple[Evaluator, frozenset[str]]:
     scope = _Scope()
     evaluator = _compile(syntax_tree(text), scope, 0)
     return evaluator, frozenset(scope.names)
