@@ -101,7 +101,7 @@ def program_energy(
         return None
     total_j, variance_j2 = found
     idle_j = idle.watts * line.duration_s
-    peak_w, peak_window_s = _peak(_around(series, info, line), info)
+    peak_w, peak_window_s = peak_power(_around(series, info, line), info)
     return ProgramEnergy(
         total_j=total_j,
         total_sigma_j=float(np.sqrt(variance_j2)),
@@ -179,7 +179,7 @@ def _around(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> Sa
     return series.part(max(first, 0), int(np.searchsorted(seen_s, line.ended_s)))
 
 
-def _peak(span: SampleSeries, info: SensorInfo) -> tuple[float | None, float]:
+def peak_power(span: SampleSeries, info: SensorInfo) -> tuple[float | None, float]:
     """Highest mean power over a time that the sensor resolves, and that time."""
     if info.kind == "counter":
         return None, 0.0

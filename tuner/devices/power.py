@@ -25,6 +25,8 @@ from tuner.interfaces import (
     Response,
     Sample,
     SensorInfo,
+    Span,
+    SpanEnergy,
 )
 from tuner.interfaces.gpu_state import (
     ClockActuator,
@@ -64,6 +66,7 @@ TARGETS = {
     "program_energies": "energy.programs:program_energies",
     "corrected_power": "energy.programs:corrected_power",
     "running_energy": "energy.totals:RunningEnergy",
+    "span_energy": "energy.spans:span_energy",
 }
 """What each function below calls, under ``tuner.power``."""
 
@@ -332,3 +335,9 @@ def running_energy() -> EnergyTotal:
     """Adds up the samples of one reading."""
     total: EnergyTotal = _load("running_energy")()
     return total
+
+
+def span_energy(readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: Span) -> SpanEnergy | None:
+    """Joules of a span by the readings of one device; None where they show nothing of it."""
+    energy: SpanEnergy | None = _load("span_energy")(readings, span)
+    return energy

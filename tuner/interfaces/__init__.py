@@ -14,6 +14,8 @@ from tuner.interfaces.energy import (
     ProgramEnergy,
     ProgramTimeline,
     Recording,
+    Span,
+    SpanEnergy,
 )
 from tuner.interfaces.policies import Candidate, Payback, Policy, PriorRun, Search, StageLaunch
 from tuner.interfaces.power import (
@@ -57,6 +59,8 @@ __all__ = [
     "Sample",
     "Search",
     "SensorInfo",
+    "Span",
+    "SpanEnergy",
     "StageLaunch",
     "TrialStore",
 ]

@@ -180,6 +180,51 @@ class CorrectedPower:
     age_s: float
 
 
+@dataclass(frozen=True)
+class Span:
+    """A time whose joules are wanted, on the clock of the samples.
+
+    Attributes:
+        start_s: its begin.
+        end_s: its end.
+        starts: power may jump at its begin; False where it only goes on with another span.
+        ends: power may jump at its end; likewise.
+    """
+
+    start_s: float
+    end_s: float
+    starts: bool = True
+    ends: bool = True
+
+    @property
+    def duration_s(self) -> float:
+        """How long it is."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class SpanEnergy:
+    """What the readings of a device say of a span.
+
+    Attributes:
+        joules: energy.
+        sigma_j: its standard uncertainty (noise, timing, and what no sensor saw at the ends).
+        peak_w: highest corrected power over ``peak_window_s``; None where too few samples tell.
+        peak_window_s: see ``peak_w``.
+        sensor: the readings.
+        scope: what they see.
+        notes: what was not as it should be.
+    """
+
+    joules: float
+    sigma_j: float
+    peak_w: float | None
+    peak_window_s: float
+    sensor: str
+    scope: str
+    notes: tuple[str, ...] = ()
+
+
 class EnergyTotal(Protocol):
     """Joules of a reading while it goes on, in constant memory."""
 

@@ -1,0 +1,285 @@
+"""Joules between any two times, from the readings of one device, whatever power does between and around them.
+
+A counter's growth is exact from tick to tick. Of the ticks' joules around an end of the span, a reading of
+power tells the share that lies before it. Without one, power before the span is taken to be that of the tick
+before it, and power after the span that of the tick after it; what the ticks around differ by counts as
+uncertainty. Without a counter the joules are those of the reading's curve (``curve.EnergyCurve``).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.interfaces import Sample, SensorInfo, Span, SpanEnergy
+
+from ..response.models import Array
+from .curve import EnergyCurve, EnergyPoint
+from .programs import peak_power
+from .samples import SampleSeries, gaps, screened
+from .ticks import on_rhythm
+
+_PAIR = 2
+_NEAR_S = 3.0  # ticks so near to an end are dated together
+_SIDES = 2  # ticks to each side of an end tell how steady power is there
+_UNKNOWN_AGE = 0.1  # of the period: how old a tick's number may be, where nobody has calibrated it
+_CONTEXT = 20.0  # periods to each side of a span that tell its noise,
+_CONTEXT_WINDOWS = 3.0  # or averaging windows, if they are longer
+_MEDIAN = 0.4549  # of the square of a normal number
+_SQRT_3 = 3.0**0.5
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Plausible samples of a reading, and notes on the others."""
+
+    info: SensorInfo
+    series: SampleSeries
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Joules up to a time, their variance, and the power there."""
+
+    joules: float
+    variance_j2: float
+    watts: float
+
+
+def span_energy(readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: Span) -> SpanEnergy | None:
+    """Joules of a span; None where the readings show nothing of it.
+
+    Args:
+        readings: of one device: power, a counter or both; each with its samples, uncorrected, oldest first.
+        span: the time.
+    """
+    shown, counted = _first(readings, span, counter=False), _first(readings, span, counter=True)
+    finest = shown or counted
+    if finest is None:
+        return None
+    curve = None if shown is None else EnergyCurve(shown.series, shown.info)
+    found, used = None, [reading for reading in (counted, shown) if reading is not None]
+    if counted is not None:
+        found = CounterCurve(counted.series, counted.info, curve).joules(span)
+    if found is None and shown is not None and curve is not None:
+        found, used = _by_curve(shown, curve, span), [shown]
+    if found is None:
+        return None
+    joules, variance_j2 = found
+    if _is_short(span, finest.info):
+        variance_j2 += joules**2 / 3.0  # from none to twice as much
+    peak_w, peak_window_s = _peak(finest, span)
+    return SpanEnergy(
+        joules=joules,
+        sigma_j=math.sqrt(variance_j2),
+        peak_w=peak_w,
+        peak_window_s=peak_window_s,
+        sensor="+".join(reading.info.name for reading in used),
+        scope=finest.info.scope,
+        notes=tuple(_notes(used, finest.info, span)),
+    )
+
+
+def _first(
+    readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: Span, *, counter: bool
+) -> _Shown | None:
+    """The first reading of a kind that has samples enough in and around the span."""
+    for info, samples in readings:
+        if (info.kind == "counter") == counter:
+            around_s = info.response.delay_s + max(
+                _CONTEXT * info.period_s, _CONTEXT_WINDOWS * info.response.window_s
+            )
+            if counter:
+                around_s = max(around_s, _NEAR_S)
+            first_s, last_s = span.start_s - around_s, span.end_s + around_s
+            series, notes = screened([s for s in samples if first_s <= s.time_s <= last_s], info)
+            if len(series) >= _PAIR:
+                return _Shown(info, series, notes)
+    return None
+
+
+def _is_short(span: Span, info: SensorInfo) -> bool:
+    return span.duration_s < info.period_s and span.starts and span.ends
+
+
+def _notes(used: Sequence[_Shown], info: SensorInfo, span: Span) -> Iterator[str]:
+    for reading in used:
+        yield from (f"{reading.info.name}: {note}" for note in reading.notes)
+    if _is_short(span, info):
+        yield (
+            f"too-short: the region took {span.duration_s * 1e3:.3g} ms, and {info.name} has a sample every"
+            f" {info.period_s * 1e3:.3g} ms"
+        )
+    if used[0].info.kind == "counter":
+        return
+    if not info.response.averages:
+        yield f"aliasing: {info.name} need not show the mean of a load that repeats"
+    unseen_s = math.fsum(end - begin for begin, end in _pauses(used[0], span))
+    if unseen_s > 0:
+        yield f"sensor-gap: no sample for {unseen_s:.2g} s"
+
+
+# --- a reading of power --------------------------------------------------------------------------
+
+
+def _by_curve(shown: _Shown, curve: EnergyCurve, span: Span) -> tuple[float, float] | None:
+    """Joules and their variance; None where no sample lies near.
+
+    Power is that of the nearest sample before the first and after the last one, from none to twice as much.
+    """
+    times_s = shown.series.times_s - shown.info.response.delay_s
+    start_s, end_s = max(span.start_s, float(times_s[0])), min(span.end_s, float(times_s[-1]))
+    if start_s >= end_s:
+        return None
+    known = curve.joules(
+        _point(curve, start_s, starts=span.starts and start_s == span.start_s),
+        _point(curve, end_s, ends=span.ends and end_s == span.end_s),
+    )
+    before_j = curve.watts(start_s) * (start_s - span.start_s)
+    after_j = curve.watts(end_s) * (span.end_s - end_s)
+    unseen_j2 = before_j**2 + after_j**2
+    for begin, end in _pauses(shown, span):
+        unseen_j2 += (curve.watts(begin) * (end - begin)) ** 2
+    return known[0] + before_j + after_j, known[1] + unseen_j2 / 3.0
+
+
+def _point(curve: EnergyCurve, time_s: float, *, starts: bool = False, ends: bool = False) -> EnergyPoint:
+    if starts:
+        return curve.at_start(time_s)
+    return curve.at_end(time_s) if ends else curve.inside(time_s)
+
+
+def _pauses(shown: _Shown, span: Span) -> list[tuple[float, float]]:
+    """Times in the span without a sample, between two samples."""
+    seen = shown.series.earlier(shown.info.response.delay_s)
+    start_s, end_s = max(span.start_s, float(seen.times_s[0])), min(span.end_s, float(seen.times_s[-1]))
+    return list(gaps(seen, start_s, end_s, shown.info)) if start_s < end_s else []
+
+
+def _peak(shown: _Shown, span: Span) -> tuple[float | None, float]:
+    """Highest mean power over a time that the reading resolves, and that time; None of too few samples."""
+    seen_s = shown.series.times_s - shown.info.response.delay_s
+    first = max(0, int(np.searchsorted(seen_s, span.start_s, side="right")) - 1)
+    last = min(int(np.searchsorted(seen_s, span.end_s)), len(seen_s) - 1)
+    if last <= first:
+        return None, 0.0
+    around = shown.series.part(first, last)
+    if shown.info.kind != "counter":
+        return peak_power(around, shown.info)
+    steps_s = np.diff(around.times_s)
+    watts = np.diff(around.values) / steps_s
+    highest = int(np.argmax(watts))
+    return float(watts[highest]), float(steps_s[highest])
+
+
+# --- a counter -----------------------------------------------------------------------------------
+
+
+class CounterCurve:
+    """Energy over time from a counter.
+
+    Args:
+        ticks: uncorrected.
+        info: the counter.
+        curve: of another reading of the same power; None where there is none.
+    """
+
+    def __init__(self, ticks: SampleSeries, info: SensorInfo, curve: EnergyCurve | None) -> None:
+        self._ticks = ticks.earlier(info.response.delay_s + info.response.mean_age_s)
+        self._info = info
+        self._curve = curve
+
+    def joules(self, span: Span) -> tuple[float, float] | None:
+        """Joules of a span and their variance; None where no two ticks lie near each of its ends."""
+        start = self._place(span.start_s, starts=span.starts)
+        end = self._place(span.end_s, ends=span.ends)
+        if start is None or end is None:
+            return None
+        unknown_s = _UNKNOWN_AGE * self._info.period_s if self._info.response.origin == "assumed" else 0.0
+        age_s2 = self._info.response.age_sigma_s**2 + unknown_s**2 / 3.0
+        variance_j2 = start.variance_j2 + end.variance_j2 + age_s2 * (end.watts - start.watts) ** 2
+        return end.joules - start.joules, variance_j2 + self._info.resolution**2 / 6.0
+
+    def _place(self, time_s: float, *, starts: bool = False, ends: bool = False) -> _Place | None:
+        near = self._ticks.between(time_s - _NEAR_S, time_s + _NEAR_S)
+        if len(near) < _PAIR:
+            return None
+        ticks, _ = on_rhythm(near)
+        i = int(np.clip(np.searchsorted(ticks.times_s, time_s, side="right") - 1, 0, len(ticks) - 2))
+        begin_s, end_s = float(ticks.times_s[i]), float(ticks.times_s[i + 1])
+        base_j, grown_j = float(ticks.values[i]), float(ticks.values[i + 1] - ticks.values[i])
+        watts = grown_j / (end_s - begin_s)
+        dated_j2 = float(np.max(ticks.time_sigmas_s[i : i + 2]) * watts) ** 2 + _noise_j2(ticks, i)
+        if not begin_s <= time_s <= end_s:
+            found = self._beyond(begin_s if time_s < begin_s else end_s, time_s, watts)
+            base_j += grown_j if time_s > end_s else 0.0
+        elif self._curve is not None and self._curve.covers(begin_s, end_s):
+            found = _shared(self._curve, (begin_s, end_s), grown_j, time_s, starts=starts, ends=ends)
+        else:
+            found = _between_ticks(ticks, i, time_s, starts=starts, ends=ends)
+        return _Place(base_j + found[0], found[1] + dated_j2, watts)
+
+    def _beyond(self, tick_s: float, time_s: float, watts: float) -> tuple[float, float]:
+        """Joules from the first or last tick to a time beyond it (negative before it), and their variance."""
+        early_s, late_s = sorted((tick_s, time_s))
+        sign = 1.0 if time_s > tick_s else -1.0
+        if self._curve is not None and self._curve.covers(early_s, late_s):
+            joules, variance_j2 = self._curve.joules(
+                self._curve.inside(early_s), self._curve.inside(late_s)
+            )
+            return sign * joules, variance_j2 + ((watts * (late_s - early_s) - joules) / _SQRT_3) ** 2
+        joules = watts * (late_s - early_s)
+        return sign * joules, joules**2 / 3.0
+
+
+def _powers(ticks: SampleSeries, i: int) -> Array:
+    """Mean powers between the ticks around the ``i``-th, shape (n,), n at least 1."""
+    part = ticks.part(max(0, i - _SIDES), min(len(ticks) - 1, i + 1 + _SIDES))
+    return np.asarray(np.diff(part.values) / np.diff(part.times_s))
+
+
+def _noise_j2(ticks: SampleSeries, i: int) -> float:
+    """Variance of a tick's joules: each moves two powers, and the difference of neighbours by six of it."""
+    changes_w = np.diff(_powers(ticks, i))
+    step_s = float(ticks.times_s[i + 1] - ticks.times_s[i])
+    return float(np.median(changes_w**2)) * step_s**2 / 6.0 / _MEDIAN if len(changes_w) else 0.0
+
+
+def _shared(
+    curve: EnergyCurve,
+    around_s: tuple[float, float],
+    grown_j: float,
+    time_s: float,
+    *,
+    starts: bool,
+    ends: bool,
+) -> tuple[float, float]:
+    """What a counter had grown by since a tick, and its variance, shared out by a curve until the next."""
+    first, last = (curve.inside(edge_s) for edge_s in around_s)
+    early_j, variance_j2 = curve.joules(first, _point(curve, time_s, starts=starts, ends=ends))
+    whole_j = curve.joules(first, last)[0]
+    if whole_j <= 0 or grown_j <= 0:
+        share = (time_s - around_s[0]) / (around_s[1] - around_s[0])
+        return grown_j * share, variance_j2 + grown_j**2 / 3.0
+    share = min(1.0, max(0.0, early_j / whole_j))
+    wrong_j = (grown_j - whole_j) * min(share, 1.0 - share)
+    return grown_j * share, variance_j2 + wrong_j**2
+
+
+def _between_ticks(
+    ticks: SampleSeries, i: int, time_s: float, *, starts: bool, ends: bool
+) -> tuple[float, float]:
+    """The same without a curve, from the power between the ticks around."""
+    powers, middle = _powers(ticks, i), min(i, _SIDES)
+    step_s, grown_j = float(ticks.times_s[i + 1] - ticks.times_s[i]), float(np.diff(ticks.values)[i])
+    share = (time_s - float(ticks.times_s[i])) / step_s
+    even_j = found_j = share * grown_j
+    if starts and middle > 0:
+        found_j = share * step_s * float(powers[middle - 1])
+    elif ends and middle + 1 < len(powers):
+        found_j = grown_j - (1.0 - share) * step_s * float(powers[middle + 1])
+    found_j = min(max(found_j, min(0.0, grown_j)), max(0.0, grown_j))
+    unsteady_j = share * (1.0 - share) * step_s * float(np.ptp(powers))
+    return found_j, ((found_j - even_j) ** 2 + unsteady_j**2) / 3.0
