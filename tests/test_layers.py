@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli",),
     ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
-    ("tuner.python",),
+    ("tuner.python", "tuner.regions"),
     ("tuner.report", "tuner.installing"),
     ("tuner.comparing", "tuner.application"),
     ("tuner.search",),

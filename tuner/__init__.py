@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-__all__ = ["Client", "Kernel", "Result", "apply", "chosen", "mark", "plan", "tune"]
+__all__ = ["Client", "Kernel", "Result", "apply", "chosen", "energy", "mark", "plan", "tune"]
 
 if TYPE_CHECKING:
     from tuner.application import apply, chosen, plan
     from tuner.client import Client
     from tuner.python import Kernel, Result, tune
+    from tuner.regions import energy
     from tuner.tracing.marks import mark
 else:
     _MODULES = {
@@ -19,6 +20,7 @@ else:
         "tune": "tuner.python",
         "apply": "tuner.application",
         "chosen": "tuner.application",
+        "energy": "tuner.regions",
         "mark": "tuner.tracing.marks",
         "plan": "tuner.application",
     }

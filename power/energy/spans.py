@@ -6,6 +6,7 @@ before it, and power after the span that of the tick after it; what the ticks ar
 uncertainty. Without a counter the joules are those of the reading's curve (``curve.EnergyCurve``).
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .ticks import on_rhythm
 
 _PAIR = 2
 _NEAR_S = 3.0  # ticks so near to an end are dated together
+_NOISY = 8  # ticks to each side that tell their noise
 _SIDES = 2  # ticks to each side of an end tell how steady power is there
 _UNKNOWN_AGE = 0.1  # of the period: how old a tick's number may be, where nobody has calibrated it
 _CONTEXT = 20.0  # periods to each side of a span that tell its noise,
@@ -211,7 +213,9 @@ class CounterCurve:
         begin_s, end_s = float(ticks.times_s[i]), float(ticks.times_s[i + 1])
         base_j, grown_j = float(ticks.values[i]), float(ticks.values[i + 1] - ticks.values[i])
         watts = grown_j / (end_s - begin_s)
-        dated_j2 = float(np.max(ticks.time_sigmas_s[i : i + 2]) * watts) ** 2 + _noise_j2(ticks, i)
+        dated_j2 = float(np.max(ticks.time_sigmas_s[i : i + 2]) * watts) ** 2 + _noise_j2(
+            ticks, i, self._curve
+        )
         if not begin_s <= time_s <= end_s:
             found = self._beyond(begin_s if time_s < begin_s else end_s, time_s, watts)
             base_j += grown_j if time_s > end_s else 0.0
@@ -226,9 +230,7 @@ class CounterCurve:
         early_s, late_s = sorted((tick_s, time_s))
         sign = 1.0 if time_s > tick_s else -1.0
         if self._curve is not None and self._curve.covers(early_s, late_s):
-            joules, variance_j2 = self._curve.joules(
-                self._curve.inside(early_s), self._curve.inside(late_s)
-            )
+            joules, variance_j2 = self._curve.joules(self._curve.inside(early_s), self._curve.inside(late_s))
             return sign * joules, variance_j2 + ((watts * (late_s - early_s) - joules) / _SQRT_3) ** 2
         joules = watts * (late_s - early_s)
         return sign * joules, joules**2 / 3.0
@@ -240,11 +242,27 @@ def _powers(ticks: SampleSeries, i: int) -> Array:
     return np.asarray(np.diff(part.values) / np.diff(part.times_s))
 
 
-def _noise_j2(ticks: SampleSeries, i: int) -> float:
-    """Variance of a tick's joules: each moves two powers, and the difference of neighbours by six of it."""
-    changes_w = np.diff(_powers(ticks, i))
-    step_s = float(ticks.times_s[i + 1] - ticks.times_s[i])
-    return float(np.median(changes_w**2)) * step_s**2 / 6.0 / _MEDIAN if len(changes_w) else 0.0
+def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
+    """Variance of a tick's joules, from the ticks around the ``i``-th.
+
+    It is what the growth from tick to tick differs by from that of a curve. Without one it is told by the
+    changes of power, each of which three ticks move, by six variances: a step is in few of them.
+    """
+    near = ticks.part(max(0, i - _NOISY), min(len(ticks) - 1, i + 1 + _NOISY))
+    apart_j = [
+        float(near.values[k + 1] - near.values[k]) - curve.joules(curve.inside(one), curve.inside(other))[0]
+        for k, (one, other) in enumerate(itertools.pairwise(near.times_s.tolist()))
+        if curve is not None and curve.covers(one, other)
+    ]
+    if apart_j:
+        return float(np.median(np.square(apart_j))) / 2.0 / _MEDIAN
+    powers = np.diff(ticks.values) / np.diff(ticks.times_s)
+    means = (powers[1:] + powers[:-1]) / 2.0
+    changes = np.diff(powers)[means > 0] / means[means > 0]
+    if len(changes) == 0:
+        return 0.0
+    grown_j = float(ticks.values[i + 1] - ticks.values[i])
+    return float(np.median(changes**2)) / 6.0 / _MEDIAN * grown_j**2
 
 
 def _shared(

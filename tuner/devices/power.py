@@ -19,6 +19,7 @@ from tuner.interfaces import (
     LoadSource,
     Meter,
     PowerSampler,
+    PowerSource,
     ProgramEnergy,
     ProgramTimeline,
     Reading,
@@ -261,7 +262,7 @@ def store_calibrations(
 
 
 def simulated_sampler(
-    source: Device, sensor: Mapping[str, Any], response: Response | None = None
+    source: Device | PowerSource, sensor: Mapping[str, Any], response: Response | None = None
 ) -> PowerSampler:
     """A simulated sensor of a device.
 
