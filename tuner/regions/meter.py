@@ -21,7 +21,6 @@ T = TypeVar("T")
 KEPT = 1000
 """Calls of a decorated function whose regions are kept, the latest."""
 
-_FORKED = "this process was forked while the region was open"
 _ENTERED: ContextVar[tuple[tuple["EnergyMeter", Region], ...]] = ContextVar(
     "tuner_energy_regions", default=()
 )

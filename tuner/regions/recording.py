@@ -43,7 +43,8 @@ class BackgroundRecording:
     constant: after a minute the joules of open regions are added up and samples dropped.
 
     Args:
-        samplers: of one device and scope: a reading of power, a counter or both; closed with the recording.
+        samplers: of one device and scope: a reading of power, a counter or both. Whoever opened
+            them closes them, after the recording.
         now: the clock of samples and regions, in seconds.
         load: told of regions; None for a real device.
         background: False where the caller polls by ``step``.
@@ -136,14 +137,14 @@ class BackgroundRecording:
         self._trim()
         return min(channel.due_s for channel in self._channels)
 
-    def close(self) -> None:
-        """End the recording and release the sensors."""
+    def close(self) -> bool:
+        """End the recording; False where a sensor does not return, so that it must not be released."""
         self._stopped = True
         self._wake.set()
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join(_PATIENCE_S)
-        for channel in self._channels:
-            channel.sampler.close()
+        if self._thread is None:
+            return True
+        self._thread.join(_PATIENCE_S)
+        return not self._thread.is_alive()
 
     def _resume(self) -> None:
         """Let the thread go on, and start it the first time."""

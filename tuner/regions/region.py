@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.errors import InputError
+from tuner.errors import InputError, PowerError
+from tuner.regions import sources as process
 from tuner.regions.sources import Source
 from tuner.regions.span import RecordedSpan
 from tuner.report.words import MODELLED, si, with_uncertainty
@@ -124,6 +125,7 @@ class Region:
         self._start_s = start_s
         self._end_s: float | None = None
         self._energy: RegionEnergy | None = None
+        self._registry = process.REGISTRY
         for source, span in zip(sources, self._spans, strict=True):
             source.recording.begin(span)
 
@@ -131,6 +133,8 @@ class Region:
         """Note the end; ``EnergyMeter`` calls it."""
         self._unsynchronized = self._unsynchronized or unsynchronized
         self._end_s = end_s
+        if self._is_forked():
+            return
         for source, span in zip(self._sources, self._spans, strict=True):
             source.recording.end(span, end_s)
 
@@ -142,8 +146,12 @@ class Region:
     @property
     def ready(self) -> bool:
         """True when ``result`` need not wait for a sensor."""
-        return self.ended and all(
-            source.recording.shown(span) for source, span in zip(self._sources, self._spans, strict=True)
+        return (
+            self.ended
+            and not self._is_forked()
+            and all(
+                source.recording.shown(span) for source, span in zip(self._sources, self._spans, strict=True)
+            )
         )
 
     @property
@@ -161,9 +169,11 @@ class Region:
 
         Raises:
             InputError: the region has not ended.
-            PowerError: a sensor showed nothing of it.
+            PowerError: a sensor showed nothing of it, or this process was forked meanwhile.
         """
         if self._energy is None:
+            if self._is_forked():
+                raise PowerError("this process was forked after the region began: only its parent knows it")
             if not self.ended:
                 raise InputError(
                     f"{self.name or 'the region'} has not ended: its energy is known after its block"
@@ -203,6 +213,10 @@ class Region:
 
     def __str__(self) -> str:
         return str(self.result()) if self.ended else f"{self.name or 'a region'} that has not ended"
+
+    def _is_forked(self) -> bool:
+        """True in a child of the process in which the region began: its recordings did not come along."""
+        return self._registry is not process.REGISTRY
 
     def _computed(self, timeout_s: float | None) -> RegionEnergy:
         parts = []

@@ -51,6 +51,7 @@ class SourceRegistry:
         self._lock = threading.RLock()
         self._sources: dict[tuple[str, str], tuple[Source, ...]] = {}
         self._recordings: dict[str, BackgroundRecording] = {}
+        self._opened = ExitStack()
 
     def sources(self, scope: str, devices: Sequence[str], sensor: str | None) -> tuple[Source, ...]:
         """The sources of a scope, the GPUs first.
@@ -77,10 +78,11 @@ class SourceRegistry:
         return tuple(found)
 
     def close(self) -> None:
-        """End all recordings."""
-        with self._lock, ExitStack() as stack:
-            for recording in self._recordings.values():
-                stack.callback(recording.close)
+        """End all recordings, and release the sensors unless one of them does not return."""
+        with self._lock:
+            ended = [recording.close() for recording in self._recordings.values()]
+            if all(ended):
+                self._opened.close()
             self._recordings.clear()
             self._sources.clear()
 
@@ -95,10 +97,8 @@ class SourceRegistry:
         gpu = find_gpu(device or None, "tuner.energy")
         key = f"{gpu.gpu} {sensor or ''}"
         if key not in self._recordings:
-            with ExitStack() as stack:
-                samplers = stack.enter_context(opened(gpu, [sensor] if sensor else []))
-                self._recordings[key] = BackgroundRecording(samplers)
-                stack.pop_all()  # the recording closes them
+            samplers = self._opened.enter_context(opened(gpu, [sensor] if sensor else []))
+            self._recordings[key] = BackgroundRecording(samplers)
         cuda = _CUDA.fullmatch(device or "cuda:0")
         return Source(device or gpu.name, self._recordings[key], int(cuda[1] or 0) if cuda else None)
 
@@ -107,10 +107,9 @@ class SourceRegistry:
         if known is None:
             found = []
             for sampler in host_samplers(scope, (part,)):
+                self._opened.callback(sampler.close)
                 name = sampler.info.name
-                if name in self._recordings:
-                    sampler.close()
-                else:
+                if name not in self._recordings:
                     self._recordings[name] = BackgroundRecording([sampler])
                 found.append(Source(HOST, self._recordings[name]))
             known = self._sources[HOST, part] = tuple(found)
@@ -143,10 +142,13 @@ def _simulated(device: str, sensor: str | None) -> Source:
 REGISTRY = SourceRegistry()
 """The sources of this process."""
 
+_INHERITED: list[SourceRegistry] = []  # of the processes that forked this one: not released here
+
 
 def _forget() -> None:
     """Begin anew in a forked child: threads and locks were not forked with it."""
     global REGISTRY  # noqa: PLW0603 - the one of the process
+    _INHERITED.append(REGISTRY)
     REGISTRY = SourceRegistry()
 
 
