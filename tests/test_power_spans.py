@@ -1,5 +1,6 @@
 """Joules between any two times: right within what is stated, whatever the load and the sensor."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_intervals_of_long_regions_are_narrow(sensors: list[dict[str, Any]]) -> 
 
 
 def test_regions_within_an_update_say_so() -> None:
-    """Five milliseconds between samples 20 ms apart are told as too short, with an interval as wide as they."""
+    """Five milliseconds between samples 20 ms apart are told as too short, and known as badly."""
     found, joules = played(SENSORS["ring"], goes_on, 0.005, np.random.default_rng(4))
     assert [note.split(":")[0] for note in found.notes] == ["too-short"]
     assert found.sigma_j > 0.5 * joules
@@ -120,7 +121,7 @@ def test_regions_side_by_side_add_up() -> None:
     source.draw(2.0, IDLE_W)
     readings = [(one.info, one.poll()) for one in (sampler, ring)]
     cuts_s = [3.0, *sorted(random.uniform(3.2, 6.8, 3)), 7.0]
-    spans = [Span(a, b) for a, b in zip(cuts_s, cuts_s[1:], strict=False)]
+    spans = [Span(a, b) for a, b in itertools.pairwise(cuts_s)]
     parts = [span_energy(readings, span) for span in spans]
     whole = span_energy(readings, Span(3.0, 7.0))
     assert whole is not None

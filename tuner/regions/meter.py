@@ -58,6 +58,7 @@ class EnergyMeter:
         self._named: dict[str, Region] = {}
         self._registry = process.REGISTRY
         self._sources = self._registry.sources(*self._asked)
+        self._gpus = [source for source in self._sources if source.is_gpu]
 
     def begin(self, name: str) -> Region:
         """Begin a window with a name; any thread may end it.
@@ -86,7 +87,7 @@ class EnergyMeter:
             raise UnknownNameError(
                 f"end({name!r}): no such window is open; open are {names}{suggestion(name, self._named)}"
             )
-        self._end(region, end_s, waited)
+        region.end(end_s, waited)
         return region
 
     def __enter__(self) -> Region:
@@ -102,7 +103,7 @@ class EnergyMeter:
         entered = _ENTERED.get()
         place = max(i for i, (meter, _) in enumerate(entered) if meter is self)
         _ENTERED.set((*entered[:place], *entered[place + 1 :]))
-        self._end(entered[place][1], end_s, waited)
+        entered[place][1].end(end_s, waited)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Measure each call of a function; its attribute ``regions`` holds the latest thousand."""
@@ -136,32 +137,29 @@ class EnergyMeter:
 
     def _finish(self, region: Region, regions: "deque[Region]") -> None:
         waited = self._waited()
-        self._end(region, time.monotonic(), waited)
+        region.end(time.monotonic(), waited)
         regions.append(region)
 
     def _begun(self, name: str) -> Region:
         if self._registry is not process.REGISTRY:
             self._registry = process.REGISTRY
             self._sources = self._registry.sources(*self._asked)
+            self._gpus = [source for source in self._sources if source.is_gpu]
         waited = self._waited()
         return Region(self._sources, name, time.monotonic(), waited)
-
-    def _end(self, region: Region, end_s: float, waited: str) -> None:
-        region.end(end_s, waited)
 
     def _waited(self) -> str:
         """Wait for the GPUs; why that was not possible, or empty."""
         chosen = self._synchronization
-        gpus = [source for source in self._sources if source.is_gpu]
-        if not gpus:
+        if not self._gpus:
             return ""
         if chosen is False:
             return "synchronize=False"
         if not isinstance(chosen, bool):
-            wait: Callable[[], object] = getattr(chosen, "synchronize", chosen)
+            wait: Any = getattr(chosen, "synchronize", None) or chosen
             wait()
             return ""
-        for source in gpus:
+        for source in self._gpus:
             reason = (
                 f"CUDA's number of {source.device} is not known: name it cuda:N, or give synchronize=stream"
                 if source.cuda is None

@@ -1,28 +1,23 @@
 """One recording in the background that all open regions of a device share."""
 
-import bisect
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
-from weakref import WeakSet
+from weakref import ref
 
-from tuner.errors import PowerError
-from tuner.interfaces import PowerSampler, Sample, SensorInfo
+from tuner.interfaces import PowerSampler, SensorInfo
+from tuner.regions.channel import Channel, Signal
 from tuner.regions.span import Readings, RecordedSpan
-from tuner.tracing.recorder import RING_S, pause_s
+from tuner.tracing.recorder import RING_S
 
 KEEP_S = 60.0
 """Samples of so long are kept; what regions spent before is one number for each of them."""
 
-_LATER = 3.0  # periods of a reading of power after a region's end that tell the power after it
-_TICKS = 2.0  # the same of a counter alone; beside a reading of power one tick does
 _LINGER_S = 0.5  # so long the recording goes on, or as long as a sensor is late: loops need not begin it anew
+_CROWD = 1000  # regions that have ended: of more, those that nobody holds are looked for
 _PATIENCE_S = 2.0  # beyond what a sensor is known to be late by
-_CONTEXT_S = 3.0  # of samples before the oldest time that is asked for
-_CONTEXT_PERIODS, _CONTEXT_WINDOWS = 20.0, 3.0  # likewise
 
 
 class Load(Protocol):
@@ -59,16 +54,18 @@ class BackgroundRecording:
         background: bool = True,
     ) -> None:
         self.now = now
-        self._channels = tuple(_Channel(sampler, alone=len(samplers) == 1) for sampler in samplers)
+        self._channels = tuple(Channel(sampler, alone=len(samplers) == 1) for sampler in samplers)
         self._load = load
         self._background = background
         self._lock = threading.Lock()  # held for moments only: regions wait for it
-        self._open: WeakSet[RecordedSpan] = WeakSet()
-        self._ended: WeakSet[RecordedSpan] = WeakSet()
+        self._adding = threading.Lock()  # of joules to regions
+        self._open: dict[int, ref[RecordedSpan]] = {}  # by ``id``: who comes next to a dead one's replaces it
+        self._ended: dict[int, ref[RecordedSpan]] = {}
+        self._crowd = _CROWD
         self._until_s = -math.inf
         self._parked = True
         self._stopped = False
-        self._wake = threading.Event()
+        self._wake = Signal()
         self._polled = threading.Condition()
         self._thread: threading.Thread | None = None
         self._late_s = max(channel.late_s for channel in self._channels)
@@ -81,7 +78,7 @@ class BackgroundRecording:
     def begin(self, span: RecordedSpan) -> None:
         """A region begins."""
         with self._lock:
-            self._open.add(span)
+            self._open[id(span)] = ref(span)
             parked, self._parked = self._parked, False
             if self._load is not None:
                 self._load.begin(span.start_s)
@@ -92,8 +89,7 @@ class BackgroundRecording:
         """A region has ended."""
         with self._lock:
             span.end_s = end_s
-            self._open.discard(span)
-            self._ended.add(span)
+            self._ended[id(span)] = self._open.pop(id(span), None) or ref(span)
             self._until_s = end_s + max(_LINGER_S, self._late_s)
             if self._load is not None:
                 self._load.end(end_s)
@@ -122,12 +118,17 @@ class BackgroundRecording:
             self._hasten(span.end_s)
             with self._polled:
                 self._polled.wait(max(0.001, min(self._late_s, until_s - self.now())))
-        span.settle(self._readings(), self._failures())
+        with self._adding:
+            span.settle(self._readings(), self._failures())
 
     def step(self) -> float:
         """Poll what is due, and drop what is not needed; the time of the next poll, infinite for none."""
         with self._lock:
-            self._parked = not self._open and self.now() > self._until_s
+            self._open = _alive(self._open)
+            if len(self._ended) > self._crowd:
+                self._ended = _alive(self._ended)
+                self._crowd = max(_CROWD, 2 * len(self._ended))
+            self._parked = not self._open and self.now() >= self._until_s
             if self._parked:
                 return math.inf
         for channel in self._channels:
@@ -135,7 +136,8 @@ class BackgroundRecording:
         with self._polled:
             self._polled.notify_all()
         self._trim()
-        return min(channel.due_s for channel in self._channels)
+        due_s = min(channel.due_s for channel in self._channels)
+        return due_s if self._open else min(due_s, self._until_s)
 
     def close(self) -> bool:
         """End the recording; False where a sensor does not return, so that it must not be released."""
@@ -156,7 +158,6 @@ class BackgroundRecording:
 
     def _run(self) -> None:
         while not self._stopped:
-            self._wake.clear()
             due_s = self.step()
             if due_s == math.inf and not self._parked:
                 due_s = self.now() + RING_S  # all sensors have failed
@@ -183,102 +184,25 @@ class BackgroundRecording:
         oldest_s = min(channel.oldest_s for channel in self._channels)
         if self.now() - oldest_s < KEEP_S:
             return
-        mark_s = max(channel.mark_s(self.now() - KEEP_S / 2.0) for channel in self._channels)
+        half_s = self.now() - KEEP_S / 2.0
+        mark_s = next(
+            (mark for mark in (c.mark_s(half_s) for c in self._channels) if mark is not None), half_s
+        )
         with self._lock:
-            spans = [*self._open, *self._ended]
+            spans = [span for one in (*self._open.values(), *self._ended.values()) if (span := one())]
         readings = self._readings()
         for span in spans:
-            if span.end_s is None or span.end_s > mark_s:
-                span.carry(readings, mark_s)
-            else:
-                span.settle(readings, self._failures())
+            with self._adding:
+                if span.end_s is None or span.end_s > mark_s:
+                    span.carry(readings, mark_s)
+                else:
+                    span.settle(readings, self._failures())
         with self._lock:
-            for span in spans:
-                if span.energy is not None:
-                    self._ended.discard(span)
+            self._ended = {key: one for key, one in self._ended.items() if (s := one()) and s.energy is None}
         for channel in self._channels:
             channel.drop(mark_s)
 
 
-class _Channel:
-    """A sampler and its latest samples.
-
-    Attributes:
-        failure: why it shows nothing more; empty otherwise.
-        due_s: when it is to be polled.
-        late_s: how long after a time a sample is due that tells what was after it.
-    """
-
-    def __init__(self, sampler: PowerSampler, *, alone: bool) -> None:
-        self.sampler = sampler
-        self.failure = ""
-        self.due_s = 0.0
-        info = sampler.info
-        counts = info.kind == "counter"
-        periods = _LATER if not counts else _TICKS if alone else 1.0
-        age_s = info.response.delay_s + (info.response.mean_age_s if counts else 0.0)
-        self.late_s = max(0.0, age_s) + (periods + 1.0) * info.period_s
-        self._samples: deque[Sample] = deque()
-        self._lock = threading.Lock()
-
-    @property
-    def info(self) -> SensorInfo:
-        return self.sampler.info
-
-    @property
-    def oldest_s(self) -> float:
-        """Time of the oldest sample that is kept; infinite without."""
-        with self._lock:
-            return self._samples[0].time_s if self._samples else math.inf
-
-    def has_shown(self, end_s: float) -> bool:
-        """True when the sensor has shown a time, or shows nothing any more."""
-        with self._lock:
-            newest_s = self._samples[-1].time_s if self._samples else -math.inf
-        return bool(self.failure) or newest_s >= end_s + self.late_s - self.info.period_s
-
-    def hasten(self, end_s: float, now_s: float) -> None:
-        """Be polled when a time can be known, not when it is convenient."""
-        wanted_s = max(end_s + self.late_s, now_s + self.info.period_s / 2.0)
-        self.due_s = min(self.due_s, max(wanted_s, self.sampler.due_s))
-
-    def poll(self, now: Callable[[], float]) -> None:
-        """Take fresh samples, if they are due."""
-        if self.failure or now() < self.due_s:
-            return
-        info = self.info
-        try:
-            fresh = self.sampler.poll()
-        except PowerError as error:
-            self.failure = f"{info.name} stopped answering: {str(error).removeprefix(f'{info.name}: ')}"
-            self.due_s = math.inf
-            return
-        with self._lock:
-            self._samples.extend(fresh)
-        counts = info.kind == "counter" and info.poll_interval_s > 0
-        self.due_s = max(
-            now() + (info.poll_interval_s if counts else min(pause_s(info), RING_S)), self.sampler.due_s
-        )
-
-    def snapshot(self) -> tuple[Sample, ...]:
-        with self._lock:
-            return tuple(self._samples)
-
-    def mark_s(self, time_s: float) -> float:
-        """The time of a sample at or after another time; of a reading of power the other time."""
-        if self.info.kind != "counter":
-            return -math.inf
-        samples = self.snapshot()
-        place = bisect.bisect_left(samples, time_s, key=lambda sample: sample.time_s)
-        age_s = self.info.response.delay_s + self.info.response.mean_age_s
-        return samples[place].time_s - age_s if place < len(samples) else -math.inf
-
-    def drop(self, mark_s: float) -> None:
-        """Forget samples that no time after a mark needs."""
-        info = self.info
-        needed_s = max(
-            _CONTEXT_S, _CONTEXT_PERIODS * info.period_s, _CONTEXT_WINDOWS * info.response.window_s
-        )
-        with self._lock:
-            while self._samples and self._samples[0].time_s < mark_s - needed_s:
-                self._samples.popleft()
+def _alive(spans: "dict[int, ref[RecordedSpan]]") -> "dict[int, ref[RecordedSpan]]":
+    """Those that somebody holds."""
+    return {key: one for key, one in spans.items() if one() is not None}

@@ -117,11 +117,16 @@ class Region:
         name: see above.
     """
 
+    __slots__ = (
+        *("_end_s", "_energy", "_registry", "_sources", "_spans", "_start_s", "_unsynchronized"),
+        *("__weakref__", "name"),
+    )
+
     def __init__(self, sources: Sequence[Source], name: str, start_s: float, unsynchronized: str) -> None:
         self.name = name
         self._sources = sources
         self._unsynchronized = unsynchronized
-        self._spans = tuple(RecordedSpan(start_s) for _ in sources)
+        self._spans = [RecordedSpan(start_s) for _ in sources]
         self._start_s = start_s
         self._end_s: float | None = None
         self._energy: RegionEnergy | None = None

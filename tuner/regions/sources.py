@@ -89,9 +89,15 @@ class SourceRegistry:
     def _gpu(self, device: str, sensor: str | None) -> Source:
         known = self._sources.get((device, sensor or ""))
         if known is None:
-            opener = _simulated if device.startswith(_SIMULATED) else self._real
+            opener = self._simulated if device.startswith(_SIMULATED) else self._real
             known = self._sources[device, sensor or ""] = (opener(device, sensor),)
         return known[0]
+
+    def _simulated(self, device: str, sensor: str | None) -> Source:
+        load = SimulatedLoad(device)
+        recording = BackgroundRecording(simulated_samplers(load, sensor), load=load)
+        self._recordings[f"{device} {sensor or ''}"] = recording
+        return Source(device, recording, modelled=True)
 
     def _real(self, device: str, sensor: str | None) -> Source:
         gpu = find_gpu(device or None, "tuner.energy")
@@ -131,12 +137,6 @@ def _check_apart(scope: str, parts: Sequence[str], gpus: Sequence[Source]) -> No
                 f"scope={scope!r}: {info.name} sees {info.scope}, more than the GPU, and the host would be"
                 " counted twice; scope='gpu' counts it once"
             )
-
-
-def _simulated(device: str, sensor: str | None) -> Source:
-    load = SimulatedLoad(device)
-    recording = BackgroundRecording(simulated_samplers(load, sensor), load=load)
-    return Source(device, recording, modelled=True)
 
 
 REGISTRY = SourceRegistry()

@@ -1,7 +1,6 @@
 """The joules of one region by one recording, added up while it lasts."""
 
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ Readings = Sequence[tuple[SensorInfo, Sequence[Sample]]]
 
 
 class RecordedSpan:
-    """A region as one recording sees it.
+    """A region as one recording sees it; the recording lets one thread at a time add to it.
 
     Args:
         start_s: when it began.
@@ -25,23 +24,23 @@ class RecordedSpan:
         problem: why it cannot be known; empty otherwise.
     """
 
+    __slots__ = ("__weakref__", "_parts", "_since_s", "end_s", "energy", "problem", "start_s")
+
     def __init__(self, start_s: float) -> None:
         self.start_s = start_s
         self.end_s: float | None = None
         self.energy: SpanEnergy | None = None
         self.problem = ""
-        self._lock = threading.Lock()
         self._parts: SpanEnergy | None = None  # until ``_since_s``
         self._since_s = start_s
 
     def carry(self, readings: Readings, mark_s: float) -> None:
         """Add what was spent until a time whose samples are about to be dropped."""
-        with self._lock:
-            if mark_s <= self._since_s or self.energy is not None:
-                return
-            span = Span(self._since_s, mark_s, starts=self._since_s == self.start_s, ends=False)
-            if self._add(readings, span):
-                self._since_s = mark_s
+        if mark_s <= self._since_s or self.energy is not None:
+            return
+        span = Span(self._since_s, mark_s, starts=self._since_s == self.start_s, ends=False)
+        if self._add(readings, span):
+            self._since_s = mark_s
 
     def settle(self, readings: Readings, failures: Sequence[str]) -> None:
         """Find the energy of a region that has ended.
@@ -50,16 +49,15 @@ class RecordedSpan:
             readings: with samples until after its end.
             failures: why readings show nothing more.
         """
-        with self._lock:
-            if self.energy is not None or self.end_s is None:
-                return
-            starts = self._since_s == self.start_s
-            known = self._add(readings, Span(self._since_s, self.end_s, starts=starts))
-            if not known or self._parts is None:
-                names = ", ".join(info.name for info, _ in readings)
-                self.problem = "; ".join(failures) or f"{names} showed nothing of the region"
-                return
-            self.energy = replace(self._parts, notes=(*self._parts.notes, *failures))
+        if self.energy is not None or self.end_s is None:
+            return
+        starts = self._since_s == self.start_s
+        known = self._add(readings, Span(self._since_s, self.end_s, starts=starts))
+        if not known or self._parts is None:
+            names = ", ".join(info.name for info, _ in readings)
+            self.problem = "; ".join(failures) or f"{names} showed nothing of the region"
+            return
+        self.energy = replace(self._parts, notes=(*self._parts.notes, *failures))
 
     def known(self) -> SpanEnergy:
         """The energy.

@@ -1,0 +1,418 @@
+"""``tuner.energy``: blocks, windows, decorators, threads, tasks, several GPUs, the host."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, lose, script, sensors_of_h200, users
+from powercap_trees import build, played
+from tuner.power.sensors import powercap
+
+import tuner
+from tuner.devices.gpus import gpu_model
+from tuner.devices.simulated.round_model import load_watts
+from tuner.errors import InputError, PowerError, SensorUnavailableError, UnknownNameError
+from tuner.regions import Region, RegionEnergy
+from tuner.regions import sources as process
+
+SIM = "sim:h200"
+H200 = gpu_model("h200")
+LOAD_W = load_watts(H200, H200.clocks_mhz[0])
+HOST_W = {"package-0": 80.0, "package-1": 60.0, "dram": 12.0}
+
+
+@pytest.fixture(autouse=True)
+def own_sources(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Recordings that end with the test."""
+    registry = process.SourceRegistry()
+    monkeypatch.setattr(process, "REGISTRY", registry)
+    yield
+    registry.close()
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    """Two GPUs in real time, at 400 and 200 W."""
+    with fake_nvml(tmp_path) as state:
+        state.gpu_count = 2
+        for gpu, watts in ((state.first, 400.0), (state.second, 200.0)):
+            script(gpu, (0.0, watts))
+            sensors_of_h200(gpu)
+        yield state
+        process.REGISTRY.close()
+        assert users() == 0
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host of two packages with DRAM: 164 W."""
+    sysfs = build(tmp_path / "sys", packages=2)
+    monkeypatch.setattr(powercap, "ROOT", str(sysfs))
+    monkeypatch.setattr(powercap, "SysfsAttribute", played(HOST_W, time.monotonic))
+    return sysfs
+
+
+def spend(seconds: float = 0.02) -> None:
+    """Let real time pass, as a kernel would."""
+    threading.Event().wait(seconds)
+
+
+def end_of(region: Region) -> float:
+    assert region._end_s is not None
+    return region._end_s
+
+
+def covers(energy: RegionEnergy, watts: float) -> bool:
+    """True where the interval, and a little, holds the energy of a steady power."""
+    return abs(energy.joules - watts * energy.seconds) <= 3.0 * energy.uncertainty_j
+
+
+def test_a_block_has_joules_power_and_a_label() -> None:
+    """Energy, mean and peak are those of the simulated GPU's load, and are labelled modelled."""
+    with tuner.energy(device=SIM) as region:
+        assert not region.ended
+        with pytest.raises(InputError, match="has not ended"):
+            _ = region.joules
+        assert "not ended" in str(region)
+        spend(0.3)
+    energy = region.result()
+
+    assert region.ready
+    assert covers(energy, LOAD_W)
+    assert energy.seconds == region.seconds == pytest.approx(0.3, abs=0.25)
+    assert region.joules == energy.joules == pytest.approx(energy.mean_w * energy.seconds)
+    assert region.uncertainty_j == energy.uncertainty_j < 0.2 * energy.joules
+    assert region.mean_w == energy.mean_w
+    assert energy.mean_uncertainty_w == pytest.approx(energy.uncertainty_j / energy.seconds)
+    assert region.peak_w == pytest.approx(LOAD_W, rel=0.05)
+    assert energy.modelled
+    assert energy.synchronized
+    assert "(modelled)" in str(region)
+    assert " ± " in str(region)
+    (part,) = region.parts
+    assert (part.device, part.scope, part.sensor) == (SIM, "gpu", "simulated-counter+simulated-ring")
+    assert region.notes == ()
+
+
+def test_regions_may_be_nested_and_entered_again() -> None:
+    """An inner region is part of the outer one, also of the same meter."""
+    meter = tuner.energy(device=SIM)
+    with meter as outer:
+        spend()
+        with meter as inner:
+            spend(0.1)
+    assert 0 < inner.seconds < outer.seconds
+    assert covers(inner.result(), LOAD_W)
+    assert covers(outer.result(), LOAD_W)
+
+
+def test_threads_and_tasks_have_regions_of_their_own() -> None:
+    """One meter serves threads and tasks that overlap in any order."""
+    meter, ended = tuner.energy(device=SIM), dict[str, Region]()
+    both, first_left = threading.Barrier(2), threading.Event()
+
+    def work(name: str) -> None:
+        with meter as region:
+            both.wait(60)
+            if name == "second":
+                assert first_left.wait(60)
+        ended[name] = region
+        first_left.set()
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended["first"] is not ended["second"]
+    assert end_of(ended["first"]) < end_of(ended["second"])
+
+    async def task(opened: asyncio.Event, wait: asyncio.Event) -> Region:
+        with meter as region:
+            opened.set()
+            await wait.wait()
+        return region
+
+    async def crossed() -> tuple[Region, Region]:
+        one, other, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        early = asyncio.create_task(task(one, other))
+        await one.wait()
+        late = asyncio.create_task(task(other, done))
+        first = await early
+        assert not late.done()
+        done.set()
+        return first, await late
+
+    first, second = asyncio.run(crossed())
+    assert first._start_s < second._start_s < end_of(first) < end_of(second)
+
+
+def test_decorated_functions_keep_their_regions() -> None:
+    """Each call is a region with the function's name; results and errors pass through."""
+
+    @tuner.energy(device=SIM)
+    def halved(number: int) -> float:
+        """Half."""
+        return 1.0 / number
+
+    assert halved(2) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        halved(0)
+    assert halved.__doc__ == "Half."
+    regions: Any = halved.regions  # type: ignore[attr-defined]  # set by the decorator
+    assert [region.ended for region in regions] == [True, True]
+    assert regions[0].name.endswith("halved")
+    assert any(note.startswith("too-short") for note in regions[0].notes)
+
+    @tuner.energy(device=SIM)
+    async def waited() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    assert asyncio.run(waited()) == "done"
+    assert len(waited.regions) == 1  # type: ignore[attr-defined]  # set by the decorator
+    with pytest.raises(InputError, match="generator"):
+
+        @tuner.energy(device=SIM)
+        def counted() -> Iterator[int]:
+            yield 1
+
+
+def test_windows_have_names() -> None:
+    """A window is begun and ended by name, by any thread; names that are open, or are not, are told."""
+    meter = tuner.energy(device=SIM)
+    begun = meter.begin("epoch")
+    with pytest.raises(InputError, match=r"begin\('epoch'\): the window is open already"):
+        meter.begin("epoch")
+    meter.begin("step")
+    thread = threading.Thread(target=meter.end, args=("step",))
+    thread.start()
+    thread.join()
+    with pytest.raises(UnknownNameError, match=r"end\('epok'\).*open are 'epoch'; did you mean 'epoch'"):
+        meter.end("epok")
+    region = meter.end("epoch")
+    assert region is begun
+    assert str(region).startswith("epoch: ")
+
+
+def test_a_region_ends_with_an_error_too() -> None:
+    """The error of the block passes through."""
+    regions = []
+
+    def fail() -> None:
+        with tuner.energy(device=SIM) as region:
+            regions.append(region)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert regions[0].ended
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"scope": "npu"}, "npu"),
+        ({"scope": "gpu+cpu"}, "sim:h200 is simulated and has no host"),
+        ({"scope": len}, r"@tuner.energy\(\)"),
+        ({"device": "sim:h2000"}, "h2000"),
+        ({"device": "gpu7"}, "gpu7"),
+        ({"device": "sim:gtx580"}, "no power sensor"),
+        ({"sensor": "nvml"}, "choose from simulated-counter"),
+    ],
+)
+def test_what_is_not_there_is_told(arguments: dict[str, Any], words: str) -> None:
+    """Before anything is measured."""
+    with pytest.raises(InputError, match=words):
+        tuner.energy(**{"device": SIM, **arguments})
+
+
+@pytest.mark.usefixtures("nvml")
+def test_several_gpus_and_their_host(host: Path) -> None:
+    """Every GPU, the packages and the DRAM have parts of their own; joules add up, peaks do not."""
+    assert host.exists()
+    meter = tuner.energy("gpu+cpu", device=[UUID, SECOND_UUID], synchronize=False)
+    with meter as warm:
+        spend(0.15)
+    with meter as region:
+        spend(0.25)
+    energy = region.result()
+
+    assert [(part.device, part.scope) for part in energy.parts] == [
+        (UUID, "gpu"),
+        (SECOND_UUID, "gpu"),
+        ("host", "package"),
+        ("host", "dram"),
+    ]
+    for part, watts in zip(energy.parts, (400.0, 200.0, 140.0, 24.0), strict=True):
+        assert abs(part.mean_w - watts) <= 3.0 * part.mean_uncertainty_w + 0.01 * watts
+    assert energy.joules == pytest.approx(sum(part.joules for part in energy.parts))
+    assert energy.peak_w is None
+    assert not energy.synchronized
+    assert any(note.startswith("not-synchronized: synchronize=False") for note in energy.notes)
+    assert len(str(energy).splitlines()) == 6
+    assert not energy.modelled
+    assert covers(warm.result(), 764.0)
+
+
+@pytest.mark.usefixtures("nvml")
+def test_one_recording_serves_all_meters_of_a_gpu() -> None:
+    """However the GPU is named; the thread is one."""
+    meters = [tuner.energy(device=name, synchronize=False) for name in (UUID, "0", UUID)]
+    with meters[0], meters[1], meters[2]:
+        names = [thread.name for thread in threading.enumerate()]
+    assert names.count("tuner-energy") == 1
+
+
+def test_a_gpu_that_is_lost_has_no_energy(nvml: State) -> None:
+    """The reason is in the error; the program goes on."""
+    with tuner.energy(device=UUID, synchronize=False) as region:
+        lose(nvml.first)
+        spend(0.05)
+    with pytest.raises(PowerError, match="stopped answering"):
+        region.result()
+
+
+def test_no_gpu_and_no_host_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a driver, and on a host without RAPL."""
+    monkeypatch.setattr(powercap, "ROOT", str(tmp_path))
+    with pytest.raises(SensorUnavailableError, match="no power reading"):
+        tuner.energy(device="7")
+    with pytest.raises(InputError, match="scope cpu"):
+        tuner.energy("cpu")
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+class CudaLibrary:
+    """Stands for ``torch.cuda`` or ``cupy.cuda``: counts what it was asked to wait for."""
+
+    def __init__(self) -> None:
+        self.waited: list[int] = []
+        self.capturing = self.initialized = False
+        self.error: RuntimeError | None = None
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def get_current_stream(self) -> Any:
+        return SimpleNamespace(is_capturing=lambda: self.capturing)
+
+    def synchronize(self, index: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.waited.append(index)
+
+    def Device(self, index: int) -> Any:  # noqa: N802 - CuPy's name
+        return SimpleNamespace(synchronize=lambda: self.synchronize(index))
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> CudaLibrary:
+    """CUDA's second GPU is NVML's first one."""
+    made = CudaLibrary()
+    monkeypatch.setattr("tuner.tracing.choice.who", lambda index: ((SECOND_UUID, UUID)[index], "580"))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    return made
+
+
+@pytest.mark.usefixtures("nvml")
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_both_ends_wait_for_the_gpu(name: str, library: CudaLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the library that the program has imported; where that cannot be, the region says so."""
+    meter = tuner.energy(device=1)
+    with meter as neither:
+        spend()
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(cuda=library))
+    library.initialized = True
+    with meter as region:
+        assert library.waited == [1]
+    assert library.waited == [1, 1]
+    library.capturing = True
+    with meter as captured:
+        spend()
+    library.capturing, library.error = False, RuntimeError("illegal address")
+    with meter as failed:
+        spend()
+
+    assert region.result().synchronized
+    for other, reason in ((neither, "neither"), (captured, "captures a CUDA graph"), (failed, "illegal")):
+        assert not other.result().synchronized
+        assert any("not-synchronized" in note and reason in note for note in other.notes)
+
+
+@pytest.mark.usefixtures("nvml")
+def test_streams_and_functions_are_waited_for(library: CudaLibrary) -> None:
+    """What the program gives is called at both ends, and nothing else."""
+    stream = SimpleNamespace(synchronize=lambda: library.waited.append(7))
+    with tuner.energy(device=UUID, synchronize=stream) as region:
+        assert library.waited == [7]
+    with tuner.energy(device=UUID, synchronize=lambda: library.waited.append(8)):
+        pass
+    assert library.waited == [7, 7, 8, 8]
+    assert region.result().synchronized
+    with tuner.energy(device=UUID) as unknown:
+        pass
+    assert any("name it cuda:N" in note for note in unknown.notes)
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def test_a_forked_child_measures_for_itself() -> None:
+    """A meter of the parent works in its child; a region that the parent began is the parent's."""
+    program = f"""
+import os, tuner
+meter = tuner.energy(device={SIM!r})
+with meter as open_region:
+    with meter: pass
+    child = os.fork()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    else:
+        with meter as own: pass
+        assert own.result().seconds > 0
+if child == 0:
+    try:
+        open_region.result()
+    except tuner.errors.PowerError as error:
+        assert "forked" in str(error)
+        os._exit(0)
+    os._exit(1)
+assert open_region.result().joules > 0
+print("done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+def test_a_process_may_end_within_a_region() -> None:
+    """The recording ends with it, at once and without a word; no CUDA library was imported."""
+    program = f"""
+import sys, tuner
+meter = tuner.energy(device={SIM!r})
+meter.begin("all")
+assert not {{"cupy", "torch", "cupy_backends"}} & set(sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
