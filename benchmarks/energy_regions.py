@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,13 @@ class Times:
         self.entering_s: list[float] = []
         self.leaving_s: list[float] = []
 
-    def enter(self, meter: EnergyMeter) -> None:
+    def enter(self, meter: AbstractContextManager[Any]) -> None:
         """Enter a region."""
         begin_s = time.perf_counter()
         meter.__enter__()
         self.entering_s.append(time.perf_counter() - begin_s)
 
-    def leave(self, meter: EnergyMeter) -> None:
+    def leave(self, meter: AbstractContextManager[Any]) -> None:
         """Leave it."""
         begin_s = time.perf_counter()
         meter.__exit__(None, None, None)
@@ -117,13 +117,14 @@ def after_pauses(meter: EnergyMeter, times: Times, count: int) -> None:
         times.leave(meter)
 
 
-def empty_after_pauses(times: Times, count: int) -> None:
+def empty_after_pauses(count: int) -> Times:
     """The same with blocks that do nothing: what a pause costs by itself."""
-    empty: Any = contextlib.nullcontext()
+    times, empty = Times(), contextlib.nullcontext()
     for _ in range(max(5, count // 500)):
         time.sleep(PAUSE_S)
         times.enter(empty)
         times.leave(empty)
+    return times
 
 
 PATTERNS = {
@@ -163,6 +164,18 @@ def scenes() -> Iterator[dict[str, dict[str, Any]]]:
         }
 
 
+def print_row(rows: list[dict[str, Any]], scene: str, pattern: str, times: Times, cpu: float) -> None:
+    """Keep a row, and print it."""
+    row = {"device": scene, "pattern": pattern, "recording_cpu": cpu, **times.row()}
+    rows.append(row)
+    figures = [
+        f"{row[f'{what}_{which}_us']:.1f} µs"
+        for what in ("entering", "leaving")
+        for which in ("median", "99")
+    ]
+    print(f"| {scene} | {pattern} | {' | '.join(figures)} | {cpu:.1%} |", flush=True)
+
+
 def main() -> None:
     """Measure, print the table, write what was seen."""
     parser = argparse.ArgumentParser(
@@ -171,9 +184,10 @@ def main() -> None:
     parser.add_argument("--regions", type=int, default=10_000, help="of each pattern")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     print("| device | regions | entering, median | 99 % | leaving, median | 99 % | recording, of a core |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
+    print_row(rows, "an empty block", "after a pause", empty_after_pauses(options.regions), 0.0)
     with scenes() as found:
         for scene, arguments in found.items():
             meter = tuner.energy(**arguments)
@@ -181,14 +195,7 @@ def main() -> None:
             for pattern, play in PATTERNS.items():
                 times = Times()
                 play(meter, times, options.regions)
-                row = {"device": scene, "pattern": pattern, "recording_cpu": cpu, **times.row()}
-                rows.append(row)
-                figures = [
-                    f"{row[f'{what}_{which}_us']:.1f} µs"
-                    for what in ("entering", "leaving")
-                    for which in ("median", "99")
-                ]
-                print(f"| {scene} | {pattern} | {' | '.join(figures)} | {cpu:.1%} |", flush=True)
+                print_row(rows, scene, pattern, times, cpu)
     if options.out is not None:
         options.out.write_text(json.dumps({"provenance": provenance(), "rows": rows}, indent=1) + "\n")
 

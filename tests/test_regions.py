@@ -1,6 +1,8 @@
 """``tuner.energy``: blocks, windows, decorators, threads, tasks, several GPUs, the host."""
 
 import asyncio
+import inspect
+import re
 import subprocess
 import sys
 import threading
@@ -416,3 +418,30 @@ assert not {{"cupy", "torch", "cupy_backends"}} & set(sys.modules)
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+# --- docs/regions.md -----------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other, in one namespace; what is printed has the form that the page shows."""
+    page = (Path(__file__).parent.parent / "docs" / "regions.md").read_text()
+    names: dict[str, Any] = {}
+    for example in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(compile(example, "docs/regions.md", "exec"), names)  # noqa: S102 - a page of this project
+    shown = page.split("```\n")[2].splitlines()[0]
+
+    def form(line: str) -> str:
+        return re.sub(r"[\d.,]+", "0", line)
+
+    assert form(capsys.readouterr().out.splitlines()[0]) == form(shown)
+
+
+def test_the_page_names_every_argument() -> None:
+    """And the members of a result."""
+    page = (Path(__file__).parent.parent / "docs" / "regions.md").read_text()
+    for name in inspect.signature(tuner.energy).parameters:
+        assert f"\n| `{name}` | " in page
+    for name in ("joules", "uncertainty_j", "mean_w", "mean_uncertainty_w", "peak_w", "parts", "notes"):
+        assert hasattr(RegionEnergy, name) or name in RegionEnergy.__dataclass_fields__
+        assert f"`{name}`" in page

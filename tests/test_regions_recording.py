@@ -132,7 +132,7 @@ def test_overlapping_regions_have_their_own_joules() -> None:
         assert abs(found.joules - joules) < 3.0 * found.sigma_j
 
 
-class Failing(SimulatedSampler):  # type: ignore[misc]  # power/ is mapped into tuner
+class Failing(SimulatedSampler):
     """A sensor that fails when told."""
 
     broken = False

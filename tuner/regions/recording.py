@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from weakref import ref
 
-from tuner.interfaces import PowerSampler, SensorInfo
+from tuner.devices import power
+from tuner.interfaces import PowerSampler, SensorInfo, Span
 from tuner.regions.channel import Channel, Signal
 from tuner.regions.span import Readings, RecordedSpan
 from tuner.tracing.recorder import RING_S
@@ -68,6 +69,7 @@ class BackgroundRecording:
         self._wake = Signal()
         self._polled = threading.Condition()
         self._thread: threading.Thread | None = None
+        power.span_energy([], Span(0.0, 1.0))  # imports now, not in the thread: a fork would cut that short
         self._late_s = max(channel.late_s for channel in self._channels)
 
     @property
@@ -89,7 +91,8 @@ class BackgroundRecording:
         """A region has ended."""
         with self._lock:
             span.end_s = end_s
-            self._ended[id(span)] = self._open.pop(id(span), None) or ref(span)
+            self._open.pop(id(span), None)
+            self._ended[id(span)] = ref(span)
             self._until_s = end_s + max(_LINGER_S, self._late_s)
             if self._load is not None:
                 self._load.end(end_s)

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 
+import numpy.random  # noqa: F401 - now, not first in a recording's thread: a fork would cut that short
+
 from tuner.devices import power
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.round_model import idle_watts, load_watts
