@@ -32,7 +32,7 @@ TELLING = 0.01
 """By so much a neighbour is to cost more, as modelled, so that paired repeats can tell."""
 
 _CLEARLY = 3.0  # times `TELLING`: a neighbour that costs no more than this brackets the best one, too
-_COVERAGE = 1.96  # standard uncertainties in half of a 95 % interval
+_UNSURE = 1.0  # standard uncertainties by which both time and joules of a clock may be below the expected
 
 
 class ClockLine:
@@ -177,15 +177,15 @@ class _ModelledCosts:
         self._search, self._model, self._template = search, model, template
 
     def at(self, clocks_mhz: Sequence[int]) -> list[tuple[float, float]]:
-        """Expected costs, and lower ends of their 95 % intervals."""
+        """Expected costs, and what they may be below: both time and joules a standard uncertainty lower."""
         found = self._model.at(clocks_mhz)
         rows = zip(found.time_s, found.time_relative, found.joules, found.joules_relative, strict=True)
         return [
             (
                 self._cost(time_s, joules),
                 self._cost(
-                    time_s * max(0.0, 1.0 - _COVERAGE * unsure_time),
-                    joules * max(0.0, 1.0 - _COVERAGE * unsure_joules),
+                    time_s * max(0.0, 1.0 - _UNSURE * unsure_time),
+                    joules * max(0.0, 1.0 - _UNSURE * unsure_joules),
                 ),
             )
             for time_s, unsure_time, joules, unsure_joules in rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tuner.interfaces import Policy, Search
 from tuner.model import Measurement, Trial
 
-from ..descent import Attempt, cheapest, recalled
+from ..descent import Attempt, cheapest, recalled, too_slow
 from .line import ClockLine
 
 ROUNDS = 2
@@ -82,13 +82,30 @@ def _leaders(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int)
         yield from ClockLine(search, best, known).settle(best.clock_mhz)
         settled.add(best.configurations)
         best = cheapest(search, known) or best
-        if best.configurations in settled and abs(math.log((best.clock_mhz or 1) / clock_mhz)) > _SAME:
-            for rival in _rivals(search, known, clock_mhz):
-                yield [replace(rival, clock_mhz=best.clock_mhz)]
+        if best.configurations in settled:
+            for mhz in _elsewhere(search, known, best, clock_mhz):
+                for rival in _rivals(search, known, clock_mhz):
+                    yield [replace(rival, clock_mhz=mhz)]
             best = cheapest(search, known) or best
         if best.configurations in settled:
             break
     return best
+
+
+def _elsewhere(search: Search, known: Mapping[Trial, Measurement], best: Trial, clock_mhz: int) -> list[int]:
+    """Clocks at which rivals of the best trial may be cheaper than it.
+
+    That is its own where it is not the one at which all were compared; and the next lower one where it is too
+    slow there, as a configuration that is faster than it may still be allowed.
+    """
+    found = []
+    if best.clock_mhz is not None and abs(math.log(best.clock_mhz / clock_mhz)) > _SAME:
+        found.append(best.clock_mhz)
+    line = ClockLine(search, best, known).measured
+    lower = next((mhz for mhz in line if mhz < (best.clock_mhz or 0)), None)
+    if lower is not None and too_slow(line[lower], search.cost):
+        found.append(lower)
+    return found
 
 
 def _rivals(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int) -> list[Trial]:
