@@ -55,11 +55,8 @@ class ClockLine:
         """
         for mhz in self._first(start_mhz):
             yield [self.at(mhz)]
-        while len(self.measured) < MOST:
-            mhz = self.promising()
-            if mhz is None:
-                return
-            yield [self.at(mhz)]
+        while len(self.measured) < MOST and (promising := self.promising()) is not None:
+            yield [self.at(promising)]
 
     def at(self, mhz: int) -> Trial:
         """The trial at a clock."""

@@ -87,7 +87,7 @@ class Curve:
         from scipy.optimize import nnls  # noqa: PLC0415 - imported only where it is used
 
         root = np.linalg.cholesky(covariance)
-        inverse = np.linalg.inv(covariance)
+        inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         found = []
         for form in forms:
             columns = form.columns(self._x)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.interfaces import Policy, Search
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Measurement, Trial
 
 from ..descent import Attempt, cheapest, recalled, too_slow
 from .line import ClockLine
@@ -76,7 +76,7 @@ def _steps(search: Search, inner: Policy, known: Mapping[Trial, Measurement]) ->
 
 def _leaders(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int) -> Attempt:
     """Search the clocks of the cheapest configurations, and of those that are cheaper at theirs."""
-    settled = set()
+    settled: set[tuple[Configuration, ...]] = set()
     best = cheapest(search, known)
     while best is not None and best.clock_mhz is not None and len(settled) < LEADERS:
         yield from ClockLine(search, best, known).settle(best.clock_mhz)
