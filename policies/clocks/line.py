@@ -78,10 +78,10 @@ class ClockLine:
         if best is None or costs[best] == math.inf:
             return None
         if len({mhz for mhz, _ in points}) < LEAST_POINTS:
-            return self._middle()
+            return self._middle(points)
         model = _ModelledCosts(self._search, ClockModel(points), measured[best])
-        ceiling = min((mhz for mhz, one in measured.items() if one.at_power_limit), default=math.inf)
-        open_mhz = [mhz for mhz in self._search.clocks_mhz if mhz not in measured and mhz < ceiling]
+        highest = _ceiling(measured)
+        open_mhz = [mhz for mhz in self._search.clocks_mhz if mhz not in measured and mhz <= highest]
         if not open_mhz:
             return None
         (smoothed, _), *_ = model.at([best])
@@ -98,6 +98,8 @@ class ClockLine:
     def _first(self, start_mhz: int | None) -> Iterator[int]:
         """The clocks a line begins with, from the highest down while that is not too slow."""
         clocks = self._search.clocks_mhz
+        if start_mhz is not None:
+            start_mhz = round(min(start_mhz, _ceiling(self.measured)))
         shares = SHARES if start_mhz is None else (1.0, start_mhz / clocks[0], BELOW * start_mhz / clocks[0])
         wanted = {min(clocks, key=lambda mhz: abs(mhz - share * clocks[0])) for share in shares}
         for mhz in clocks if len(clocks) <= FEW else sorted(wanted, reverse=True):
@@ -109,12 +111,19 @@ class ClockLine:
             if found is not None and too_slow(found, self._search.cost):
                 return
 
-    def _middle(self) -> int | None:
-        """A clock between the two highest that were measured, as one too slow ended the first ones early."""
-        measured = list(self.measured)[:2]
-        open_mhz = [mhz for mhz in self._search.clocks_mhz if measured[-1] < mhz < measured[0]]
-        middle = math.sqrt(measured[0] * measured[-1])
-        return min(open_mhz, key=lambda mhz: abs(mhz - middle), default=None)
+    def _middle(self, points: Sequence[tuple[float, Measurement]]) -> int | None:
+        """The clock that is farthest from those measured, where they are too few for a model.
+
+        It lies between them, or a bit below the only one.
+        """
+        had = {mhz for mhz, _ in points}
+        if not had:
+            return None
+        least = min(had) * (BELOW if len(had) == 1 else 1.0)
+        measured = self.measured
+        highest = min(_ceiling(measured), max(had))
+        open_mhz = [mhz for mhz in self._search.clocks_mhz if least <= mhz <= highest and mhz not in measured]
+        return max(open_mhz, key=lambda mhz: min(abs(math.log(mhz / one)) for one in had), default=None)
 
     def _pays(self, gain: float) -> bool:
         """Whether a measurement that may gain so much pays for itself; true where nobody asked."""
@@ -157,6 +166,12 @@ def fit_points(measured: Mapping[int, Measurement]) -> list[tuple[float, Measure
         for mhz, one in measured.items()
         if one.status is Status.OK and one.makespan_s and (clock := _had(mhz, one)) is not None
     ]
+
+
+def _ceiling(measured: Mapping[int, Measurement]) -> float:
+    """The clock above which the GPU runs into its power limit, whatever is set; infinity for none."""
+    limited = [(mhz, _had(mhz, one)) for mhz, one in measured.items() if one.at_power_limit]
+    return min((mhz - 1 if had is None else had for mhz, had in limited), default=math.inf)
 
 
 def _had(mhz: int, measurement: Measurement) -> float | None:

@@ -31,11 +31,14 @@ from .regression import Curve, Floats, Form
 EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Of the norm that joins the parts of the time."""
 
-KNEES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+KNEES = (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
 """Clocks of the voltage knee, by the highest clock."""
 
-LOW_VOLTAGES = (0.55, 0.65, 0.75, 0.85, 1.0)
-"""Voltages below the knee, by that at the highest clock; 1 is a constant voltage."""
+LOW_VOLTAGES = (0.55, 0.65, 0.75, 0.85, 0.95)
+"""Voltages below the knee, by that at the highest clock."""
+
+TIME_LEFT_OUT, POWER_LEFT_OUT = (0.005, 0.02, 0.08), (0.015, 0.04, 0.1)
+"""Relative standard deviations of what the forms leave out; likelihood chooses among them."""
 
 TIME_REPEATABILITY = 0.002
 """Relative standard deviation of a time from one window to another, as races of trials assume."""
@@ -75,6 +78,7 @@ class ClockModel:
 
     def __init__(self, points: Sequence[tuple[float, Measurement]]) -> None:
         self._highest = max(mhz for mhz, _ in points)
+        self._rates: dict[bytes, Floats] = {}
         x, values, relative = _columns(
             (mhz / self._highest, one.makespan_s or 0.0, one.makespan_uncertainty_s) for mhz, one in points
         )
@@ -83,6 +87,7 @@ class ClockModel:
             x,
             values,
             np.hypot(relative, TIME_REPEATABILITY),
+            deviations=TIME_LEFT_OUT,
         )
         self._power = self._fitted_power(points)
 
@@ -109,18 +114,25 @@ class ClockModel:
             Form(partial(self._switched, knee, low, rated))
             for rated in (False, True)[: 1 + (len(rows) >= _OF_RATE)]
             for low in LOW_VOLTAGES
-            for knee in (KNEES if low < 1.0 else KNEES[:1])
+            for knee in KNEES
         ]
-        return Curve(forms, x, watts, np.hypot(relative, POWER_REPEATABILITY))
+        unsure = np.hypot(relative, POWER_REPEATABILITY)
+        return Curve(forms, x, watts, unsure, deviations=POWER_LEFT_OUT)
 
     def _switched(self, knee: float, low: float, rated: bool, x: Floats) -> Floats:
         """What power is linear in: 1, f V(f)^2 and, where asked for, rounds per second."""
         volts = low + (1.0 - low) * np.clip((x - knee) / (1.0 - knee), 0.0, None)
         found = [np.ones_like(x), x * volts**2]
         if rated:
-            seconds, _ = self._time.at(x)
-            found.append(self._time.at(np.ones(1))[0] / seconds)
+            found.append(self._rate(x))
         return np.stack(found, axis=1)
+
+    def _rate(self, x: Floats) -> Floats:
+        """Rounds per second by those at the highest clock; every form asks for the same."""
+        key = x.tobytes()
+        if key not in self._rates:
+            self._rates[key] = self._time.at(np.ones(1))[0] / self._time.at(x)[0]
+        return self._rates[key]
 
 
 def _parts(exponent: float, x: Floats) -> Floats:

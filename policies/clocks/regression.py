@@ -15,9 +15,6 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-DISCREPANCIES = (0.01, 0.03, 0.1)
-"""Relative standard deviations of what a form leaves out."""
-
 LENGTH = 0.35
 """Correlation length of the discrepancy, in the natural logarithm of the argument."""
 
@@ -60,14 +57,23 @@ class Curve:
         x: arguments, shape (n,), above 0, two different ones at least.
         values: shape (n,), above 0.
         relative: their relative standard uncertainties, shape (n,).
+        deviations: relative standard deviations that the discrepancy may have.
     """
 
-    def __init__(self, forms: Sequence[Form], x: Floats, values: Floats, relative: Floats) -> None:
+    def __init__(
+        self,
+        forms: Sequence[Form],
+        x: Floats,
+        values: Floats,
+        relative: Floats,
+        *,
+        deviations: Sequence[float],
+    ) -> None:
         self._x, self._scale = x, float(np.max(values))
         y = values / self._scale
         fits = [
             fit
-            for deviation in DISCREPANCIES
+            for deviation in deviations
             for fit in self._fits(forms, y, _kernel(x, x, deviation) + np.diag(relative**2), deviation)
         ]
         highest = max(fit.log_likelihood for fit in fits)
