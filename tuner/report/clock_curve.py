@@ -21,7 +21,7 @@ def curve_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]
     best = document["best"]
     if len(points) < _LEAST or best is None or best["clock_mhz"] is None:
         return
-    reference = next(point for point in points if point["kind"] != MODELLED)
+    reference = reference_of(points)
     words = label(document)
     mark = f"{words}; " if words else ""
     yield ReportLine("")
@@ -49,7 +49,7 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
         points: of the curve, highest clock first.
         answer_mhz: clock of the answer.
     """
-    reference = next(point for point in points if point["kind"] != MODELLED)
+    reference = reference_of(points)
     flat = _lowest_within(points, _FLAT)
     if flat is not None and flat["clock_mhz"] < _LOWER * reference["clock_mhz"]:
         yield (
@@ -57,7 +57,7 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
             f" ({flat['kind']})"
         )
     answer = next((point for point in points if point["clock_mhz"] == answer_mhz), None)
-    lower = [one for one in points if one["clock_mhz"] < answer_mhz and one["joules"] is not None]
+    lower = [one for one in points if one["clock_mhz"] < answer_mhz and one["joules_ratio"] is not None]
     if answer is None or answer["joules"] is None or not lower:
         return
     least = min(lower, key=lambda one: float(one["joules"]))
@@ -72,6 +72,11 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
         f" {percent_with_interval(-saving, unsure)} energy for {100 * slower:+.1f} % time{each}"
         f" ({least['kind']})"
     )
+
+
+def reference_of(points: Sequence[Point]) -> Point:
+    """The point that ratios are against."""
+    return next(one for one in points if one["kind"] != MODELLED and one["time_ratio_interval"] == 0.0)
 
 
 def _rows(points: Sequence[Point], answer_mhz: float) -> list[Point]:

@@ -22,8 +22,8 @@ def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequen
 
     Where they were measured at too few clocks, as when they tie with others whose clocks were searched, it
     is the curve of the cheapest ones that were measured at enough. Ratios are against the highest clock at
-    which they were measured. ``kind`` says whether a point was measured, or comes from the model of time and
-    power that is fitted to the measured ones.
+    which they were measured, for joules where any were. ``kind`` says whether a point was measured, or
+    comes from the model of time and power that is fitted to the measured ones.
 
     Args:
         outcome: with its answer.
@@ -41,9 +41,10 @@ def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequen
     answer = _shown(outcome, trials)
     line = clock_line(trials, answer)
     points: list[ClockPoint] = registry.load("clocks", "curve")(line, clocks_mhz)
-    reference = next((point for point in points if point.measured), None)
-    if reference is None or sum(point.measured for point in points) < 2:  # noqa: PLR2004 - one has no slope
+    measured = [point for point in points if point.measured]
+    if len(measured) < 2:  # noqa: PLR2004 - one has no slope
         return nothing
+    reference = next((point for point in measured if point.joules), measured[0])
     return {
         "clock_curve": [_record(outcome, answer, point, reference) for point in points],
         "clock_curve_of": trial_record(answer, names)["configurations"],
