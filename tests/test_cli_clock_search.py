@@ -105,7 +105,7 @@ def test_a_search_for_time_has_a_curve_of_times(tmp_path: Path) -> None:
     assert max(point["time_ratio"] for point in document["clock_curve"]) > 1.0
 
 
-def test_the_curve_is_drawn(folder: Path, tmp_path: Path) -> None:
+def test_the_curve_is_drawn(folder: Path, found: dict[str, Any], tmp_path: Path) -> None:
     """As SVG; other names and runs without a curve are refused before anything is shown."""
     pytest.importorskip("matplotlib")
     picture = tmp_path / "curve.svg"
@@ -114,9 +114,8 @@ def test_the_curve_is_drawn(folder: Path, tmp_path: Path) -> None:
 
     bad = tuner("show", "--database", folder / "tuner.db", "--clock-curve", tmp_path / "curve.gif")
     assert (bad.exit_code, "must end in one of .png" in bad.stderr) == (2, True)
-    database = tmp_path / "other.db"
-    tuner("run", "scan-lf:N=4", *TX1, "--budget", "2", "--database", database)
-    none = tuner("show", "--database", database, "--clock-curve", picture)
+    (tmp_path / "none.json").write_text(json.dumps({**found, "clock_curve": []}))
+    none = tuner("show", tmp_path / "none.json", "--clock-curve", picture)
     assert (none.exit_code, "has no clock curve" in none.stderr) == (2, True)
 
 
@@ -144,14 +143,6 @@ def test_a_recording_with_clocks_is_searched(tmp_path: Path) -> None:
     assert FLAT.time_s(found["best"]["clock_mhz"]) <= 1.02 * FLAT.time_s(1980) * 1.0001
     assert len({one["clock_mhz"] for one in found["trials"]}) <= 12
     assert {point["kind"] for point in found["clock_curve"]} == {"measured", "modelled"}
-
-
-def test_several_workloads_share_the_clock(tmp_path: Path) -> None:
-    """The curve is that of their round."""
-    found = document("run", "scan-lf:N=4", "fft:N=4", *AUTO[2:], "--database", tmp_path / "tuner.db")
-
-    assert set(found["clock_curve_of"]) == {"scan-lf:N=4", "fft:N=4"}
-    assert len(found["clock_curve"]) >= 4
 
 
 @pytest.mark.parametrize(
@@ -183,13 +174,13 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
 
 def test_clocks_are_set_by_the_lock_and_given_back(nvml: State, tmp_path: Path) -> None:
     """Every clock that was chosen was seen under load, and none is left set."""
-    words = ("scan-lf:N=4", "--clocks", "auto", "--policy", "random", "--budget", "6", "--window", "0.1")
+    words = ("scan-lf:N=4", "--clocks", "auto", "--policy", "random", "--budget", "4", "--window", "0.1")
     found = document("run", *words, "--energy-precision", "20%", "--database", tmp_path / "tuner.db")
 
-    assert len({one["clock_mhz"] for one in found["trials"]}) > 3
+    assert len({one["clock_mhz"] for one in found["trials"]}) == 4
     for one in found["trials"]:
         assert one["clock_seen_mhz"] == pytest.approx(one["clock_mhz"], abs=15)
-    assert nvml.sets == nvml.resets > 3
+    assert nvml.sets == nvml.resets >= 4
     assert nvml.locked_max_mhz == 0
     assert [path for path in (tmp_path / "run").glob("*") if path.name != f"nvml-{UUID}.lock"] == []
 

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.interfaces import Search
-from tuner.model import Energy, Measurement, Status, Trial
+from tuner.model import Energy, FlagKind, Measurement, Status, Trial
 
 from ..descent import too_slow
 from .model import LEAST_POINTS, ClockModel
@@ -31,6 +31,7 @@ GAIN = 0.005
 TELLING = 0.01
 """By so much a neighbour is to cost more, as modelled, so that paired repeats can tell."""
 
+_OFF = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})
 _CLEARLY = 3.0  # times `TELLING`: a neighbour that costs no more than this brackets the best one, too
 _UNSURE = 1.0  # standard uncertainties by which both time and joules of a clock may be below the expected
 
@@ -156,7 +157,7 @@ class ClockLine:
 
 
 def fit_points(measured: Mapping[int, Measurement]) -> list[tuple[float, Measurement]]:
-    """What a model is fitted to: valid trials, at the clock that their GPU had at its power limit.
+    """What a model is fitted to: valid trials, those of a GPU that was held back at the clock it had.
 
     Args:
         measured: by the clock that was set, in MHz.
@@ -175,8 +176,8 @@ def _ceiling(measured: Mapping[int, Measurement]) -> float:
 
 
 def _had(mhz: int, measurement: Measurement) -> float | None:
-    """The clock of a trial: as set, or as seen at the power limit; None where that is not known."""
-    if not measurement.at_power_limit:
+    """The clock of a trial: as set, or as seen where another was; None where that is not known."""
+    if not measurement.spoilt & _OFF:
         return float(mhz)
     seen = measurement.clock_mhz
     return seen if seen is not None and 0.0 < seen <= mhz else None

@@ -42,11 +42,20 @@ class _Fit:
     form: Form
     deviation: float
     coefficients: Floats
-    covariance: Floats
+    white: Floats
     inverse: Floats
     residuals: Floats
     gradients: Floats
     log_likelihood: float
+
+    def covariance(self) -> Floats:
+        """Of the coefficients; those that are zero are taken to be known."""
+        active = self.coefficients > 0.0
+        information = self.white[:, active].T @ self.white[:, active]
+        information += _RIDGE * np.diag(np.diag(information))
+        full = np.zeros((len(active), len(active)))
+        full[np.ix_(active, active)] = np.linalg.inv(information)
+        return full
 
 
 class Curve:
@@ -93,36 +102,32 @@ class Curve:
         from scipy.optimize import nnls  # noqa: PLC0415 - imported only where it is used
 
         root = np.linalg.cholesky(covariance)
-        inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+        whitening = np.linalg.inv(root)
+        inverse = np.asarray(whitening.T @ whitening, dtype=np.float64)
+        constant = float(np.log(np.diag(root)).sum())
         found = []
         for form in forms:
             columns = form.columns(self._x)
             if columns.shape[1] > len(y):
                 continue
             scaled = columns / (form.exponent * y**form.exponent)[:, None]
-            target = np.full(len(y), 1.0 / form.exponent)
-            white = np.linalg.solve(root, scaled)
-            coefficients, residual = nnls(white, np.linalg.solve(root, target))
+            white = whitening @ scaled
+            coefficients, residual = nnls(white, whitening.sum(axis=1) / form.exponent)
             modelled = columns @ coefficients
             if not np.all(modelled > 0.0):
                 continue
-            active = coefficients > 0.0
-            information = white[:, active].T @ white[:, active]
-            information += _RIDGE * np.diag(np.diag(information))
-            full = np.zeros((len(coefficients), len(coefficients)))
-            full[np.ix_(active, active)] = np.linalg.inv(information)
             found.append(
                 _Fit(
                     form,
                     deviation,
                     coefficients,
-                    full,
+                    white,
                     inverse,
                     residuals=y / modelled ** (1.0 / form.exponent) - 1.0,
                     gradients=columns / (form.exponent * modelled)[:, None],
                     log_likelihood=-0.5 * residual**2
-                    - float(np.log(np.diag(root)).sum())
-                    - 0.5 * int(active.sum()) * math.log(len(y)),
+                    - constant
+                    - 0.5 * int(np.count_nonzero(coefficients)) * math.log(len(y)),
                 )
             )
         return found
@@ -136,7 +141,7 @@ class Curve:
         mean = power ** (1.0 / fit.form.exponent) * (1.0 + weights @ fit.residuals)
         left = fit.deviation**2 - (weights * near).sum(axis=1)
         gradient = columns / (fit.form.exponent * power)[:, None] - weights @ fit.gradients
-        relative = np.maximum(left, 0.0) + ((gradient @ fit.covariance) * gradient).sum(axis=1)
+        relative = np.maximum(left, 0.0) + ((gradient @ fit.covariance()) * gradient).sum(axis=1)
         return mean, relative * mean**2
 
 
