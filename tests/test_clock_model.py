@@ -85,6 +85,18 @@ def test_without_joules_there_is_a_time() -> None:
     assert math.isnan(found.joules[0])
 
 
+@pytest.mark.parametrize("joules", [0.0, -0.1, math.inf, math.nan])
+def test_joules_that_are_none_are_left_out(joules: float) -> None:
+    """A sensor that reads nonsense at one clock does not spoil the others."""
+    points = [(mhz, CORES.measurement(mhz)) for mhz in (*DESIGN, 1800)]
+    energy = points[-1][1].energy
+    assert energy is not None
+    points[-1] = points[-1][0], replace(points[-1][1], energy=replace(energy, joules=joules))
+    found = ClockModel(points).at(RANGE)
+
+    assert np.all(np.isfinite(found.joules))
+
+
 class TestCurve:
     def test_measured_points_stand_among_modelled_ones(self) -> None:
         """Modelled ones lie between the measured ones, and there are not too many."""

@@ -18,6 +18,7 @@ The voltage V is constant up to a knee and a straight line above it.
 The model states no answer: it says which clocks are worth a measurement, and how sure it is.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,7 +106,7 @@ class ClockModel:
         rows = [
             (mhz / self._highest, energy.joules / one.makespan_s, energy.uncertainty_j / one.makespan_s)
             for mhz, one in points
-            if (energy := one.energy) is not None and one.makespan_s
+            if (energy := one.energy) is not None and one.makespan_s and 0.0 < energy.joules < math.inf
         ]
         if len(rows) < LEAST_POINTS:
             return None

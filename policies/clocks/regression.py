@@ -9,6 +9,7 @@ are averaged by their likelihoods, so that what the points do not decide becomes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 LENGTH = 0.35
 """Correlation length of the discrepancy, in the natural logarithm of the argument."""
 
-_NEGLIGIBLE = 1e-3  # of the likelihood of the best fit: forms below it are left out
+_NEGLIGIBLE = 1e-2  # of the likelihood of the best fit: forms below it are left out
 _RIDGE = 1e-9  # of the diagonal of the information, where two columns are the same
 
 
@@ -48,6 +49,7 @@ class _Fit:
     gradients: Floats
     log_likelihood: float
 
+    @cached_property
     def covariance(self) -> Floats:
         """Of the coefficients; those that are zero are taken to be known."""
         active = self.coefficients > 0.0
@@ -80,10 +82,11 @@ class Curve:
     ) -> None:
         self._x, self._scale = x, float(np.max(values))
         y = values / self._scale
+        known = [(form, form.columns(x)) for form in forms]
         fits = [
             fit
             for deviation in deviations
-            for fit in self._fits(forms, y, _kernel(x, x, deviation) + np.diag(relative**2), deviation)
+            for fit in self._fits(known, y, _kernel(x, x, deviation) + np.diag(relative**2), deviation)
         ]
         highest = max(fit.log_likelihood for fit in fits)
         self._fits_kept = [fit for fit in fits if fit.log_likelihood - highest > math.log(_NEGLIGIBLE)]
@@ -98,7 +101,10 @@ class Curve:
         variance = self._weights @ (np.array(variances) + (stacked - mean) ** 2)
         return self._scale * mean, np.sqrt(variance) / mean
 
-    def _fits(self, forms: Sequence[Form], y: Floats, covariance: Floats, deviation: float) -> list[_Fit]:
+    def _fits(
+        self, forms: Sequence[tuple[Form, Floats]], y: Floats, covariance: Floats, deviation: float
+    ) -> list[_Fit]:
+        """Every form, with its columns at the points, for one size of the discrepancy."""
         from scipy.optimize import nnls  # noqa: PLC0415 - imported only where it is used
 
         root = np.linalg.cholesky(covariance)
@@ -106,8 +112,7 @@ class Curve:
         inverse = np.asarray(whitening.T @ whitening, dtype=np.float64)
         constant = float(np.log(np.diag(root)).sum())
         found = []
-        for form in forms:
-            columns = form.columns(self._x)
+        for form, columns in forms:
             if columns.shape[1] > len(y):
                 continue
             scaled = columns / (form.exponent * y**form.exponent)[:, None]
@@ -141,7 +146,7 @@ class Curve:
         mean = power ** (1.0 / fit.form.exponent) * (1.0 + weights @ fit.residuals)
         left = fit.deviation**2 - (weights * near).sum(axis=1)
         gradient = columns / (fit.form.exponent * power)[:, None] - weights @ fit.gradients
-        relative = np.maximum(left, 0.0) + ((gradient @ fit.covariance()) * gradient).sum(axis=1)
+        relative = np.maximum(left, 0.0) + ((gradient @ fit.covariance) * gradient).sum(axis=1)
         return mean, relative * mean**2
 
 
