@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from clock_lines import CORES, FLAT, StatedLine
 
+from tuner.measurement.paired import PairedRepeats
 from tuner.model import Configuration, Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.report.clock_curve import curve_lines, reference_of, sentences
-from tuner.search.answer import SearchOutcome, clock_neighbours
+from tuner.search.answer import SearchOutcome
 from tuner.search.clock_curve import clock_curve
+from tuner.search.clock_neighbours import clock_neighbours, confirm_neighbours
+from tuner.search.driver import Driver
 
 CLOCKS = (1980, 1485, 1095, 795)
 ONE, OTHER = Configuration({"L": 32}), Configuration({"L": 64})
@@ -115,3 +118,42 @@ def test_neighbours_differ_in_the_clock_only() -> None:
         Trial((ONE,), 795),
     )
     assert clock_neighbours(bound, trials, present) == (Trial((ONE,), 1485),)
+
+
+class TruthfulDriver:
+    """Repeats trials without noise; what a search measured was off."""
+
+    def __init__(self, line: StatedLine) -> None:
+        self.out_of_time = False
+        self.rounds: list[tuple[Trial, ...]] = []
+        self._line = line
+
+    def confirm(
+        self, trials: Sequence[Trial], kept: Sequence[Trial], objective: Objective, precision: float
+    ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+        assert (objective.name, precision) == ("energy", 0.01)
+        turn = tuple(dict.fromkeys((*kept, *trials)))
+        self.rounds.append(turn)
+        paired = PairedRepeats(
+            tuple({one: self._line.measurement(one.clock_mhz or 0) for one in turn} for _ in "123")
+        )
+        return paired, paired.joined()
+
+
+@pytest.mark.parametrize("out_of_time", [False, True])
+def test_where_a_neighbour_costs_less_its_own_neighbours_follow(out_of_time: bool) -> None:
+    """The search took 1,485 MHz for the best; repeats go down to 1,095 MHz, and on to the one below it."""
+    trials = dict(outcome(FLAT).trials)
+    wrong = Trial((ONE,), 1485)
+    driver = TruthfulDriver(FLAT)
+    driver.out_of_time = out_of_time
+    paired, confirmed = confirm_neighbours(
+        cast("Driver", driver), Objective("energy"), 0.01, trials, ((wrong,), ())
+    )
+
+    assert [sorted(one.clock_mhz or 0 for one in turn) for turn in driver.rounds] == [
+        [1095, 1485, 1980],
+        [795, 1095],
+    ][: 1 if out_of_time else 2]
+    assert next(iter(paired.rivals(Objective("energy")))) == Trial((ONE,), 1095)
+    assert len(confirmed) == (3 if out_of_time else 4)

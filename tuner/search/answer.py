@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
@@ -11,13 +11,13 @@ from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
 from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
 
 _CONTENDERS = 3  # confirmed at most, those of lowest cost
 _BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
 _HELD_BACK = 4  # beside them, of those that were spoilt and tie with the lowest as far as is known
-_NEIGHBOUR_ROUNDS = 3  # of paired repeats, each where a neighbour in clock turned out to cost less
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 
 
@@ -91,46 +91,7 @@ def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[
     chosen = to_confirm(objective, valid)
     if not task.steers_clocks or not chosen:
         return driver.confirm(chosen, kept, objective, task.precision)
-    return _among_neighbours(task, driver, valid, chosen, kept)
-
-
-def _among_neighbours(
-    task: Task,
-    driver: Driver,
-    valid: Mapping[Trial, Measurement],
-    chosen: tuple[Trial, ...],
-    kept: tuple[Trial, ...],
-) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
-    """Confirm contenders with the neighbours in clock of the best, until the best's are among them."""
-    objective = final_objective(task, driver)
-    paired, confirmed = PairedRepeats(), dict[Trial, Measurement]()
-    best, missing = chosen[0], clock_neighbours(objective, valid, chosen[0])
-    for _ in range(_NEIGHBOUR_ROUNDS):
-        beside = tuple(dict.fromkeys((*kept, *missing)))
-        again, joined = driver.confirm(chosen, beside, objective, task.precision)
-        paired, confirmed = PairedRepeats((*paired.repeats, *again.repeats)), {**confirmed, **joined}
-        best = next(iter(paired.rivals(objective)), best)
-        neighbours = clock_neighbours(objective, valid, best)
-        missing = tuple(trial for trial in neighbours if trial not in confirmed)
-        if not missing or driver.out_of_time:
-            break
-        chosen, kept = (best,), ()
-    return paired, confirmed
-
-
-def clock_neighbours(
-    objective: Objective, trials: Mapping[Trial, Measurement], one: Trial
-) -> tuple[Trial, ...]:
-    """The trials next to one in clock, above and below, that differ in nothing else and may be the answer."""
-    clocks = {
-        trial.clock_mhz: trial
-        for trial, measurement in trials.items()
-        if replace(trial, clock_mhz=one.clock_mhz) == one and math.isfinite(objective.known(measurement))
-    }
-    present = one.clock_mhz or 0
-    above = min((mhz for mhz in clocks if mhz is not None and mhz > present), default=None)
-    below = max((mhz for mhz in clocks if mhz is not None and mhz < present), default=None)
-    return tuple(clocks[mhz] for mhz in (above, below) if mhz is not None)
+    return confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
 
 
 def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
