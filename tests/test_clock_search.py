@@ -231,6 +231,27 @@ def test_a_measurement_that_does_not_pay_is_not_made() -> None:
     assert len(dear.trials) < len(free.trials)
 
 
+@pytest.mark.parametrize(
+    ("clocks", "wanted", "reason"),
+    [
+        (FLAT.clocks_mhz, None, "no other may save more than 0.5 %, as modelled from these"),
+        ((875, 810, 745, 666), None, "there are no others"),
+        (FLAT.clocks_mhz, Payback(1.0, lambda _: 1e6), "no other is expected to pay for its measurement"),
+    ],
+)
+def test_the_user_hears_how_many_clocks_and_why(
+    clocks: tuple[int, ...], wanted: Payback | None, reason: str
+) -> None:
+    """One sentence at the end."""
+    said: list[str] = []
+    search = replace(searched(Objective("energy").cost, clocks), payback=wanted, tell=said.append)
+    play(search_exhaustively, search, follows(BOTH))
+
+    (sentence,) = [one for one in said if one.startswith("clocks auto: ")]
+    assert f"of {len(clocks)} clocks measured" in sentence
+    assert sentence.endswith(reason)
+
+
 def test_no_clock_is_promising_without_a_model() -> None:
     """Nothing measured, nothing said."""
     search = searched(Objective("energy").cost)

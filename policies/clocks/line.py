@@ -70,6 +70,13 @@ class ClockLine:
         found = {mhz: self._known.get(one, self._search.prior.get(one)) for mhz, one in trials}
         return {mhz: one for mhz, one in found.items() if one is not None}
 
+    @property
+    def is_modelled(self) -> bool:
+        """True where enough clocks have a time, and joules where any has them, for a model of the others."""
+        points = fit_points(self.measured)
+        joules = [mhz for mhz, one in points if one.energy is not None]
+        return len(set(joules or [mhz for mhz, _ in points])) >= LEAST_POINTS
+
     def promising(self) -> int | None:
         """The unmeasured clock that is most likely the cheapest, or that brackets the best; None for none."""
         measured = self.measured

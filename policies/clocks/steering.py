@@ -8,7 +8,7 @@ from tuner.interfaces import Policy, Search
 from tuner.model import Configuration, Measurement, Trial
 
 from ..descent import Attempt, cheapest, recalled, too_slow
-from .line import ClockLine
+from .line import GAIN, ClockLine
 
 ROUNDS = 2
 """How often configurations are searched: again only where the best clock has moved far."""
@@ -120,12 +120,19 @@ def _tell(search: Search, known: Mapping[Trial, Measurement], found: Trial) -> N
     """Tell how many clocks were measured, and why no more."""
     clocks = {one.clock_mhz for one in known}
     line = ClockLine(search, found, known)
-    reason = (
-        "no other may save more than 0.5 %, as modelled from these"
-        if line.promising() is None
-        else "the most that a search takes"
-    )
     search.tell(
         f"clocks auto: {len(clocks)} of {len(search.clocks_mhz)} clocks measured,"
-        f" {len(line.measured)} of them of the cheapest configurations: {reason}"
+        f" {len(line.measured)} of them of the cheapest configurations: {_why_no_more(search, line)}"
     )
+
+
+def _why_no_more(search: Search, line: ClockLine) -> str:
+    if len(line.measured) == len(search.clocks_mhz):
+        return "there are no others"
+    if line.promising() is not None:
+        return "the most that a search takes"
+    if not line.is_modelled:
+        return "too few are valid for a model of the others"
+    if search.payback is not None:
+        return "no other is expected to pay for its measurement"
+    return f"no other may save more than {100 * GAIN:g} %, as modelled from these"
