@@ -195,8 +195,9 @@ class SearchOptions:
     )
     clocks: str = _option(
         "off",
-        "GPU clocks to search: off (as found), all, a LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
-        Text("[a-z0-9:,]+", 1000, "off, all, a list in MHz or MIN:MAX[:STEP], e.g. 600,900"),
+        "GPU clocks to search: off (as found), auto (those that a model of time and power calls for), all, a"
+        " LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
+        Text("[a-z0-9:,]+", 1000, "off, auto, all, a list in MHz or MIN:MAX[:STEP], e.g. 600,900"),
         metavar="CHOICE",
     )
     budget: int | None = _option(

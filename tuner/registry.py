@@ -25,6 +25,10 @@ TABLE: dict[str, dict[str, str]] = {
         "missing": "tuner.policies.analytical:missing",
         "first": "tuner.policies.analytical:first_compiled",
     },
+    "clocks": {
+        "steered": "tuner.policies.clocks.steering:steered",
+        "curve": "tuner.policies.clocks.curve:curve",
+    },
     "readings": {
         "nvml": "tuner.power.nvml.readings:readings",
         "ina3221": "tuner.power.sensors.ina3221:readings",
