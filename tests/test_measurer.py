@@ -247,8 +247,8 @@ def test_a_sensor_that_is_lost_ends_a_run_for_energy() -> None:
     """Where joules are needed, three windows without an answer are the end; where not, they are flagged."""
 
     class Lost(FakeMeter):
-        def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-            del start_s, end_s
+        def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
+            del start_s, end_s, round_s
             raise PowerError("fake-counter stopped answering: GPU is lost")
 
     needed = TrialMeasurer(Watched(), Lost(), needs_energy=True)
