@@ -33,7 +33,7 @@ def noise(count: int, correlation: float, seed: int) -> Array:
 
 
 def series(values: Array, period_s: float = 1.0) -> SampleSeries:
-    return SampleSeries(period_s * np.arange(len(values)), values, np.zeros(len(values)))
+    return SampleSeries(period_s * np.arange(len(values), dtype=np.float64), values, np.zeros(len(values)))
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
