@@ -1,25 +1,7 @@
 """Intervals of joules that cover: the benchmark of that, smaller."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
-
-ROOT = Path(__file__).parent.parent
-
-
-def benchmark(name: str) -> Any:
-    """A script of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
+from benchmark_scripts import benchmark
 
 energy_intervals = benchmark("energy_intervals")
 
