@@ -46,8 +46,18 @@ def in_step(inside: SampleSeries, weights: Array, watts: float, round_s: float, 
     return Part(_SWING * watts**2 * float(amplitudes @ amplitudes) / 2.0)
 
 
-def edges(inside: SampleSeries, noise: Spread, window: tuple[float, float], info: SensorInfo) -> Part:
-    """A pulsing load may be on or off between the window's ends and the samples nearest to them."""
+def edges(
+    inside: SampleSeries, noise: Spread, unseen_s: tuple[float, float], window_s: float, info: SensorInfo
+) -> Part:
+    """A pulsing load may be on or off between the window's ends and the samples nearest to them.
+
+    Args:
+        inside: the samples.
+        noise: of one of them.
+        unseen_s: from the window's begin to the first sample that counts, and from the last to its end.
+        window_s: length of the window.
+        info: the reading.
+    """
     power = corrected(inside.times_s, inside.values, info.response)
     rest = detrended(inside.times_s, power)
     variance = noise.variance
@@ -55,8 +65,7 @@ def edges(inside: SampleSeries, noise: Spread, window: tuple[float, float], info
         step_s = inside.duration_s / (len(inside) - 1)
         variance *= 1.0 + (info.response.capacitance_s / step_s) ** 2 / 2.0
     pulses = max(0.0, float(rest @ rest) / len(rest) - variance)
-    before_s, after_s = inside.times_s[0] - window[0], window[1] - inside.times_s[-1]
-    return Part(pulses * float(before_s**2 + after_s**2) / (window[1] - window[0]) ** 2)
+    return Part(pulses * (unseen_s[0] ** 2 + unseen_s[1] ** 2) / window_s**2)
 
 
 def jumps(inside: SampleSeries, noise: Spread, info: SensorInfo) -> Part:

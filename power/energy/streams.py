@@ -22,7 +22,8 @@ from .ticks import SensorHistory
 
 LEAST_LOAD_W = 0.01  # of less power no relative noise is told
 _PAIR = 2  # a mean power needs two samples
-_MOST_NOISE = 0.05  # of power: no sensor known here has a quarter of it; more scatter is the load's
+_MOST_FLOOR = 0.02  # of power: noise under pulses, twice what any sensor known here has
+_MOST_NOISE = 0.05  # of power: more scatter is the load's
 _UNTOLD = 3  # degrees of freedom of each window that tell nothing of a correlation
 _LEAST_CORRELATED = 18  # others of all windows: fewer tell nothing either
 _FEW_MEANS = 6  # of fewer running means inside a window the exact inverse has less noise
@@ -98,7 +99,8 @@ def power_of_samples(
     weights = energy_weights_s(times_s, info.response) / inside.duration_s
     watts = float(weights @ power)
     whole = _whole(inside, window, info)
-    noise, parts = _scatter(whole, watts, window, info, history or SensorHistory())
+    unseen_s = float(times_s[0]) - window[0], window[1] - float(times_s[-1])
+    noise, parts = _scatter(whole, watts, unseen_s, info, history or SensorHistory())
     within = weights[len(inside) - len(whole) :]
     parts.append(_noise(whole, within, noise, info, history if _steady(whole, watts) else None))
     parts += [in_step(inside, weights, watts, round_s, info), *_systematic(inside, info)]
@@ -138,7 +140,11 @@ def _noise(
 
 
 def _scatter(
-    inside: SampleSeries, watts: float, window: tuple[float, float], info: SensorInfo, history: SensorHistory
+    inside: SampleSeries,
+    watts: float,
+    unseen_s: tuple[float, float],
+    info: SensorInfo,
+    history: SensorHistory,
 ) -> tuple[Spread, list[Part]]:
     """Noise of a sample, and the parts of the mean's variance that the load's own changes make."""
     own = local_spread(inside.times_s, inside.values)
@@ -146,9 +152,11 @@ def _scatter(
         return own, [beats(inside, own)]
     floor = noise_floor(inside.values)
     if floor is not None and (own.exceeds(floor) or not _steady(inside, watts)):
-        floor = Spread(min(floor.variance, (_MOST_NOISE * watts) ** 2), floor.degrees)
-        ends = [] if info.response.kind == "ramp" else [edges(inside, floor, window, info)]
-        return floor, [*ends, jumps(inside, floor, info), beats_through(inside, floor, watts, info)]
+        if info.response.kind != "ramp":  # what is left in running means is none of their slow changes
+            floor = Spread(min(floor.variance, (_MOST_FLOOR * watts) ** 2), floor.degrees)
+        window_s = inside.duration_s + sum(unseen_s)
+        ends = edges(inside, floor, unseen_s, window_s, info)
+        return floor, [ends, jumps(inside, floor, info), beats_through(inside, floor, watts, info)]
     if watts < LEAST_LOAD_W:
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
@@ -205,7 +213,7 @@ def _of_means(
         return None
     watts = float(inside.values.mean())
     weights = np.full(len(inside), 1.0 / len(inside))
-    noise, parts = _scatter(inside, watts, window, info, history)
+    noise, parts = _scatter(inside, watts, (0.0, 0.0), info, history)
     steady = _steady(inside, watts)
     parts.append(_noise(inside, weights, noise, info, history if steady else None))
     parts += [_uneven(inside, noise, window_s, surely=steady), in_step(inside, weights, watts, round_s, info)]
