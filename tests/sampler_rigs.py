@@ -6,14 +6,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Literal
 
+import powercap_trees
 import pytest
 from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.nvml import readings as nvml
-from tuner.power.sensors import ina3221, jtop, replay, tegrastats
+from tuner.power.sensors import ina3221, jtop, powercap, replay, tegrastats
 from tuner.power.sensors.lines import TimedLine
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
@@ -138,6 +140,27 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
 
 
 @contextmanager
+def powercap_rig(folder: Path) -> Iterator[Rig]:
+    """The package of a host."""
+    sysfs, clock = powercap_trees.build(folder, dram=False), HandClock()
+
+    def advance(seconds: float) -> None:
+        clock.time_s += seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(powercap, "SysfsAttribute", powercap_trees.played({"package-0": WATTS}, clock))
+        yield Rig(
+            lambda responses: powercap.readings(0, responses=responses, now=clock, sysfs=sysfs),
+            "powercap:package",
+            clock,
+            advance,
+            WATTS,
+            lambda: rmtree(sysfs / "class"),
+            0.02,
+        )
+
+
+@contextmanager
 def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[Rig]:
     """A tool that prints rails twice (jtop) or ten times (tegrastats) a second."""
     clock, lines, ended = HandClock(), [TimedLine(99.9, line(4980))], list[str]()
@@ -236,6 +259,7 @@ RIGS: dict[str, Callable[[Path], AbstractContextManager[Rig]]] = {
     "ina3221": ina3221_rig,
     "tegrastats": lambda folder: tool_rig("tegrastats", folder, tegrastats_line),
     "jtop": lambda folder: tool_rig("jtop", folder, jtop_line),
+    "powercap": powercap_rig,
     "replay": replay_rig,
     "simulated-counter": partial(simulated_rig, "counter"),
     "simulated-stream": partial(simulated_rig, "stream"),

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import ClockPaths
 
 from tuner.devices.choice import OpenedDevice
+from tuner.interfaces import RunRecord
 from tuner.measurement import clock_lock, warmup
+from tuner.model import Plan
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
 LONG_S, SHORT_S = "0.1", "0.02"  # windows: long enough to see the clock in, and for all else
@@ -160,10 +162,18 @@ def test_a_refused_clock_ends_the_run(nvml: State, tmp_path: Path) -> None:
     assert (nvml.resets, journals(tmp_path)) == (0, [])
 
 
-@pytest.mark.usefixtures("gpu")
-def test_a_gpu_lost_in_a_sweep(nvml: State, tmp_path: Path) -> None:
+def test_a_gpu_lost_in_a_sweep(
+    nvml: State, gpu: NvmlGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trials that ended are kept, and so is the journal, until the GPU is back to be restored."""
-    lose(nvml, nth=600)
+    whole = gpu.run
+
+    def run_until_lost(plans: Sequence[Plan], window_s: float) -> RunRecord:
+        if nvml.locked_max_mhz and rows(tmp_path / "tuner.db"):
+            lose(nvml)
+        return whole(plans, window_s)
+
+    monkeypatch.setattr(gpu, "run", run_until_lost)
     result, _ = run(tmp_path)
 
     assert result.exit_code == 1

@@ -263,6 +263,13 @@ class SearchOptions:
         metavar="NAME",
         effect=Effect.METHOD,
     )
+    scope: str = _option(
+        "gpu",
+        "What joules are counted of: gpu, or gpu+cpu with the host's processors and memory (gpu+package,"
+        " gpu+dram for one of them).",
+        Text(r"[a-z]+(\+[a-z]+)*", 64, "parts joined by +, such as gpu+cpu"),
+        metavar="PARTS",
+    )
 
 
 OPTIONS: Mapping[str, Option] = {

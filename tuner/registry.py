@@ -30,6 +30,7 @@ TABLE: dict[str, dict[str, str]] = {
         "ina3221": "tuner.power.sensors.ina3221:readings",
         "tegrastats": "tuner.power.sensors.tegrastats:readings",
         "jtop": "tuner.power.sensors.jtop:readings",
+        "powercap": "tuner.power.sensors.powercap:readings",
     },
 }
 

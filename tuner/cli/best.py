@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 )
 @search_option("objective", default=SearchOptions.objective, text="time, energy, edp or ed2p.")
 @search_option("max_slowdown", text="The limit that the runs were made under, e.g. 5%.")
+@search_option("scope", default=SearchOptions.scope, text="What its joules are of, e.g. gpu+cpu.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")
 @device_option
@@ -56,8 +57,10 @@ def best(
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
     it is printed as stale, with the reasons.
     """
-    if not (no_daemon or kernel_files or database):
-        found = _of_daemon(workloads, socket, **question)
+    counted_apart = question["scope"] != SearchOptions.scope  # a daemon answers for the GPU alone
+    if not (no_daemon or kernel_files or database or counted_apart):
+        asked = {name: value for name, value in question.items() if name != "scope"}
+        found = _of_daemon(workloads, socket, **asked)
         if found is not None:
             _show_served(found, json_path, "of the daemon (--no-daemon reads the database)")
             return
@@ -130,11 +133,13 @@ def _show_stored(
     *,
     objective: str,
     max_slowdown: float | None,
+    scope: str,
     clocks_as_found: bool,
     device: str | None,
 ) -> None:
     from tuner.config.catalog import Catalog
     from tuner.database.best_known import DatabaseSource, best_known
+    from tuner.devices.scopes import normalised
     from tuner.model.objective import Objective, described
     from tuner.search.request import answer_query
 
@@ -143,7 +148,7 @@ def _show_stored(
         Catalog.load(kernel_files),
         workloads,
         device,
-        objective=described(objective, max_slowdown),
+        objective=described(objective, max_slowdown, normalised(scope)),
         clocks_as_found=clocks_as_found,
     )
     with reading(database) as store:
@@ -155,7 +160,8 @@ def _show_stored(
             _show_served(_best(query, found), json_path, "of the database")
         else:
             limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
-            words = f"{' '.join(workloads)} --objective {objective}{limit}"
+            counted = "" if scope == SearchOptions.scope else f" --scope {scope}"
+            words = f"{' '.join(workloads)} --objective {objective}{limit}{counted}"
             far = "" if source is None else _far(query, source)
             echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
             sys.exit(1)

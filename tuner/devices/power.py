@@ -59,6 +59,7 @@ TARGETS = {
     "store_calibrations": "response.calibrations:store",
     "simulated_sampler": "sensors.simulated:SimulatedSampler",
     "sampling_meter": "energy.meter:SamplingMeter",
+    "summed_meter": "energy.sums:SummedMeter",
     "trace_reading": "sensors.replay:readings",
     "trace_file": "sensors.recorded:TraceFile",
     "program_energies": "energy.programs:program_energies",
@@ -283,6 +284,12 @@ def sampling_meter(sampler: PowerSampler, clocks: ClockControl | None, now: Call
 
 
 # --- traced programs -----------------------------------------------------------------------------
+
+
+def summed_meter(meters: Sequence[Meter]) -> Meter:
+    """A meter over several that see different things."""
+    meter: Meter = _load("summed_meter")(meters)
+    return meter
 
 
 def trace_reading(file: str) -> Reading:

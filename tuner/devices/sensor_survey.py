@@ -42,6 +42,7 @@ def survey(
     seconds: float,
     now: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
+    choose: bool = True,
 ) -> list[SensorReport]:
     """Open every reading, look at all of them for a while, and say which is to be taken.
 
@@ -50,6 +51,7 @@ def survey(
         seconds: how long.
         now: clock of the samples, in seconds.
         pause: waits for so many seconds of that clock.
+        choose: False for readings of the host, which a scope adds to the one that is taken.
     """
     reports = []
     with ExitStack() as stack:
@@ -71,7 +73,7 @@ def survey(
         for look in looks.values():
             look.poll(math.inf)  # a ring, for one, is asked a few times a second
         reports = [looks[report.name].report(report) if report.info else report for report in reports]
-    return _judged(reports)
+    return _judged(reports) if choose else [_of_host(report) for report in reports]
 
 
 @dataclass
@@ -116,6 +118,11 @@ def _judged(reports: list[SensorReport]) -> list[SensorReport]:
         else replace(report, why=_objection(report) or _second(report, best.name))
         for report in reports
     ]
+
+
+def _of_host(report: SensorReport) -> SensorReport:
+    """The report of a reading that is not the GPU's."""
+    return replace(report, why=report.why or "added by --scope of run, trace and watch")
 
 
 def _objection(report: SensorReport) -> str:

@@ -2,7 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import platformdirs
 from tuner import registry
 from tuner.devices import power
 from tuner.devices.replay import RecordedClocks, ReplayDevice, replayed
+from tuner.devices.scopes import GPU, host_samplers, parts_of
 from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
 from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
 from tuner.model import DeviceIdentity
@@ -71,27 +73,54 @@ def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
 
 
 def open_meter(
-    device: Device, clocks: ClockControl | None = None, sensor: str | None = None
+    device: Device, clocks: ClockControl | None = None, sensor: str | None = None, scope: str = GPU
 ) -> tuple[Meter | None, str]:
     """Power meter of a device over the best reading that answers, or None and the reason.
 
     Args:
         device: whose power; its clock stamps the samples.
         clocks: read while recording, for the clock and throttle reasons seen in a window.
-        sensor: the reading to take, by its name.
+        sensor: the reading of the device to take, by its name.
+        scope: what is counted, see ``scopes.parts_of``.
 
     Raises:
-        InputError: the reading named is none of the device's, or does not answer.
+        InputError: the reading named is none of the device's, or does not answer; or the scope has a part
+            that the host does not count.
     """
+    parts = parts_of(scope)
     if device.identity.recorded:
         return None, "joules are those of the recording"
+    if GPU not in parts:
+        raise InputError(f"--scope {scope}: trials run on the GPU; add gpu+")
     if sensor is None:
         sampler, why = _first(device)
     else:
         sampler, why = open_reading(device, sensor), ""
     if sampler is None:
         return None, why
-    return power.sampling_meter(sampler, clocks, device.now_s), ""
+    meter = power.sampling_meter(sampler, clocks, device.now_s)
+    return (meter, "") if parts == (GPU,) else (_with_host(device, meter, scope, parts), "")
+
+
+def _with_host(device: Device, meter: Meter, scope: str, parts: Sequence[str]) -> Meter:
+    """A meter of the GPU, and of its host too."""
+    with ExitStack() as opened:
+        opened.callback(meter.close)
+        if device.identity.modelled:
+            raise InputError(
+                f"--scope {scope}: {device.identity.name} has no host; --scope gpu counts it alone"
+            )
+        if meter.info.scope != GPU:
+            raise InputError(
+                f"--scope {scope}: {meter.info.name} sees {meter.info.scope}, more than the GPU, and the host"
+                " would be counted twice; leave --scope out"
+            )
+        meters = [meter]
+        for sampler in host_samplers(scope, parts, device.now_s):
+            meters.append(power.sampling_meter(sampler, None, device.now_s))
+            opened.callback(meters[-1].close)
+        opened.pop_all()
+        return power.summed_meter(meters)
 
 
 def _recorded_clocks(device: ReplayDevice) -> tuple[ClockControl | None, str]:

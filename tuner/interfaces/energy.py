@@ -27,6 +27,7 @@ class PowerReading:
         scope: what the sensor sees.
         notes: what was not as it should be, e.g. ``sensor-gap: ...``; they become flags of a measurement.
         degrees: effective degrees of freedom of the uncertainty; None for many.
+        parts: the readings that a sum is made of; empty for that of one sensor.
     """
 
     watts: float
@@ -35,6 +36,7 @@ class PowerReading:
     scope: str
     notes: tuple[str, ...] = ()
     degrees: float | None = None
+    parts: tuple["PowerReading", ...] = ()
 
 
 class Recording(Protocol):

@@ -79,6 +79,7 @@ class SensorInfo:
         poll_interval_s: how often ``poll`` must be called to miss nothing; 0 when once afterwards will do.
         resolution: smallest step of a reading, in watts (joules for a counter).
         response: how the reading follows power.
+        longest_pause_s: how seldom a counter that wraps may be read, not to lose count; 0 for any other.
     """
 
     name: str
@@ -88,6 +89,7 @@ class SensorInfo:
     poll_interval_s: float = 0.0
     resolution: float = 0.0
     response: Response = Response()
+    longest_pause_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,11 @@ class Objective:
         return self.uncertainty(measurement) / cost if math.isfinite(cost) and cost > 0 else 0.0
 
 
-def described(name: str, max_slowdown: float | None) -> str:
-    """The words an answer is stored under: the objective, with its slowdown limit if there is one."""
-    return name if max_slowdown is None else f"{name} within {max_slowdown:.2%} of the fastest"
+def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:
+    """The words an answer is stored under: the objective, what joules are of, and the slowdown limit."""
+    of = f" of {scope}" if scope != "gpu" and Objective(name).needs_energy else ""
+    within = "" if max_slowdown is None else f" within {max_slowdown:.2%} of the fastest"
+    return f"{name}{of}{within}"
 
 
 def choose(

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from tuner.interfaces import ProgramEnergy
 from tuner.model.objective import COVERAGE
 from tuner.report.power_plot import Picture
 from tuner.report.words import is_corrected, percent, response_words, si, with_uncertainty
@@ -86,16 +87,19 @@ def trace_lines(trace: ProgramTrace) -> Iterator[str]:
     """What a trace found, a line at a time; intervals are 95 %."""
     line = trace.outcome.timeline
     yield f"{shortened(trace.command)}: exit code {trace.outcome.exit_code}, {si(line.duration_s, 's')}"
-    best = trace.best
-    if best is None or best.energy is None:
+    energy = trace.energy
+    if energy is None:
         yield "no joules: no reading gave enough"
     else:
-        energy = best.energy
         idle = with_uncertainty(energy.idle_w, COVERAGE * energy.idle_sigma_w, "W")
         when = "before and after" if line.idle_after_s > 0 else "before"
-        yield f"energy {joules(best)}, mean {si(energy.mean_w, 'W')}"
-        yield f"net of idle {net_joules(best)}; idle {idle}, measured {when}"
-    for reading in trace.readings:
+        of = f" of {trace.scope}" if trace.host else ""
+        yield f"energy {_total(energy)}{of}, mean {si(energy.mean_w, 'W')}"
+        yield f"net of idle {_net(energy)}; idle {idle}, measured {when}"
+    if len(trace.counted) > 1:
+        for part in trace.counted:
+            yield f"  {part.info.scope} {joules(part)}, net of idle {net_joules(part)}"
+    for reading in (*trace.readings, *trace.host):
         yield _reading(trace, reading)
     clock = trace.clock
     if clock.mhz is not None:
@@ -109,16 +113,20 @@ def trace_lines(trace: ProgramTrace) -> Iterator[str]:
 
 def joules(reading: ReadingResult) -> str:
     """The command's joules with their interval."""
-    if reading.energy is None:
-        return "–"
-    return with_uncertainty(reading.energy.total_j, COVERAGE * reading.energy.total_sigma_j, "J")
+    return "–" if reading.energy is None else _total(reading.energy)
 
 
 def net_joules(reading: ReadingResult) -> str:
     """The command's joules beyond idle with their interval."""
-    if reading.energy is None:
-        return "–"
-    return with_uncertainty(reading.energy.net_j, COVERAGE * reading.energy.net_sigma_j, "J")
+    return "–" if reading.energy is None else _net(reading.energy)
+
+
+def _total(energy: ProgramEnergy) -> str:
+    return with_uncertainty(energy.total_j, COVERAGE * energy.total_sigma_j, "J")
+
+
+def _net(energy: ProgramEnergy) -> str:
+    return with_uncertainty(energy.net_j, COVERAGE * energy.net_sigma_j, "J")
 
 
 def shortened(command: Sequence[str]) -> str:
@@ -143,7 +151,7 @@ def _reading(trace: ProgramTrace, reading: ReadingResult) -> str:
         return text
     text += f", {joules(reading)}"
     best = trace.best
-    if best is not None and best.energy is not None and best is not reading:
+    if best is not None and best.energy is not None and best is not reading and reading not in trace.host:
         text += f" ({percent(energy.total_j / best.energy.total_j - 1.0)})"
     if energy.peak_w is not None:
         text += f", peak {si(energy.peak_w, 'W')} over {si(energy.peak_window_s, 's', 2)}"

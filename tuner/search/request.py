@@ -14,6 +14,7 @@ from tuner.database.ranking import AnswerQuery
 from tuner.devices.choice import identify
 from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
+from tuner.devices.scopes import normalised
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockControl, Device, Progress
 from tuner.model import Workload
@@ -259,7 +260,7 @@ def conditions_of(
         workloads=workloads,
         sources={kernel.name: kernel.fingerprint for kernel, _ in pairs},
         device=device.identity,
-        objective=described(request.objective, request.max_slowdown),
+        objective=described(request.objective, request.max_slowdown, normalised(request.scope)),
         policy=request.policy,
         seed=request.seed,
         clocks=",".join(map(str, clocks_mhz)) or "off",

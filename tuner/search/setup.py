@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
+from tuner.devices.scopes import GPU
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Measurer, Meter
@@ -90,9 +91,10 @@ def open_setup(
             stack.callback(clocks.close)
         needs_energy = Objective(request.objective).needs_energy
         meter, no_meter = None, ""
-        every = request.joules or (request.sensor is not None and not needs_energy)
+        asked = request.sensor is not None or request.scope != GPU
+        every = request.joules or (asked and not needs_energy)
         if needs_energy or every:
-            meter, no_meter = open_meter(device, clocks, request.sensor)
+            meter, no_meter = open_meter(device, clocks, request.sensor, request.scope)
         if meter is not None:
             stack.callback(meter.close)
         elif needs_energy:
@@ -131,8 +133,9 @@ def _check_window(request: Request, meter: Meter) -> None:
 
 def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
-    for option, value in (("--sensor", request.sensor), ("--window", request.window_s)):
-        if value is not None:
+    asked = (("--sensor", request.sensor), ("--window", request.window_s), ("--scope", request.scope))
+    for option, value in asked:
+        if value not in (None, GPU):
             raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
     if Objective(request.objective).needs_energy:
         require_joules(device.space, device.recording, request.objective)

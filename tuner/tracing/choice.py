@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tuner.devices import power
 from tuner.devices.cuda.probe import who
+from tuner.devices.scopes import GPU, host_samplers, parts_of
 from tuner.devices.sensors import choices, gpu_readings, is_advised_against, is_jetson
 from tuner.errors import (
     ChildError,
@@ -49,13 +50,23 @@ RECORDED = Gpu("", "", "", "a recorded trace")
 """Stands for the GPU where only recorded traces are read."""
 
 
-def gpu_for(spec: str | None, sensors: Sequence[str], needs: str) -> Gpu:
-    """The GPU that sensors are to be read of; none is looked for where all of them are recorded traces.
+def gpu_for(spec: str | None, sensors: Sequence[str], needs: str, scope: str = GPU) -> Gpu:
+    """The GPU that sensors are to be read of.
+
+    None is looked for where all sensors are recorded traces, or where the scope is of the host alone.
 
     Raises:
-        InputError: a device is named beside nothing but recorded traces; else see ``find_gpu``.
+        InputError: a device or sensor is named where none is looked for, or the scope is wrong; else see
+            ``find_gpu``.
         DeviceUnavailableError: see ``find_gpu``.
     """
+    parts = parts_of(scope)
+    if GPU not in parts:
+        if spec is not None or sensors:
+            raise InputError(f"--scope {scope}: no GPU is read; leave --device and --sensor out, or add gpu+")
+        return THIS_HOST
+    if len(parts) > 1 and any(sensor.startswith(REPLAY) for sensor in sensors):
+        raise InputError(f"--scope {scope}: a recorded trace has no host; leave --scope out")
     if sensors and all(sensor.startswith(REPLAY) for sensor in sensors):
         if spec is not None:
             raise InputError(f"--device {spec}: a recorded trace is of no device here; leave --device out")
@@ -110,6 +121,23 @@ def readings(gpu: Gpu, interval_s: float = 0.0) -> Iterator[Reading]:
     return gpu_readings(identity, time.monotonic, interval_s=interval_s)
 
 
+THIS_HOST = Gpu("", "", "", "this host")
+"""Stands for the GPU where only what a host has beside its GPUs is read."""
+
+
+@contextmanager
+def opened_host(scope: str) -> Iterator[tuple[PowerSampler, ...]]:
+    """Samplers of the host's parts of a scope, closed at the end; none where the scope is the GPU.
+
+    Raises:
+        InputError: see ``scopes.host_samplers``.
+    """
+    with ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(closing(sampler)) for sampler in host_samplers(scope, parts_of(scope))
+        )
+
+
 @contextmanager
 def opened(
     gpu: Gpu, names: Sequence[str], *, rails: bool = False, interval_s: float = 0.0
@@ -129,6 +157,9 @@ def opened(
         SensorUnavailableError: one that was asked for does not answer, or none does.
         InputError: a file is no trace.
     """
+    if gpu is THIS_HOST:
+        yield ()
+        return
     known = readings(gpu, interval_s)
     with ExitStack() as stack:
         if names:
@@ -181,7 +212,7 @@ def _best(known: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool)
 @contextmanager
 def readable_clocks(gpu: Gpu) -> Iterator[ClockControl | None]:
     """The clock control of a GPU, for reading; None where there is none."""
-    if gpu is RECORDED:
+    if gpu in (RECORDED, THIS_HOST):
         yield None
         return
     try:

@@ -21,9 +21,9 @@ _HALF = 0.5  # a number that is shown for a period is not missed at two looks a 
 
 
 def pause_s(info: SensorInfo) -> float:
-    """Time between polls of a reading; infinite for a counter, which is read at the edges only."""
+    """Time between polls of a reading; of a counter, which is read at the edges, what its wraps ask for."""
     if info.kind == "counter":
-        return math.inf
+        return _HALF * info.longest_pause_s or math.inf
     if info.kind == "ring" or info.poll_interval_s == 0:
         return RING_S
     return max(info.poll_interval_s, _HALF * info.period_s)

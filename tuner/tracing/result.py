@@ -3,13 +3,14 @@
 import math
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from platform import node
 
 from tuner import __version__
 from tuner.devices import power
+from tuner.devices.scopes import is_of_host
 from tuner.interfaces import ClockReading, CorrectedPower, ProgramEnergy, Sample, SensorInfo
 from tuner.interfaces.gpu_state import RecordedTrace
 from tuner.tracing.choice import Gpu
@@ -53,8 +54,9 @@ class ProgramTrace:
         command: program and arguments.
         gpu: whose power was read.
         outcome: what became of the command, and when.
-        readings: what each reading gave, best first.
+        readings: what each reading of the GPU gave, best first.
         clocks: (time, clock and throttle reasons).
+        host: what readings of the host gave, of things that the GPU's do not see.
     """
 
     command: tuple[str, ...]
@@ -62,6 +64,7 @@ class ProgramTrace:
     outcome: CommandOutcome
     readings: tuple[ReadingResult, ...]
     clocks: tuple[tuple[float, ClockReading], ...] = ()
+    host: tuple[ReadingResult, ...] = ()
 
     @property
     def words(self) -> str:
@@ -87,6 +90,40 @@ class ProgramTrace:
         return None
 
     @property
+    def counted(self) -> tuple[ReadingResult, ...]:
+        """The readings that are added: the GPU's best and all of the host's; none where one has no joules."""
+        parts = (*([self.best] if self.readings else []), *self.host)
+        known = tuple(part for part in parts if part is not None and part.energy is not None)
+        return known if len(known) == len(parts) else ()
+
+    @property
+    def scope(self) -> str:
+        """What the joules are of, e.g. ``gpu+package``; empty without joules."""
+        return "+".join(part.info.scope for part in self.counted)
+
+    @property
+    def energy(self) -> ProgramEnergy | None:
+        """The joules of all that was to be counted; None where a part of them is not known."""
+        energies = [part.energy for part in self.counted if part.energy is not None]
+        if len(energies) <= 1:
+            return energies[0] if energies else None
+
+        def root(sigmas: Iterable[float]) -> float:
+            return math.hypot(*sigmas)
+
+        return ProgramEnergy(
+            total_j=math.fsum(one.total_j for one in energies),
+            total_sigma_j=root(one.total_sigma_j for one in energies),
+            net_j=math.fsum(one.net_j for one in energies),
+            net_sigma_j=root(one.net_sigma_j for one in energies),
+            idle_w=math.fsum(one.idle_w for one in energies),
+            idle_sigma_w=root(one.idle_sigma_w for one in energies),
+            mean_w=math.fsum(one.mean_w for one in energies),
+            peak_w=None,
+            peak_window_s=0.0,
+        )
+
+    @property
     def clock(self) -> ClockReading:
         """Median clock and all throttle reasons while the command ran."""
         line = self.outcome.timeline
@@ -97,7 +134,7 @@ class ProgramTrace:
 
     def notes(self) -> Iterator[str]:
         """What was not as it should be."""
-        for reading in self.readings:
+        for reading in (*self.readings, *self.host):
             if reading.failure:
                 yield reading.failure
             elif reading.energy is None:
@@ -145,7 +182,7 @@ class ProgramTrace:
 
         What the command cost stands in its provenance.
         """
-        reading = self.curve or next(iter(self.readings), None)
+        reading = self.curve or next(iter((*self.readings, *self.host)), None)
         if reading is None:
             return None
         zero_s = self.outcome.timeline.started_s
@@ -159,8 +196,7 @@ class ProgramTrace:
 
     def provenance(self) -> dict[str, str | int | float | bool | None]:
         """Where the trace comes from, and what it comes to; uncertainties are standard ones."""
-        best = self.best
-        energy = None if best is None else best.energy
+        energy = self.energy
         return {
             "program": f"tuner {__version__}",
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -172,8 +208,8 @@ class ProgramTrace:
             "exit_code": self.outcome.exit_code,
             "duration_s": self.outcome.timeline.duration_s,
             "overhead_cores": self.outcome.overhead,
-            "energy_sensor": None if best is None else best.info.name,
-            "energy_scope": None if best is None else best.info.scope,
+            "energy_sensor": "+".join(part.info.name for part in self.counted) or None,
+            "energy_scope": self.scope or None,
             "total_j": None if energy is None else energy.total_j,
             "total_j_uncertainty": None if energy is None else energy.total_sigma_j,
             "net_j": None if energy is None else energy.net_j,
@@ -182,6 +218,17 @@ class ProgramTrace:
             "idle_w_uncertainty": None if energy is None else energy.idle_sigma_w,
             "mean_w": None if energy is None else energy.mean_w,
             "notes": "; ".join(self.notes()),
+            **{
+                f"{part.info.scope}_{name}": value
+                for part in (self.counted if self.host else ())
+                if part.energy is not None
+                for name, value in (
+                    ("total_j", part.energy.total_j),
+                    ("total_j_uncertainty", part.energy.total_sigma_j),
+                    ("net_j", part.energy.net_j),
+                    ("net_j_uncertainty", part.energy.net_sigma_j),
+                )
+            },
         }
 
 
@@ -198,7 +245,9 @@ def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: Comman
         ReadingResult(channel.info, samples, energy, channel.failure)
         for (channel, samples), energy in zip(kept.items(), energies, strict=True)
     ]
-    return ProgramTrace(tuple(command), gpu, outcome, tuple(readings), tuple(recorder.clocks))
+    host = tuple(reading for reading in readings if is_of_host(reading.info))
+    own = tuple(reading for reading in readings if reading not in host)
+    return ProgramTrace(tuple(command), gpu, outcome, own, tuple(recorder.clocks), host)
 
 
 def corrected(reading: ReadingResult) -> CorrectedPower:

@@ -41,6 +41,7 @@ def _found(spec: str | None) -> tuple[dict[str, Any], "list[SensorReport]"]:
     """The device, and the reports of its readings; a GPU is looked at without being opened for computing."""
     import time
 
+    from tuner.devices.scopes import host_readings
     from tuner.devices.sensor_survey import survey
     from tuner.devices.sensors import device_readings
     from tuner.devices.simulated import SimulatedDevice
@@ -52,6 +53,7 @@ def _found(spec: str | None) -> tuple[dict[str, Any], "list[SensorReport]"]:
             return asdict(device.identity), reports
     gpu = find_gpu(spec, "tuner power sensors", also="sim:NAME (see `tuner devices`)")
     reports = survey(readings(gpu), seconds=_LOOK_S, now=time.monotonic)
+    reports += survey(host_readings(), seconds=_LOOK_S, now=time.monotonic, choose=False)
     identity = {"spec": spec or "", "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver}
     return {**identity, "modelled": False}, reports
 

@@ -32,6 +32,13 @@ _FAILED = 1  # where the command ended well and the files could not be written
     help="A reading, as `tuner power sensors` names it, or replay:FILE. Default: the best, and the counter.",
 )
 @click.option(
+    "--scope",
+    metavar="PARTS",
+    default="gpu",
+    show_default=True,
+    help="What is counted: gpu, gpu+cpu with the host's processors and memory, or cpu alone.",
+)
+@click.option(
     "--idle",
     "idle_s",
     type=click.FloatRange(min=0.2, max=600.0),
@@ -58,6 +65,7 @@ def trace(
     *,
     device: str | None,
     sensor: str | None,
+    scope: str,
     idle_s: float | None,
     idle_after_s: float,
     csv_path: str | None,
@@ -71,14 +79,19 @@ def trace(
     environment variable TUNER_MARKS names is a mark in the trace: echo phase > $TUNER_MARKS.
     """
     _check(command, csv_path, json_path, plot_path)
-    from tuner.tracing.choice import gpu_for, opened, readable_clocks
+    from tuner.tracing.choice import gpu_for, opened, opened_host, readable_clocks
     from tuner.tracing.recorder import Recorder
     from tuner.tracing.result import result
     from tuner.tracing.run import IdleTimes, run_traced
 
     sensors = [sensor] if sensor else []
-    gpu = gpu_for(device, sensors, "tuner power trace")
-    with opened(gpu, sensors) as samplers, readable_clocks(gpu) as clocks:
+    gpu = gpu_for(device, sensors, "tuner power trace", scope)
+    with (
+        opened(gpu, sensors) as of_gpu,
+        opened_host(scope) as of_host,
+        readable_clocks(gpu) as clocks,
+    ):
+        samplers = (*of_gpu, *of_host)
         if plot_path is not None and all(sampler.info.kind == "counter" for sampler in samplers):
             raise InputError(f"--plot {plot_path}: a counter shows no power over time; name another --sensor")
         recorder = Recorder(samplers, clocks)

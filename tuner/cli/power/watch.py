@@ -35,6 +35,13 @@ Shown = Callable[["PowerSnapshot"], None]
     help="A reading of `tuner power sensors`, or replay:FILE; repeatable. Default: best and counter.",
 )
 @click.option(
+    "--scope",
+    metavar="PARTS",
+    default="gpu",
+    show_default=True,
+    help="What is counted: gpu, gpu+cpu with the host's processors and memory, or cpu alone.",
+)
+@click.option(
     "--interval",
     "interval_s",
     type=click.FloatRange(min=0.1, max=3600.0),
@@ -62,6 +69,7 @@ def watch(
     *,
     device: str | None,
     sensors: tuple[str, ...],
+    scope: str,
     interval_s: float,
     count: int | None,
     seconds: float | None,
@@ -75,12 +83,12 @@ def watch(
     from tuner.report.power import summary_lines
     from tuner.tracing.choice import gpu_for
 
-    gpu = gpu_for(device, sensors, "tuner power watch")
+    gpu = gpu_for(device, sensors, "tuner power watch", scope)
     limits = [count or math.inf, math.inf if seconds is None else max(1, math.ceil(seconds / interval_s))]
     out = console(json_path)
     last, number = None, 0
     with _json_lines(json_path, gpu) as write, _display(out, gpu) as show:
-        for number, last in enumerate(_snapshots(gpu, sensors, interval_s, min(limits)), start=1):  # noqa: B007 - used below
+        for number, last in enumerate(_snapshots(gpu, sensors, scope, interval_s, min(limits)), start=1):  # noqa: B007 - used below
             write(last)
             show(last)
     if last is not None:
@@ -94,22 +102,23 @@ def watch(
 
 
 def _snapshots(
-    gpu: "Gpu", sensors: tuple[str, ...], interval_s: float, most: float
+    gpu: "Gpu", sensors: tuple[str, ...], scope: str, interval_s: float, most: float
 ) -> Iterator["PowerSnapshot"]:
     """A limited number of snapshots, or snapshots until a signal."""
     from tuner.devices import power
-    from tuner.tracing.choice import opened, readable_clocks
+    from tuner.tracing.choice import opened, opened_host, readable_clocks
     from tuner.tracing.signals import TO_END, SignalPipe
     from tuner.tracing.watching import WatchedReading, snapshots
 
     thermometer = power.thermometer(gpu.gpu)
     with (
         contextlib.closing(thermometer),
-        opened(gpu, sensors, rails=True, interval_s=interval_s) as samplers,
+        opened(gpu, sensors, rails=True, interval_s=interval_s) as of_gpu,
+        opened_host(scope) as of_host,
         readable_clocks(gpu) as clocks,
         SignalPipe(TO_END) as signals,
     ):
-        watched = [WatchedReading(sampler) for sampler in samplers]
+        watched = [WatchedReading(sampler) for sampler in (*of_gpu, *of_host)]
         taken = snapshots(watched, clocks, thermometer, pause=signals.quiet_for, interval_s=interval_s)
         for number, snapshot in enumerate(taken, start=1):
             yield snapshot

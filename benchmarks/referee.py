@@ -1,0 +1,270 @@
+"""Are the joules of answers right, and do their intervals cover? Judged by a counter log of its own.
+
+Each workload is tuned for energy by ``tuner run``. Then this process runs the answer (A) and the default (B)
+again, in the order A B B A, ``--seconds`` each, while another process logs NVML's energy counter: it polls
+the counter, and keeps each new value with the times of the reads around it. The mean power of a phase is the
+growth of the counter between the first tick and the last of the phase, without its first ``SETTLE_S``.
+Joules of a round are power times the mean time of a round in the phase. Neither the meter nor any other code
+of ``tuner.power`` takes part.
+
+Stated are the answer's joules by ``tuner`` and by the log, whether the log's lie in the stated interval, and
+the same for the saving against the default. The log's own uncertainty, from how its two phases differ and
+from the dates of its ticks, stands beside it and widens nothing.
+
+On a GPU, clocks as found, nothing is set. Twenty answers take 13 minutes; ``--part 1/2`` does half of them,
+and ``--join`` puts results together:
+
+    python benchmarks/referee.py [--part 1/2] [--seconds 4] [--out benchmarks/results/referee-h200.json]
+
+On a simulated device the truth is its power curve, and every number is modelled: ``--device sim:h200``.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from counter_log import POLL_S, counter_log, power_of
+from provenance import provenance
+
+from tuner.config.catalog import Catalog
+from tuner.devices.choice import open_device
+from tuner.interfaces import Device
+from tuner.model import Configuration, Plan, Status
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+WORKLOADS = (
+    *("scan-lf:N=64", "scan-lf:N=512", "scan-lf:N=1024", "scan-lf:N=4096", "scan-ks:N=256", "scan-ks:N=2048"),
+    *("fft:N=128", "fft:N=512", "fft:N=1024", "fft:N=2048", "fft:N=8192"),
+    *("tridiag-lf:N=256", "tridiag-pcr:N=512", "tridiag-cr:N=1024", "tridiag-wm:N=512", "tridiag-wm:N=2048"),
+    *("vector-add", "reduction", "transpose", "stencil"),  # of the examples, at their first size
+)
+ORDER = "ABBA"
+WARM_S = 2.0
+SETTLE_S = 0.6  # of a phase: power follows the load within some 0.1 s, and the counter ticks every 0.1 s
+TUNING = ("--objective", "energy", "--policy", "random", "--budget", "12")
+_RUN = 'from tuner.cli import main; main(prog_name="tuner")'
+
+
+class Phase(NamedTuple):
+    """Power and time of one phase."""
+
+    start_s: float
+    end_s: float
+    rounds: int
+    watts: float
+    sigma_w: float
+
+    @property
+    def joules(self) -> float:
+        """Of a round."""
+        return self.watts * (self.end_s - self.start_s) / self.rounds
+
+
+# --- the load ------------------------------------------------------------------------------------
+
+
+def phases(device: Device, plans: dict[str, Plan], seconds: float) -> list[tuple[str, Phase]]:
+    """Run the plans in their order, each for so many seconds, beside a log of the counter."""
+    if device.identity.modelled:
+        return [(name, simulated_phase(device, plans[name], seconds)) for name in ORDER]
+    with counter_log(device.identity.uuid) as end:
+        device.run([plans[ORDER[0]]], WARM_S)  # what the GPU was before is not what it is now
+        records = [(name, device.run([plans[name]], seconds)) for name in ORDER]
+        time.sleep(2 * POLL_S)
+        ticks = end()
+    found = []
+    for name, record in records:
+        if any(result.status is not Status.OK for result in record.results):
+            raise SystemExit(f"{plans[name]}: {record.results}")
+        power = power_of(ticks, record.start_s + SETTLE_S, record.end_s)
+        found.append((name, Phase(record.start_s, record.end_s, record.rounds, *power)))
+    return found
+
+
+def simulated_phase(device: Any, plan: Plan, seconds: float) -> Phase:
+    """A phase on a simulated device, whose power curve is known."""
+    record = device.run([plan], seconds)
+    pieces = device.power_segments(record.start_s + SETTLE_S)
+    joules = math.fsum(
+        (min(end, record.end_s) - start) * watts for start, end, watts in pieces if start < record.end_s
+    )
+    return Phase(
+        record.start_s, record.end_s, record.rounds, joules / (record.end_s - record.start_s - SETTLE_S), 0.0
+    )
+
+
+def catalog() -> Catalog:
+    """All kernels that ``WORKLOADS`` names."""
+    return Catalog.load(extra_files=kernel_files())
+
+
+def kernel_files() -> list[Path]:
+    """The examples."""
+    return [EXAMPLES / name / "kernel.toml" for name in WORKLOADS if ":" not in name]
+
+
+# --- one answer ----------------------------------------------------------------------------------
+
+
+def tune(spec: str, device: str) -> dict[str, Any]:
+    """Tune one workload for energy in a process of its own; the run as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.json"
+        words = [
+            "run",
+            *([spec] if ":" in spec else []),
+            "--device",
+            device,
+            *TUNING,
+            "--database",
+            f"{folder}/tuner.db",
+            "--json",
+            str(path),
+        ]
+        if ":" not in spec:
+            words += ["--kernel", str(EXAMPLES / spec / "kernel.toml")]
+        subprocess.run(
+            [sys.executable, "-P", "-c", _RUN, *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        document: dict[str, Any] = json.loads(path.read_text())
+        return document
+
+
+def judged(run: dict[str, Any], device: Device, seconds: float) -> dict[str, Any]:
+    """What was stated of an answer, and what the log says."""
+    kernels = catalog()
+    name = run["workloads"][0]["name"]
+    workload = kernels.workload(f"{name}{',' if ':' in name else ':'}batch={run['workloads'][0]['batch']}")
+    kernel = kernels.kernel(workload.kernel)
+    best, usual = (run[kind]["configurations"][name] for kind in ("best", "default"))
+    plans = {
+        "A": kernel.plan(workload, Configuration(best)),
+        "B": kernel.plan(workload, Configuration(usual)),
+    }
+    if best == usual:
+        del plans["B"]
+        plans["B"] = plans["A"]
+    found = phases(device, plans, seconds)
+    row: dict[str, Any] = {"workload": name, "phases": [{"plan": n, **phase._asdict()} for n, phase in found]}
+    for key, plan in (("best", "A"), ("default", "B")):
+        mine = [phase for n, phase in found if n == plan]
+        joules = math.fsum(phase.joules for phase in mine) / len(mine)
+        dates = math.hypot(*(phase.sigma_w / phase.watts for phase in mine)) / len(mine) * joules
+        own = math.hypot(dates, abs(mine[0].joules - mine[1].joules) / 2.0)
+        half = 1.96 * run[key]["energy_j_uncertainty"]
+        row[key] = {
+            "stated_j": run[key]["energy_j"],
+            "stated_half_j": half,
+            "log_j": joules,
+            "log_sigma_j": own,
+            "off": run[key]["energy_j"] / joules - 1.0,
+            "covered": abs(run[key]["energy_j"] - joules) <= half,
+            "watts": mine[0].watts,
+            "flags": run[key]["flags"],
+        }
+    against = run["against_default"]
+    if against and best != usual:
+        saving = 1.0 - row["best"]["log_j"] / row["default"]["log_j"]
+        half = against["energy_saving_interval"]
+        row["saving"] = {
+            "stated": against["energy_saving"],
+            "stated_half": half,
+            "log": saving,
+            "covered": abs(against["energy_saving"] - saving) <= half,
+        }
+    return row
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def show(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Print what was found; the counts."""
+    for row in rows:
+        show_row(row)
+    answers = [row["best"] for row in rows]
+    savings = [row["saving"] for row in rows if "saving" in row]
+    counts = {
+        "answers": len(answers),
+        "answers_covered": sum(one["covered"] for one in answers),
+        "defaults_covered": sum(row["default"]["covered"] for row in rows),
+        "savings": len(savings),
+        "savings_covered": sum(one["covered"] for one in savings),
+        "largest_error": max((abs(one["off"]) for one in answers), default=0.0),
+    }
+    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in counts.items()))
+    return counts
+
+
+def show_row(row: dict[str, Any]) -> None:
+    """One line of the table."""
+    best, saving = row["best"], row.get("saving")
+    told = (
+        ""
+        if saving is None
+        else (
+            f"  saving {saving['stated']:.2%} ± {saving['stated_half']:.2%}, log {saving['log']:.2%}"
+            f" {'covered' if saving['covered'] else 'NOT covered'}"
+        )
+    )
+    print(
+        f"{row['workload']:<24} {1e3 * best['stated_j']:9.4f} ± {1e3 * best['stated_half_j']:.4f} mJ,"
+        f" log {1e3 * best['log_j']:9.4f} ± {1.96e3 * best['log_sigma_j']:.4f} mJ, {best['off']:+.2%},"
+        f" {best['watts']:.0f} W {'covered' if best['covered'] else 'NOT covered'}{told}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Tune, judge, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one phase; each answer has two")
+    parser.add_argument("--part", default="1/1", help="K/N: only every Nth workload, from the Kth on")
+    parser.add_argument("--only", nargs="*", help="workloads instead of the twenty")
+    parser.add_argument(
+        "--join", nargs="*", type=Path, help="results of parts to put together; nothing is run"
+    )
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    origin: Any = provenance()
+    if options.join:
+        documents = [json.loads(path.read_text()) for path in options.join]
+        rows = [row for document in documents for row in document["rows"]]
+        origin = [document["provenance"] for document in documents]
+    else:
+        part, parts = map(int, options.part.split("/"))
+        rows = []
+        for spec in (options.only or WORKLOADS)[part - 1 :: parts]:
+            run = tune(spec, options.device)
+            with closing(open_device(options.device).device) as device:
+                rows.append(judged(run, device, options.seconds))
+            show_row(rows[-1])
+            store(options.out, options, origin, rows)
+    print()
+    store(options.out, options, origin, rows, show(rows))
+
+
+def store(
+    path: Path | None, options: argparse.Namespace, origin: Any, rows: list[Any], counts: Any = None
+) -> None:
+    """Write what there is so far."""
+    if path:
+        modelled = options.device.startswith("sim:")
+        head = {"modelled": modelled, "provenance": origin, "seconds": options.seconds, "counts": counts}
+        path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
