@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
 from tuner.power.energy.correlation import TIMES, correlated, told_of_times
+from tuner.power.energy.meter import SamplingMeter
 from tuner.power.energy.noise import Spread
 from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.sampling import in_step, jumps, passed
@@ -153,6 +154,27 @@ def test_a_load_out_of_step_is_averaged(round_s: float) -> None:
     found = in_step(inside, np.full(200, 0.005), 1.0, round_s, LAG)
 
     assert math.sqrt(found.variance) < 8e-3  # a tenth of that in step
+
+
+def test_a_meter_widens_a_window_of_rounds_in_step() -> None:
+    """Every sample of a ring shows the same phase; told the period of rounds, the interval holds the mean."""
+    source = Source()
+    meter = SamplingMeter(
+        SimulatedSampler(source, "ring", period_s=0.02, capacitance_s=0.02, noise=0.01), None, source.now_s
+    )
+    source.draw(0.008, 100.0)
+    with meter.recording() as recording:
+        for _ in range(40):
+            source.draw(0.01, 600.0)
+            source.draw(0.01, 100.0)
+
+    untold, told = (recording.reading(0.25, 0.75, round_s) for round_s in (0.0, 0.02))
+
+    assert untold is not None
+    assert told is not None
+    assert untold.watts == told.watts
+    assert abs(untold.watts - 350.0) > 5.0 * untold.uncertainty_w
+    assert abs(told.watts - 350.0) < 1.96 * told.uncertainty_w
 
 
 def test_means_that_tile_have_no_step() -> None:
