@@ -56,7 +56,8 @@ class FakeMeter:
         self.recordings += 1
         yield self
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
+        del round_s
         self.windows.append((start_s, end_s))
         if self.watts is None:
             return None

@@ -154,8 +154,13 @@ class SampledRecording:
         self._read_clock()
         self._end_s = self._now()
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
         """Mean power between two times; None when the sensor gave too little, see ``problem``.
+
+        Args:
+            start_s: begin of the window.
+            end_s: its end.
+            round_s: period with which the load repeats in it; 0 where that is not known.
 
         Raises:
             PowerError: the sensor stopped answering while the recording was made.
@@ -165,7 +170,7 @@ class SampledRecording:
             raise PowerError(f"{info.name} stopped answering: {self._failure}")
         trace, notes = screened(self._samples, info)
         try:
-            mean = mean_power(trace, start_s, end_s, info, self._history)
+            mean = mean_power(trace, start_s, end_s, info, self._history, round_s=round_s)
         except PowerError as error:
             self._problem = "; ".join([str(error), *notes])
             return None

@@ -46,8 +46,14 @@ class Recording(Protocol):
     def problem(self) -> str:
         """Why the latest ``reading`` was None; empty where it was not."""
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
         """Mean power between two times; None when the sensor gave too little for an answer, see ``problem``.
+
+        Args:
+            start_s: begin of the window.
+            end_s: its end.
+            round_s: period with which the load repeats in it; 0 where that is not known. A period that is in
+                step with the sensor's widens the interval.
 
         Raises:
             PowerError: the sensor stopped answering while the recording was made.

@@ -162,7 +162,7 @@ class WindowRunner:
     def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
         """Mean power of the window, or why there is none."""
         try:
-            reading = recording.reading(record.start_s, record.end_s)
+            reading = recording.reading(record.start_s, record.end_s, _round_s(record))
         except PowerError as error:
             self._mute += 1
             if self._needs_energy and self._mute >= _MUTE:
@@ -183,6 +183,11 @@ class WindowRunner:
         late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
         if late_s > 0:
             self._device.sleep(late_s)
+
+
+def _round_s(record: RunRecord) -> float:
+    """Mean time of a round, with which the load repeats; 0 of none."""
+    return (record.end_s - record.start_s) / record.rounds if record.rounds else 0.0
 
 
 def _unsteady(record: RunRecord) -> tuple[Flag, ...]:
