@@ -15,6 +15,7 @@ class FlagKind(Enum):
     THROTTLED = "throttled"  # the GPU was held back; the detail lists the reasons
     OFF_CLOCK = "off-clock"  # the clock seen is not the clock set
     UNSTEADY = "unsteady"  # the mean round is away from the median
+    POWER_LIMIT = "power-limit"  # mean watts are at the power limit in force, or above it
     UNSETTLED = "unsettled"  # energy still changed when the warm-up ended
     NO_ENERGY = "no-energy"
     NO_GRAPH = "no-graph"  # the rounds were not replayed from a graph
@@ -233,5 +234,5 @@ class Measurement:
 
     @property
     def at_power_limit(self) -> bool:
-        """True when the GPU was throttled by its power limit."""
-        return any(flag.at_power_limit for flag in self.flags)
+        """True when the GPU was throttled by its power limit, or drew as much as that allows."""
+        return any(flag.at_power_limit or flag.kind is FlagKind.POWER_LIMIT for flag in self.flags)
