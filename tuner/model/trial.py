@@ -123,8 +123,9 @@ class WorkloadResult:
 class Energy:
     """Joules of one round with their standard uncertainty: +- 1.96 of it covers 95 %.
 
-    The uncertainty is that of the measurement. The sensor's gain, which may be some percent off on a board,
-    is the same in all trials on it, and not in it.
+    While a run measures, the uncertainty is that of its windows. What it prints and stores is about the mean
+    over minutes (``tuner.measurement.scatter``), and the uncertainty of the windows stands beside it. The
+    sensor's gain, which may be some percent off on a board, is the same in all trials on it, and in neither.
 
     Attributes:
         joules: energy of one round.
@@ -135,6 +136,9 @@ class Energy:
         degrees: effective degrees of freedom of the uncertainty; None for many.
         idle_watts: power of the idle GPU at the same clock; None where it was not measured.
         idle_uncertainty_w: its standard uncertainty.
+        window_uncertainty_j: standard uncertainty of the mean over the windows themselves, where
+            ``uncertainty_j`` is about the mean over minutes; None where that is the one of the windows.
+        window_degrees: its degrees of freedom; None for many.
     """
 
     joules: float
@@ -145,6 +149,8 @@ class Energy:
     degrees: float | None = None
     idle_watts: float | None = None
     idle_uncertainty_w: float = 0.0
+    window_uncertainty_j: float | None = None
+    window_degrees: float | None = None
 
     @property
     def net_joules(self) -> float | None:

@@ -13,6 +13,7 @@ def detail_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if document["best"] is not None:
         yield from _against(document)
         yield from _repeatability(document)
+        yield from _scatter(document)
         yield from _co_run(document)
         yield from _net(document["best"], document["default"])
         yield from _parts(document)
@@ -47,6 +48,17 @@ def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
                 f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
                 f" {again['trials']} contenders, measured again after the search, turn by turn"
             )
+
+
+def _scatter(document: Mapping[str, Any]) -> Iterator[str]:
+    """What every interval of joules contains beside its window's own."""
+    scatter = document.get("window_scatter")
+    if scatter is not None:
+        how = "assumed: too few repeats tell" if scatter["assumed"] else "learnt from the contenders"
+        yield (
+            "± of joules covers minutes: windows of one trial scatter by"
+            f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{_mark(document)})"
+        )
 
 
 def _co_run(document: Mapping[str, Any]) -> Iterator[str]:
