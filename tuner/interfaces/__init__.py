@@ -14,6 +14,7 @@ from tuner.interfaces.energy import (
     ProgramEnergy,
     ProgramTimeline,
     Recording,
+    SpentEnergy,
 )
 from tuner.interfaces.policies import Candidate, Payback, Policy, PriorRun, Search, StageLaunch
 from tuner.interfaces.power import (
@@ -57,6 +58,7 @@ __all__ = [
     "Sample",
     "Search",
     "SensorInfo",
+    "SpentEnergy",
     "StageLaunch",
     "TrialStore",
 ]

@@ -7,6 +7,8 @@ from tuner.report.ranked_trials import same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import label, percent, si, significant, with_uncertainty
 
+_NOTABLE = 0.001  # of the tuning cost
+
 
 def detail_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Sentences on an answer and on the run that found it; stored answers of old lack some."""
@@ -137,4 +139,10 @@ def _wall(document: Mapping[str, Any]) -> Iterator[str]:
         f"tuning cost: {spent}{document['wall_s']:,.1f} s:"
         f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
     )
+    unseen = document.get("tuning_energy_unseen")
+    if joules is not None and unseen and unseen["energy_j"] > _NOTABLE * joules:
+        yield (
+            f"of the tuning cost {energy_of(unseen)} in {unseen['time_s']:,.1f} s were not seen by a sample:"
+            f" pauses count as idle{modelled}"
+        )
     yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuner.interfaces import SpentEnergy
 from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
@@ -31,7 +32,8 @@ class SearchOutcome:
             the uncertainty that covers minutes.
         measurements: every measurement of this process.
         windows_s: measuring windows of this process, those repeated for a throttled GPU too.
-        joules: what the tuning cost, in a killed run too.
+        joules: what the trials cost, in a killed run too.
+        spent: what the whole run cost, compiling and gaps included; None where nobody tells.
         answer: index of the answer in ``trials``; None when no trial was valid.
         default: index of the default trial; None when it was not reached.
         fastest: index of the trial with the shortest makespan; None when no trial was valid.
@@ -55,6 +57,7 @@ class SearchOutcome:
     default: int | None
     fastest: int | None
     objective: Objective
+    spent: SpentEnergy | None = None
     resumed: int = 0
     wall_s: float = 0.0
     paired: PairedRepeats = field(default_factory=PairedRepeats)

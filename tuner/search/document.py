@@ -203,16 +203,32 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
 
 
 def _tuning_energy(outcome: SearchOutcome) -> Record:
-    """What the tuning cost. Its uncertainty is the relative one of the windows, taken as common to all."""
+    """What the tuning cost: all that the sensor saw from begin to end.
+
+    Where nobody tells that, the joules of the trials; their uncertainty is the relative one of the windows,
+    taken as common to all.
+    """
+    spent = outcome.spent
+    if spent is not None:
+        return {
+            "tuning_energy_j": spent.joules,
+            "tuning_energy_j_uncertainty": spent.sigma_j,
+            "tuning_energy_unseen": {
+                "energy_j": spent.unseen_j,
+                "energy_j_uncertainty": spent.unseen_sigma_j,
+                "time_s": spent.unseen_s,
+            },
+        }
+    unseen: Record = {"tuning_energy_unseen": None}
     relative = [
         one.energy.uncertainty_j / one.energy.joules
         for one in outcome.measurements
         if one.energy is not None and one.energy.joules > 0
     ]
     if not relative:
-        return {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
+        return unseen | {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
     uncertainty_j = outcome.joules * statistics.fmean(relative)
-    return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
+    return unseen | {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
 def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:

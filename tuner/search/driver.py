@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.interfaces import Contest, Device, Measurer, Policy, Search, TrialStore
+from tuner.interfaces import Contest, Device, Measurer, Policy, Search, SpentEnergy, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
 from tuner.measurement.scatter import of_window, stated, window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
@@ -107,6 +107,7 @@ class Driver:
         self._leaders: dict[Objective, tuple[Trial, Measurement] | None] = {}
         self._measurements: list[Measurement] = []  # every window of this process
         self.joules = 0.0  # spent on trials and repeats, those of a killed run included
+        self._recalled_j = 0.0
         self.trials: list[tuple[Trial, Measurement]] = []
         self.reference_s: float | None = None  # makespan that --max-slowdown compares with
 
@@ -118,6 +119,7 @@ class Driver:
             self._compilation.look_at(trial)
             self._remember(trial, measurement)
             self.joules += measurement.energy_total_j
+        self._recalled_j = self.joules
         if self.trials:
             self._measurer.recall(self.trials, [item.workload for item in self._prepared])
             self._device.resume_at(self.trials[-1][1].ended_s)
@@ -250,6 +252,11 @@ class Driver:
     def windows_s(self) -> float:
         """All measuring windows of this process."""
         return self._measurer.windows_s
+
+    def spent(self) -> SpentEnergy | None:
+        """All joules of this process, and of a killed run those of its trials; None where nobody tells."""
+        spent = self._measurer.spent()
+        return None if spent is None else replace(spent, joules=spent.joules + self._recalled_j)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
