@@ -269,8 +269,8 @@ def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[PreparedWork
     for key, saving in (("against_default", 1 - 1.5 / 2.0), ("trade_off", 1 - 1.5 / 1.8)):
         assert record[key]["turn_by_turn"] is True
         assert record[key]["energy_saving"] == pytest.approx(saving)
-        assert record[key]["energy_saving_interval"] < 0.005
-    assert "the default  -25.0 ± 0.3 %" in text
+        assert record[key]["energy_saving_interval"] < 0.006
+    assert "the default  -25.0 ± 0.5 %" in text
     assert "measured once each" not in text
     assert record["repeatability"] == {"trials": 3, "energy_interval": 0.02, "time_interval": None}
     assert "trials repeat to ± 2 % in energy (95 %, modelled): 3 contenders" in text
