@@ -9,7 +9,7 @@ from modelled import NoNvrtc, scan
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import ClockPermissionError
-from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo
+from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo, SpentEnergy
 from tuner.model import Flag, FlagKind, Plan, Trial
 
 PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
@@ -72,6 +72,9 @@ class FakeMeter:
 
     def joules(self) -> float:
         return 7.0
+
+    def spent(self) -> SpentEnergy | None:
+        return None
 
     def close(self) -> None:
         pass

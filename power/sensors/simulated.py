@@ -250,6 +250,14 @@ class ClockedDevice(Protocol):
     throttle_reasons: tuple[str, ...]
 
     @property
+    def power_limit_w(self) -> float:
+        """The power limit in force."""
+
+    @property
+    def limit_scope(self) -> str:
+        """The scope of the sensors that see what is limited."""
+
+    @property
     def supported_mhz(self) -> Sequence[int]:
         """Clocks that can be set, highest first."""
 
@@ -268,8 +276,11 @@ class SimulatedClocks:
         return tuple(self._device.supported_mhz)
 
     def read(self) -> ClockReading:
-        """Present clock and throttle reasons."""
-        return ClockReading(float(self._device.clock_mhz), tuple(self._device.throttle_reasons))
+        """Present clock, throttle reasons and power limit."""
+        device = self._device
+        return ClockReading(
+            float(device.clock_mhz), tuple(device.throttle_reasons), device.power_limit_w, device.limit_scope
+        )
 
     @contextmanager
     def locked(self, mhz: int) -> Iterator[None]:

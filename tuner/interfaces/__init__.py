@@ -14,6 +14,7 @@ from tuner.interfaces.energy import (
     ProgramEnergy,
     ProgramTimeline,
     Recording,
+    SpentEnergy,
 )
 from tuner.interfaces.policies import (
     Candidate,
@@ -66,6 +67,7 @@ __all__ = [
     "Sample",
     "Search",
     "SensorInfo",
+    "SpentEnergy",
     "StageLaunch",
     "TrialStore",
 ]

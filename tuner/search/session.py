@@ -116,6 +116,7 @@ def run(
         outcome.notices[:0] = [*told, *notices, *driver.notices]
         outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
         outcome.wall_s = time.monotonic() - begun
+        outcome.spent = driver.spent()
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome
 
