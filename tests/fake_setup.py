@@ -9,7 +9,7 @@ from modelled import NoNvrtc, scan
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.errors import ClockPermissionError
-from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo
+from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo, SpentEnergy
 from tuner.model import Flag, FlagKind, Plan, Trial
 
 PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
@@ -56,7 +56,8 @@ class FakeMeter:
         self.recordings += 1
         yield self
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
+        del round_s
         self.windows.append((start_s, end_s))
         if self.watts is None:
             return None
@@ -71,6 +72,9 @@ class FakeMeter:
 
     def joules(self) -> float:
         return 7.0
+
+    def spent(self) -> SpentEnergy | None:
+        return None
 
     def close(self) -> None:
         pass

@@ -64,12 +64,14 @@ def test_a_tie_is_stated(store: Store) -> None:
     outcome = tune(replace(REQUEST, policy="exhaustive"), store, spec="sim:a100")
 
     assert outcome.answer is not None
-    rivals = outcome.paired.rivals(Objective("energy"))
+    rivals = outcome.paired.tied(Objective("energy"), REQUEST.energy_precision)
     times = [outcome.paired.joined()[trial].makespan_s for trial in rivals]
     tied = [notice for notice in outcome.notices if notice.startswith("tie: ")]
     assert len(rivals) > 1
     assert outcome.trials[outcome.answer][1].makespan_s == min(time or 0.0 for time in times)
-    assert [notice.partition(",")[0] for notice in tied] == [f"tie: {len(rivals)} contenders may cost least"]
+    assert [notice.partition(" or ")[0] for notice in tied] == [
+        f"tie: {len(rivals)} contenders cost the same within 1 %"
+    ]
 
 
 def test_trials_without_joules_are_stated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +175,8 @@ def test_a_warming_gpu_is_in_no_saving(store: Store, monkeypatch: pytest.MonkeyP
     assert found is not None
     assert truth is not None
     assert abs(found.value - truth.value) <= found.interval + truth.interval
-    assert found.interval < 0.002
+    assert found.turns_interval < 0.002
+    assert found.interval < 0.007
 
 
 def test_a_run_that_was_cut_short_compares_single_windows(store: Store) -> None:

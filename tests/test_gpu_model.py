@@ -112,11 +112,17 @@ def test_memory_bound_energy_has_an_inner_minimum(name: str) -> None:
 
 
 def test_power_limit_lowers_the_clock() -> None:
-    """Work that would draw more than the limit runs at a lower clock, and the device says so."""
+    """Work that would draw more than the limit does so for 0.3 s, then at a lower clock, and says so."""
     sim = device()
     hot = scan(8, 128, work=Work(bytes=8 * ELEMENTS, operations=64 * ELEMENTS))
-    record = sim.run([hot], 0.1)
-    assert sim.power_segments(record.start_s)[0][2] <= 700.0
+    short = sim.run([hot], 0.1)
+    assert sim.power_segments(short.start_s)[0][2] > 700.0
+    assert (sim.clock_mhz, sim.throttle_reasons) == (1980, ())
+    record = sim.run([hot], 1.0)
+    (_, over_s, over_w), (_, _, held_w) = sim.power_segments(record.start_s)
+    assert over_s - record.start_s == pytest.approx(0.25, abs=0.002)
+    assert over_w > 700.0 >= held_w
+    assert (record.makespan_s or 0.0) > (short.makespan_s or 0.0)
     assert sim.clock_mhz < 1980
     assert "sw-power-cap" in sim.throttle_reasons
     sim.run([scan(8, 128)], 0.1)
@@ -291,7 +297,7 @@ def test_rounds_lie_between_longest_and_sum(name: str, chosen: list[Plan]) -> No
 def test_power_stays_between_idle_and_limit(name: str, plan: Plan) -> None:
     """A load draws more than idle; at most the limit, or it runs at the lowest clock."""
     sim = device(name)
-    record = sim.run([declared_to_fit(plan)], 0.1)
-    idle, load = sim.power_segments(-1.0)[0][2], sim.power_segments(record.start_s)[0][2]
+    record = sim.run([declared_to_fit(plan)], 1.0)
+    idle, load = sim.power_segments(-1.0)[0][2], sim.power_segments(record.start_s)[-1][2]
     assert load > idle > 0
     assert load <= sim.gpu.power.limit_w or sim.clock_mhz == sim.supported_mhz[-1]

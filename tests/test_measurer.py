@@ -243,12 +243,29 @@ def test_board_without_a_sensor() -> None:
     assert measurement.energy_total_j == 0.0
 
 
+def test_the_meter_is_told_the_period_of_rounds() -> None:
+    """A load in step with a sensor is one whose rounds are: window and number of rounds tell their period."""
+    told: list[tuple[float, float]] = []
+
+    class Listening(FakeMeter):
+        def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
+            told.append((end_s - start_s, round_s))
+            return super().reading(start_s, end_s)
+
+    measurement = TrialMeasurer(Watched(), Listening()).measure(trial_of(PLANS), PLANS)
+
+    window_s, round_s = told[-1]
+    assert measurement.makespan_s is not None
+    assert round_s == pytest.approx(measurement.makespan_s, rel=0.05)
+    assert window_s / round_s == pytest.approx(round(window_s / round_s))
+
+
 def test_a_sensor_that_is_lost_ends_a_run_for_energy() -> None:
     """Where joules are needed, three windows without an answer are the end; where not, they are flagged."""
 
     class Lost(FakeMeter):
-        def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-            del start_s, end_s
+        def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
+            del start_s, end_s, round_s
             raise PowerError("fake-counter stopped answering: GPU is lost")
 
     needed = TrialMeasurer(Watched(), Lost(), needs_energy=True)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.paired import PairedRepeats, Repeatability, near, repeatability
+from tuner.measurement.scatter import RATIO_DRIFT
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective
 
@@ -45,7 +46,8 @@ def test_what_a_repeat_shares_is_in_no_ratio(drift: list[float], a: float, b: fl
 
     assert ratio is not None
     assert ratio.value == pytest.approx(a / b)
-    assert ratio.interval == pytest.approx(0.0, abs=1e-9 * a / b)
+    assert ratio.turns_interval == pytest.approx(0.0, abs=1e-9 * a / b)
+    assert ratio.interval == pytest.approx(COVERAGE * RATIO_DRIFT * a / b), "what minutes may change"
 
 
 def test_a_ratio_scatters_by_what_turns_do_not_share() -> None:
@@ -54,7 +56,7 @@ def test_a_ratio_scatters_by_what_turns_do_not_share() -> None:
 
     assert ratio is not None
     assert ratio.value == pytest.approx(1.0)
-    assert ratio.interval == pytest.approx(4.3027 * 0.02 / 3**0.5, rel=1e-3)
+    assert ratio.interval == ratio.turns_interval == pytest.approx(4.3027 * 0.02 / 3**0.5, rel=1e-3)
 
 
 def test_a_ratio_is_no_surer_than_its_repeats() -> None:
@@ -62,7 +64,9 @@ def test_a_ratio_is_no_surer_than_its_repeats() -> None:
     ratio = paired_of(*[[1.0, 2.0]] * 4, u_j=0.01).ratio(A, B, ENERGY)
 
     assert ratio is not None
-    assert ratio.interval == pytest.approx(COVERAGE * 0.5 * math.hypot(0.01, 0.005) / 2.0, rel=1e-6)
+    assert ratio.turns_interval == pytest.approx(COVERAGE * 0.5 * math.hypot(0.01, 0.005) / 2.0, rel=1e-6)
+    joint = math.hypot(ratio.turns_interval, COVERAGE * 0.5 * RATIO_DRIFT)
+    assert ratio.interval == pytest.approx(joint, rel=1e-6)
 
 
 def test_only_turns_with_both_are_compared() -> None:
@@ -89,6 +93,27 @@ def test_only_turns_with_both_are_compared() -> None:
 def test_rivals_may_cost_least(paired: PairedRepeats, rivals: list[Trial]) -> None:
     """The lowest comes first, then those whose ratio to it may be one or less; failed ones are none."""
     assert list(paired.rivals(ENERGY)) == rivals
+
+
+def test_joules_within_the_precision_tie_however_sure_they_are() -> None:
+    """B costs 2 % more for sure, C 2 % more or less: to 3 % both cost what A does, to 0.1 % neither."""
+    sure, unsure = [1.02, 1.0201, 1.0199], [1.018, 1.023, 1.019]
+    paired = paired_of(*([1.0, b, c] for b, c in zip(sure, unsure, strict=True)))
+
+    assert set(paired.tied(ENERGY, 0.03)) == {A, B, C}
+    assert list(paired.tied(ENERGY, 0.001)) == [A]
+    assert paired.tied(Objective("time"), 0.01) == paired.rivals(Objective("time"))
+
+
+def test_how_ratios_scatter_is_learnt_from_all_contenders() -> None:
+    """A pair that agreed by chance in its turns is known no better than the others, nor one that did not."""
+    turns = [[1.0, 2.0, 3.006], [1.0, 2.0, 2.994], [1.004, 2.0, 3.0], [0.996, 2.0, 3.0]]
+    paired = paired_of(*turns)
+    pairs = [paired.ratio(*pair, ENERGY) for pair in ((A, B), (A, C), (B, C))]
+
+    intervals = [ratio.turns_interval / ratio.value for ratio in pairs if ratio is not None]
+    assert len(intervals) == 3
+    assert intervals == pytest.approx([intervals[0]] * 3, rel=1e-3)
 
 
 def test_a_limit_is_one_of_the_whole() -> None:

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmark_scripts import benchmark
 from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import BUSY_W, IDLE_W, calibrated, played, samples
 from tuner.power.energy.samples import SampleSeries
+from tuner.power.response.calibrate import calibrate
 from tuner.power.response.fitting import Evidence, fit
 from tuner.power.response.identify import identify
 from tuner.power.response.models import PowerCurve
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
@@ -101,6 +104,57 @@ def test_rise_and_fall_must_agree(rise: float, fall: float) -> None:
     assert found.response.delay_sigma_s == found.candidates[0].size_s  # it still remembers as much
     assert "uncorrected: rising power shows" in found.reason
     assert found.usable  # its mean is right all the same
+
+
+troubled_load = benchmark("troubled_load")
+
+
+@pytest.mark.parametrize(
+    ("capacitance_s", "period_s", "trouble"),
+    [(0.833, 0.015, {"warming": 0.04}), (0.1, 0.02, {"warming": 0.04}), (0.1, 0.02, {"rise_s": 0.015})],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_the_load_does_is_not_booked_as_a_lag(
+    capacitance_s: float, period_s: float, trouble: dict[str, float], seed: int
+) -> None:
+    """A load that warms by 4 %, or whose power rises within 15 ms, leaves C within 1 % and its interval."""
+    load = troubled_load.TroubledLoad(**trouble)
+    load.sleep(1.0)
+    sampler = SimulatedSampler(
+        load, "stream", period_s=period_s, capacitance_s=capacitance_s, noise=0.01, seed=seed
+    )
+
+    (found,) = calibrate(load, [sampler], seconds=60.0, seed=seed)
+
+    response = found.response
+    assert response is not None
+    assert response.kind == "lag"
+    assert response.capacitance_s == pytest.approx(capacitance_s, rel=0.012)
+    assert abs(response.capacitance_s - capacitance_s) < 2.5 * response.capacitance_sigma_s
+    assert ("second lag" in found.reason) == ("rise_s" in trouble)
+
+
+def test_a_second_lag_is_found_and_its_owner_unknown() -> None:
+    """Two lags in a row are told apart, and either may be the sensor's: C may be off by the shorter."""
+    times = at(0.02)
+    values = np.interp(times, *_twice_lagged(times[-1]))
+
+    found = identify([Sample(*pair) for pair in zip(times, values, strict=True)], STREAM, BUSY, SQUARES)
+
+    assert found.response is not None
+    assert found.response.capacitance_s == pytest.approx(0.2, rel=0.03)
+    assert found.response.capacitance_sigma_s == pytest.approx(0.03 / 3**0.5, rel=0.1)
+    assert "second lag of 3" in found.reason or "second lag of 2" in found.reason
+
+
+def _twice_lagged(end_s: float) -> tuple[np.ndarray, np.ndarray]:
+    """The load through lags of 0.2 and 0.03 s, by time steps of 0.2 ms."""
+    times = np.arange(0.0, end_s + 0.1, 2e-4)
+    first = PowerCurve.of_load(BUSY).lagged(times, 0.03)
+    shown, kept = [0.0], np.exp(-2e-4 / 0.2)
+    for power in first[:-1].tolist():
+        shown.append(power + (shown[-1] - power) * kept)
+    return times, IDLE_W + (BUSY_W - IDLE_W) * np.array(shown)
 
 
 def test_a_small_difference_is_no_reason() -> None:

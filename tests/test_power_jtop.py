@@ -166,7 +166,7 @@ def test_missing_permission_is_told(fake: Fake, monkeypatch: pytest.MonkeyPatch)
         ),
         ({"enter": "import os; os._exit(9)"}, "jtop ended with exit status 9"),
         ({"ok": "return False"}, "saying: the jtop service has ended the connection"),
-        ({"power": "return None"}, "saying: AttributeError: "),
+        ({"power": "return 5.0, {}"}, "saying: TypeError: jetson-stats before 4.2 .*install -U jetson-stats"),
         (
             {"power": "return {'rail': {}, 'tot': {}}", "ok": "return self.count < 3"},
             "has ended the connection",

@@ -73,6 +73,14 @@ def test_reading_changes_nothing(nvml: State, architecture: int) -> None:
     assert setters(nvml) == 0
 
 
+def test_the_enforced_power_limit_is_read_with_the_clock(nvml: State, gpu: NvmlActuator) -> None:
+    """The enforced limit counts, not the one asked for; a GPU that tells none still has a clock."""
+    nvml.limit_milliwatts, nvml.enforced_limit_milliwatts = 700_000, 650_500
+    assert (gpu.read().power_limit_w, gpu.read().limit_scope) == (650.5, "gpu")
+    fail(nvml, "limit", NOT_SUPPORTED, times=9)
+    assert (gpu.read().power_limit_w, gpu.read().mhz) == (None, 1980.0)
+
+
 def test_idle_and_our_own_lock_are_no_throttling(nvml: State, gpu: NvmlActuator) -> None:
     """Of the reason bits those count that hold a clock back."""
     nvml.reason_bits = 0x1 | 0x2

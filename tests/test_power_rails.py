@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 from jetson_trees import BOARDS
 from tuner.power.sensors.rails import choices, distinct, is_connected, parts
 
+XAVIER = "GPU+CPU+SOC+CV+VDDRQ+SYS5V"
+ORIN = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0+VDDQ_VDD2_1V8AO"
+
 
 @pytest.mark.parametrize(
     ("name", "expected"),
@@ -35,6 +38,8 @@ from tuner.power.sensors.rails import choices, distinct, is_connected, parts
         ("VDD_4V0_WIFI", ()),
         ("VDD_MUX", ()),
         ("VDD_GPU_IN", ("gpu",)),
+        ("VDD_M2_IN", ()),
+        ("VDD_5V_IN", ("input",)),
         ("GPU0_MEM_VDD", ("gpu", "memory")),
         ("", ()),
     ],
@@ -56,15 +61,15 @@ def test_unconnected_channels_are_no_rails(name: str) -> None:
     [
         ("tx1", "VDD_IN", "VDD_IN (total input)"),
         ("nano", "POM_5V_IN", "POM_5V_IN (total input)"),
-        ("agx-xavier", "GPU", "GPU (gpu)"),
+        ("agx-xavier", XAVIER, f"{XAVIER.replace('+', ' + ')} (sum of all rails)"),
         ("xavier-nx", "VDD_IN", "VDD_IN (total input)"),
         ("orin-nx", "VDD_IN", "VDD_IN (total input)"),
-        ("agx-orin", "VDD_GPU_SOC", "VDD_GPU_SOC (gpu, soc)"),
+        ("agx-orin", ORIN, f"{ORIN.replace('+', ' + ')} (sum of all rails)"),
         ("thor", "VIN", "VIN (total input)"),
     ],
 )
 def test_the_first_choice_of_each_board(board: str, first: str, scope: str) -> None:
-    """The total input where there is one, else the rail the GPU hangs on; the scope says which it is."""
+    """The total input where there is one, else the sum of all rails, which has the DRAM too."""
     names = [rail.name for monitor in BOARDS[board].monitors for rail in monitor.rails]
 
     best = choices([name for name in names if is_connected(name)])[0]
@@ -73,11 +78,11 @@ def test_the_first_choice_of_each_board(board: str, first: str, scope: str) -> N
 
 
 def test_a_board_without_input_offers_the_sum() -> None:
-    """All rails together are named as the sum they are, after what the GPU hangs on."""
+    """All rails together are named as the sum they are, before what the GPU hangs on."""
     names = ["GPU", "CPU", "SOC"]
 
-    assert [choice.name for choice in choices(names)] == ["GPU", "GPU+CPU+SOC", "CPU", "SOC"]
-    assert choices(names)[1].scope == "GPU + CPU + SOC (sum of all rails)"
+    assert [choice.name for choice in choices(names)] == ["GPU+CPU+SOC", "GPU", "CPU", "SOC"]
+    assert choices(names)[0].scope == "GPU + CPU + SOC (sum of all rails)"
 
 
 def test_an_input_is_not_added_to_what_hangs_on_it() -> None:
@@ -91,8 +96,8 @@ def test_several_gpu_rails_are_added() -> None:
     """A GPU that hangs on two rails is their sum, and each can still be had alone."""
     found = choices(["VDD_GPU0", "VDD_GPU1", "VDD_CPU"])
 
-    assert found[0].name == "VDD_GPU0+VDD_GPU1"
-    assert found[0].scope == "VDD_GPU0 (gpu) + VDD_GPU1 (gpu)"
+    assert found[1].name == "VDD_GPU0+VDD_GPU1"
+    assert found[1].scope == "VDD_GPU0 (gpu) + VDD_GPU1 (gpu)"
     assert {"VDD_GPU0", "VDD_GPU1", "VDD_CPU"} < {choice.name for choice in found}
 
 

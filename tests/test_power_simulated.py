@@ -11,6 +11,7 @@ from power_source import Source
 from tuner.power.sensors.simulated import SimulatedClocks, SimulatedSampler, standard_normals
 
 from tuner.errors import ClockError, InputError
+from tuner.interfaces import ClockReading
 
 CURVES = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.0, 700.0)), min_size=1, max_size=12)
 
@@ -138,6 +139,7 @@ class Device:
     """A device with a clock that a test can look at."""
 
     supported_mhz = (745, 666)
+    power_limit_w, limit_scope = 235.0, "gpu"
 
     def __init__(self) -> None:
         self.clock_mhz = 745
@@ -154,7 +156,7 @@ def test_a_simulated_clock_is_held_and_restored() -> None:
 
     assert clocks.supported_mhz() == (745, 666)
     with clocks.locked(666):
-        assert clocks.read().mhz == 666.0
+        assert clocks.read() == ClockReading(666.0, (), 235.0)
     assert device.clock_mhz == 745
     with pytest.raises(KeyboardInterrupt), clocks.locked(666):
         raise KeyboardInterrupt

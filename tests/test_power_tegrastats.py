@@ -98,6 +98,7 @@ def test_names_of_rails_and_zones_may_clash() -> None:
         ("VDD_IN 7mW / 8mW", {}),
         ("VDD_IN 7", {}),
         ("VDD_IN 7mW/", {}),
+        ("RAM 721/3983MB APE 25 VDD_IN 2532 VDD_GPU 19", {"VDD_IN": 2532, "VDD_GPU": 19}),
         ("RAM 721/319", {}),
         ("SWAP 0/15", {}),
         ("IRAM 0/25", {}),
@@ -236,11 +237,11 @@ def opened() -> Iterator[Callable[[Reading], PowerSampler]]:
     [
         (NANO, ["POM_5V_IN", "POM_5V_GPU", "POM_5V_CPU"]),
         (XAVIER_NX, ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]),
-        (AGX_ORIN, ["VDD_GPU_SOC", "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0", "VDD_CPU_CV", "VIN_SYS_5V0"]),
+        (AGX_ORIN, ["VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0", "VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]),
     ],
 )
 def test_rails_are_offered_best_first(fake: Fake, line: str, names: list[str]) -> None:
-    """One line tells the rails: the total input first, else what the GPU hangs on, else their sum."""
+    """One line tells the rails: the total input first, else their sum, then what the GPU hangs on."""
     assert [reading.name for reading in found(fake(printing(line)))] == [f"tegrastats:{n}" for n in names]
 
 
@@ -263,7 +264,7 @@ def test_each_line_is_a_sample(fake: Fake, opened: Callable[[Reading], PowerSamp
 
 def test_a_sum_is_named_as_such(fake: Fake, opened: Callable[[Reading], PowerSampler]) -> None:
     """Rails that are added up are named in reading and scope, and their steps add up too."""
-    reading = found(fake(printing(*[AGX_XAVIER, AGX_XAVIER.replace("SOC 932", "SOC 1000")] * 2)))[1]
+    reading = found(fake(printing(*[AGX_XAVIER, AGX_XAVIER.replace("SOC 932", "SOC 1000")] * 2)))[0]
     sampler = opened(reading)
 
     samples = collected(sampler, 2)

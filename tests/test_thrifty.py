@@ -197,10 +197,10 @@ def test_a_sensor_that_dies_spares_nobody() -> None:
     """Without joules a trial is neither estimated nor clearly worse, and soon the run for energy ends."""
 
     class Dying(FakeMeter):
-        def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+        def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
             if self.watts is None:
                 raise PowerError("the sensor is gone")
-            return super().reading(start_s, end_s)
+            return super().reading(start_s, end_s, round_s)
 
     device, meter = Fast(), Dying()
     measurer = TrialMeasurer(device, meter, thrifty=True, needs_energy=True)

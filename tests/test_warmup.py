@@ -135,8 +135,8 @@ class Warming(FakeMeter):
         super().__init__()
         self.shown = list(watts)
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
-        super().reading(start_s, end_s)
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
+        super().reading(start_s, end_s, round_s)
         return PowerReading(self.shown.pop(0) or 0.0, 0.01, "fake-counter", "gpu")
 
 

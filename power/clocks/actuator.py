@@ -8,6 +8,8 @@ The format, in MHz, lowest and highest; ``"*"`` is every GPU that is not named::
     "GPU-6f0d..." = [345, 1410]
     [limits]    # clocks that may be set
     "*" = [345, 1755]
+    [powercap]  # whether energy counters of processors are read for the helper's group
+    read = true
 """
 
 import re
@@ -25,6 +27,7 @@ from tuner.untrusted.toml import load_toml
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
 _TABLES = ("baseline", "limits")
+_POWERCAP = "powercap"
 _NAME = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._:-]*")
 _HIGHEST_MHZ = 100_000  # no clock is near it: kHz or Hz were written
 _ENDS = 2
@@ -180,10 +183,14 @@ def demand(actuator: Actuator, mhz: int) -> None:
 
 @dataclass(frozen=True)
 class ClockConfig:
-    """Ranges in MHz by GPU: a UUID, a devfreq node, or ``*`` for those that are not named."""
+    """Ranges in MHz by GPU: a UUID, a devfreq node, or ``*`` for those that are not named.
+
+    ``reads_powercap`` says whether energy counters are read for others.
+    """
 
     baseline: Mapping[str, Range] = field(default_factory=dict)
     limits: Mapping[str, Range] = field(default_factory=dict)
+    reads_powercap: bool = False
 
     def rules(self, gpu: str) -> ClockRules:
         """What holds for one GPU."""
@@ -202,10 +209,20 @@ def load_config(path: Path) -> ClockConfig:
         return ClockConfig()
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not TOML
         raise InputError(f"{path}: {error}") from error
-    unknown = sorted(document.keys() - set(_TABLES))
+    unknown = sorted(document.keys() - {*_TABLES, _POWERCAP})
     if unknown:
-        raise InputError(f"{path}: unknown key {unknown[0]!r}; there may be [baseline] and [limits]")
-    return ClockConfig(**{table: _ranges(path, table, document.get(table, {})) for table in _TABLES})
+        raise InputError(
+            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits] and [powercap]"
+        )
+    ranges = {table: _ranges(path, table, document.get(table, {})) for table in _TABLES}
+    return ClockConfig(**ranges, reads_powercap=_is_read(path, document.get(_POWERCAP, {})))
+
+
+def _is_read(path: Path, table: Any) -> bool:  # noqa: ANN401 - whatever TOML holds
+    read = table.get("read", False) if isinstance(table, dict) and table.keys() <= {"read"} else None
+    if not isinstance(read, bool):
+        raise InputError(f"{path}: {_POWERCAP} must be a table with read = true or false")
+    return read
 
 
 def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: ANN401 - whatever TOML holds

@@ -23,7 +23,9 @@ from tuner.errors import ClockError, InputError, TunerError
 from tuner.system.service_manager import ServiceManager, passed_socket
 from tuner.untrusted.text import PlainFormatter
 
+from ..sensors.powercap_zones import zones
 from .actuator import ClockPaths, load_config
+from .clockd_energy import RareReads
 from .clockd_leases import Leases
 from .clockd_server import TTL_S, ClockServer
 from .controls import open_actuator, undo
@@ -61,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "guard":
             leases = Leases(directory, opened, undo(where), owner=chosen.owner, patience_s=HANDOVER_S)
             return _guard(leases, chosen)
-        _serve(Leases(directory, opened, undo(where)), _listener(chosen.socket, chosen.group), chosen)
+        energy = RareReads(lambda: load_config(where.config).reads_powercap, partial(_zones, chosen.powercap))
+        leases = Leases(directory, opened, undo(where))
+        _serve(leases, _listener(chosen.socket, chosen.group), energy, chosen)
     except TunerError as error:
         _LOG.error("tuner-clockd: %s", error)
         return error.exit_code
@@ -92,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--idle-exit", type=_seconds, metavar="S", help="end after so long without a client [never]"
     )
+    serve.add_argument(
+        "--powercap", type=Path, default=Path("/sys"), metavar="DIR", help="the kernel's /sys [%(default)s]"
+    )
     commands.add_parser("restore", parents=[places], help="undo what a killed helper left, and end")
     guard = commands.add_parser("guard", parents=[places], help="serve the one process that starts it so")
     guard.add_argument("fd", type=int, help="descriptor of a socket connected to it")
@@ -106,9 +113,16 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _serve(leases: Leases, listener: socket.socket, chosen: argparse.Namespace) -> None:
+def _zones(sysfs: Path) -> dict[str, Path]:
+    """The folders of the energy counters that may be read for others."""
+    return {zone.name: zone.folder for zone in zones(sysfs) if zone.domain != "psys"}
+
+
+def _serve(leases: Leases, listener: socket.socket, energy: RareReads, chosen: argparse.Namespace) -> None:
     manager = ServiceManager()
-    server = ClockServer(listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager)
+    server = ClockServer(
+        listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager, energy=energy
+    )
     server.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     leases.restore_stale()  # what cannot be restored now is tried again while serving
     manager.say("READY=1")

@@ -8,6 +8,7 @@ that nobody can renew or reset another's. ::
     {"verb": "set", "control": "nvml", "gpu": "GPU-6f0d...", "mhz": 900}
     {"verb": "renew"}
     {"verb": "reset"}
+    {"verb": "energy", "zone": "package-0"}
 
     {"ok": true, ...}
     {"ok": false, "code": "busy", "message": "..."}
@@ -26,6 +27,7 @@ MAX_ANSWER_BYTES = 4096  # a message may list what was left alone
 
 # Names become parts of file names and of sysfs paths: no slash, no leading dot.
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,95}")
+_ZONE = re.compile(r"(package|dram)-[0-9]{1,4}(-die-[0-9]{1,4})?")
 FINAL = ("malformed", "full", "expired", "stopped")
 """Codes of refusals after which the connection is closed."""
 
@@ -34,17 +36,19 @@ _FIELDS: dict[str, dict[str, type]] = {
     "set": {"control": str, "gpu": str, "mhz": int},
     "renew": {},
     "reset": {},
+    "energy": {"zone": str},
 }
 
 
 @dataclass(frozen=True)
 class ClockRequest:
-    """One request; the fields of ``set`` are empty for the other verbs."""
+    """One request; fields of other verbs are empty."""
 
     verb: str
     control: str = ""
     gpu: str = ""
     mhz: int = 0
+    zone: str = ""
 
 
 class ClockRefusal(Exception):  # noqa: N818 - an answer, not a fault of the helper
@@ -82,6 +86,8 @@ def parse_request(line: bytes) -> ClockRequest:
     request = ClockRequest(verb, **record)
     if verb == "set":
         _check(request)
+    if verb == "energy" and not _ZONE.fullmatch(request.zone):
+        raise ClockRefusal("malformed", '"zone" must be a package or its DRAM, e.g. package-0 or dram-0')
     return request
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from tuner.errors import ClockPermissionError, TunerError
 from tuner.system.service_manager import ServiceManager
 
+from .clockd_energy import RareReads
 from .clockd_leases import Leases
 from .clockd_protocol import (
     MAX_REQUEST_BYTES,
@@ -98,6 +99,7 @@ class ClockServer:
         idle_exit_s: stop when there was no client for so long; None for never. Who listens stays as long as a
             clock is left that could not be restored.
         manager: is pinged from the loop, so that a driver call that hangs starves its watchdog.
+        energy: reads energy counters for clients; None for a guardian, which reads none.
         now: monotonic clock in seconds.
     """
 
@@ -109,6 +111,7 @@ class ClockServer:
         ttl_s: float = TTL_S,
         idle_exit_s: float | None = None,
         manager: ServiceManager | None = None,
+        energy: RareReads | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._listener = listener
@@ -116,6 +119,7 @@ class ClockServer:
         self._ttl_s = ttl_s
         self._idle_exit_s = idle_exit_s
         self._manager = manager or ServiceManager({})
+        self._energy = energy
         self._now = now
         self._clients: set[_Client] = set()
         self._busy_s = now()
@@ -250,6 +254,10 @@ class ClockServer:
             self._leases.set(client, request)
         elif request.verb == "reset":
             return granted(left=self._leases.reset(client))
+        elif request.verb == "energy":
+            if self._energy is None:
+                raise ClockRefusal("clock", "a guardian reads no energy")
+            return granted(uj=self._energy.microjoules(request.zone))
         return granted(protocol=PROTOCOL, ttl_s=self._ttl_s)
 
     def _expire(self) -> None:

@@ -1,5 +1,6 @@
 """Meter: polls a sampler while something runs, then answers for time windows."""
 
+import contextlib
 import logging
 import statistics
 import threading
@@ -14,9 +15,11 @@ from tuner.interfaces import (
     PowerSampler,
     Sample,
     SensorInfo,
+    SpentEnergy,
 )
 
 from .samples import screened
+from .spent import SpentTotal
 from .ticks import SensorHistory
 from .totals import total_joules
 from .windows import mean_power
@@ -53,6 +56,7 @@ class SamplingMeter:
         self._clock_interval_s = clock_interval_s
         self._collecting: tuple[threading.Event, threading.Thread] | None = None
         self._history = SensorHistory()
+        self._spent = SpentTotal(now())
 
     @property
     def info(self) -> SensorInfo:
@@ -62,7 +66,7 @@ class SamplingMeter:
     @contextmanager
     def recording(self) -> Iterator["SampledRecording"]:
         """Collect samples while the block runs; a sensor that fails ends the collecting, not the block."""
-        recording = SampledRecording(self._sampler, self._clocks, self._now, self._history)
+        recording = SampledRecording(self._sampler, self._clocks, self._now, self._history, self._spent)
         recording.begin()
         stop = threading.Event()
         thread = threading.Thread(
@@ -76,6 +80,12 @@ class SamplingMeter:
         finally:
             self._halt()
             recording.end()
+
+    def spent(self) -> SpentEnergy | None:
+        """See ``Meter.spent``: at the end, as it takes the samples that a recording would begin with."""
+        with contextlib.suppress(PowerError):
+            self._spent.add(self._sampler.poll(), self.info)
+        return self._spent.spent(self._now(), self.info)
 
     def close(self) -> None:
         """Release the sensor."""
@@ -100,11 +110,13 @@ class SampledRecording:
         clocks: ClockControl | None,
         now: Callable[[], float],
         history: SensorHistory | None = None,
+        spent: SpentTotal | None = None,
     ) -> None:
         self._sampler = sampler
         self._history = history or SensorHistory()
         self._clocks = clocks
         self._now = now
+        self._spent = spent
         self._samples: list[Sample] = []
         self._clock_readings: list[tuple[float, ClockReading]] = []
         self._failure = ""
@@ -154,8 +166,13 @@ class SampledRecording:
         self._read_clock()
         self._end_s = self._now()
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
         """Mean power between two times; None when the sensor gave too little, see ``problem``.
+
+        Args:
+            start_s: begin of the window.
+            end_s: its end.
+            round_s: period with which the load repeats in it; 0 where that is not known.
 
         Raises:
             PowerError: the sensor stopped answering while the recording was made.
@@ -165,7 +182,7 @@ class SampledRecording:
             raise PowerError(f"{info.name} stopped answering: {self._failure}")
         trace, notes = screened(self._samples, info)
         try:
-            mean = mean_power(trace, start_s, end_s, info, self._history)
+            mean = mean_power(trace, start_s, end_s, info, self._history, round_s=round_s)
         except PowerError as error:
             self._problem = "; ".join([str(error), *notes])
             return None
@@ -180,11 +197,13 @@ class SampledRecording:
         )
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
-        """Median clock and all throttle reasons seen between two times."""
+        """Median clock, all throttle reasons and the lowest power limit seen between two times."""
         seen = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
         rates = [reading.mhz for reading in seen if reading.mhz is not None]
         reasons = sorted({reason for reading in seen for reason in reading.throttle_reasons})
-        return ClockReading(statistics.median(rates) if rates else None, tuple(reasons))
+        limits_w = [(one.power_limit_w, one.limit_scope) for one in seen if one.power_limit_w is not None]
+        limit = min(limits_w, default=(None, "gpu"))
+        return ClockReading(statistics.median(rates) if rates else None, tuple(reasons), *limit)
 
     def joules(self) -> float:
         """Energy of the whole recording, best estimate; 0.0 without samples."""
@@ -205,6 +224,8 @@ class SampledRecording:
             self._failure = str(error)
             return False
         self._samples += fresh
+        if self._spent is not None:
+            self._spent.add(fresh, self._sampler.info)
         return bool(fresh)
 
     def _read_clock(self) -> None:

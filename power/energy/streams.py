@@ -1,9 +1,9 @@
 """Mean power of a window from samples of watts, as a weighted sum with its uncertainty.
 
-A sensor that sees all of the time, as a mean over the time between two samples does, or a lag longer than
-that, misses nothing of a periodic load: its scatter is then the load's, and noise is only what the spectrum
-of the samples shows everywhere (``noise.noise_floor``). Of a sensor that looks away in between, all scatter
-counts. Slow beats, as of a load whose period is nearly the sensor's, count where a sensor lets them through.
+Scatter of a few percent is noise, which may hang together (``correlation``). More is the load's: a sensor
+that sees all of the time, as a mean over the time between two samples does, or a lag longer than that, misses
+nothing of it but what ``sampling`` names, and noise is only what the spectrum of the samples shows everywhere
+(``noise.noise_floor``). Of a sensor that looks away in between, all scatter counts.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.interfaces import Response, SensorInfo
-from tuner.model import Part
+from tuner.model import Part, expanded
 
-from ..response.models import Array, corrected, energy_weights_s
+from ..response.models import Array, energy_weights_s
+from .correlation import correlated, told_of_times
 from .noise import ROUNDING, Spread, local_spread, noise_floor, pooled, sees_all
 from .samples import SampleSeries
+from .sampling import beats, beats_through, detrended, edges, in_step, jumps
 from .ticks import SensorHistory
 
 LEAST_LOAD_W = 0.01  # of less power no relative noise is told
 _PAIR = 2  # a mean power needs two samples
-_SMOOTH = 8.0  # periods: a longer lag leaves less than 2 % of a load whose period is the sensor's
-_PIECES = 8  # of a window, whose scatter tells of beats
-_FEW_PIECES = 4
+_MOST_FLOOR = 0.02  # of power: noise under pulses, twice what any sensor known here has
+_MOST_NOISE = 0.05  # of power: more scatter is the load's
+_UNTOLD = 3  # degrees of freedom of each window that tell nothing of a correlation
+_LEAST_CORRELATED = 18  # others of all windows: fewer tell nothing either
 _FEW_MEANS = 6  # of fewer running means inside a window the exact inverse has less noise
 
 
@@ -48,17 +51,30 @@ class PowerEstimate:
 
 
 def stream_power(
-    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory
+    series: SampleSeries,
+    window: tuple[float, float],
+    info: SensorInfo,
+    history: SensorHistory,
+    round_s: float = 0.0,
 ) -> PowerEstimate | None:
-    """Mean power of a window from the samples that show power of it; None of too few."""
+    """Mean power of a window from the samples that show power of it; None of too few.
+
+    Args:
+        series: the samples, dated by the power that they show.
+        window: its (start, end).
+        info: the reading.
+        history: what earlier windows told of the sensor; this one adds to it.
+        round_s: period with which the load repeats; 0 where that is not known.
+    """
+    start_s, end_s = window
     response = info.response
     hidden_s = 0.0 if response.kind == "lag" or sees_all(info) else response.window_s
     if response.kind == "ramp":
-        return _of_means(series, start_s, end_s, info, history) or _inverted(series, start_s, end_s, info)
+        return _of_means(series, window, info, history, round_s) or _inverted(series, start_s, end_s, info)
     inside = series.between(start_s + hidden_s, end_s)
     if len(inside) < _PAIR:
         return None
-    return power_of_samples(inside, info, (start_s, end_s), history)
+    return power_of_samples(inside, info, window, history, round_s)
 
 
 def power_of_samples(
@@ -66,6 +82,7 @@ def power_of_samples(
     info: SensorInfo,
     window: tuple[float, float] | None = None,
     history: SensorHistory | None = None,
+    round_s: float = 0.0,
 ) -> PowerEstimate:
     """Mean power from the first of at least two samples to the last, undone of a lag.
 
@@ -73,75 +90,79 @@ def power_of_samples(
         inside: the samples, dated by the power that they show.
         info: the reading; no running mean.
         window: (start, end) of the window they lie in; None for one from the first of them to the last.
-        history: what earlier windows told of the sensor; this one adds to it.
+        history: what earlier windows told of the sensor; this one adds to it. Without one, noise is taken for
+            white.
+        round_s: period with which the load repeats; 0 where that is not known.
     """
     times_s, power = inside.times_s, inside.values
     window = window or (float(times_s[0]), float(times_s[-1]))
     weights = energy_weights_s(times_s, info.response) / inside.duration_s
     watts = float(weights @ power)
-    noise, parts = _scatter(inside, watts, window, info, history or SensorHistory())
-    parts += [Part(noise.variance * float(weights @ weights), noise.degrees), *_systematic(inside, info)]
+    whole = _whole(inside, window, info)
+    unseen_s = float(times_s[0]) - window[0], window[1] - float(times_s[-1])
+    noise, parts = _scatter(whole, watts, unseen_s, info, history or SensorHistory())
+    within = weights[len(inside) - len(whole) :]
+    parts.append(_noise(whole, within, noise, info, history if _steady(whole, watts) else None))
+    parts += [in_step(inside, weights, watts, round_s, info), *_systematic(inside, info)]
     slope = _slope(times_s, power, info.response)
     return PowerEstimate(watts, tuple(parts), float(times_s[0]), float(times_s[-1]), slope)
 
 
-def _beats_through(inside: SampleSeries, own: Spread, info: SensorInfo) -> list[Part]:
-    """Beats of a short lag: a load whose period is the sensor's keeps some of its swing in every sample.
+def _whole(inside: SampleSeries, window: tuple[float, float], info: SensorInfo) -> SampleSeries:
+    """The samples of nothing but the window: the first mean may reach back to before it; it has no weight."""
+    whole = inside.between(window[0] + info.response.window_s, window[1])
+    return whole if len(whole) >= _PAIR else inside
 
-    Means that tile the time, and running means over whole periods, leave nothing of it. A beat may be so slow
-    that neighbouring samples do not scatter by it.
-    """
-    if info.response.kind != "lag" or info.response.capacitance_s >= _SMOOTH * info.period_s:
-        return []
-    return [_beats(inside, own)]
+
+def _steady(inside: SampleSeries, watts: float) -> bool:
+    """True where samples scatter by no more than noise may."""
+    rest = detrended(inside.times_s, inside.values)
+    return float(rest @ rest) <= (_MOST_NOISE * watts) ** 2 * len(rest)
+
+
+def _noise(
+    inside: SampleSeries, weights: Array, noise: Spread, info: SensorInfo, history: SensorHistory | None
+) -> Part:
+    """What noise makes of the mean: as white noise, or as correlated noise where that is more."""
+    white = Part(noise.variance * float(weights @ weights), noise.degrees)
+    if history is None:
+        return white
+    told = told_of_times(inside, weights, info.response, info.period_s)
+    if told is None:
+        return white
+    likelihoods, variances, degrees = told
+    known, windows = history.correlation
+    history.tell_correlation(likelihoods)
+    if (windows + 1) * (degrees - _UNTOLD) < _LEAST_CORRELATED:
+        return white
+    other = correlated(likelihoods, variances, degrees, known)
+    return max(white, other, key=lambda part: expanded([part])[0])
 
 
 def _scatter(
-    inside: SampleSeries, watts: float, window: tuple[float, float], info: SensorInfo, history: SensorHistory
+    inside: SampleSeries,
+    watts: float,
+    unseen_s: tuple[float, float],
+    info: SensorInfo,
+    history: SensorHistory,
 ) -> tuple[Spread, list[Part]]:
     """Noise of a sample, and the parts of the mean's variance that the load's own changes make."""
-    whole = inside.between(window[0] + info.response.window_s, window[1])
-    inside = whole if len(whole) >= _PAIR else inside  # the first mean may reach back to before the window
     own = local_spread(inside.times_s, inside.values)
     if not sees_all(info):
-        return own, [_beats(inside, own)]
+        return own, [beats(inside, own)]
     floor = noise_floor(inside.values)
-    if floor is not None and own.exceeds(floor):
-        edges = [] if info.response.kind == "ramp" else [_edges(inside, floor, window, info)]
-        return floor, edges + _beats_through(inside, floor, info)
+    if floor is not None and (own.exceeds(floor) or not _steady(inside, watts)):
+        if info.response.kind != "ramp":  # what is left in running means is none of their slow changes
+            floor = Spread(min(floor.variance, (_MOST_FLOOR * watts) ** 2), floor.degrees)
+        window_s = inside.duration_s + sum(unseen_s)
+        ends = edges(inside, floor, unseen_s, window_s, info)
+        return floor, [ends, jumps(inside, floor, info), beats_through(inside, floor, watts, info)]
     if watts < LEAST_LOAD_W:
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
     surer = pooled(relative, history.noise)
     history.tell_noise(relative)
-    return Spread(surer.variance * watts**2, surer.degrees), _beats_through(inside, own, info)
-
-
-def _edges(inside: SampleSeries, floor: Spread, window: tuple[float, float], info: SensorInfo) -> Part:
-    """A pulsing load may be on or off between the window's ends and the samples nearest to them."""
-    power = corrected(inside.times_s, inside.values, info.response)
-    rest = _detrended(inside.times_s, power)
-    noise = floor.variance
-    if info.response.kind == "lag":
-        step_s = inside.duration_s / (len(inside) - 1)
-        noise *= 1.0 + (info.response.capacitance_s / step_s) ** 2 / 2.0
-    pulses = max(0.0, float(rest @ rest) / len(rest) - noise)
-    before_s, after_s = inside.times_s[0] - window[0], window[1] - inside.times_s[-1]
-    return Part(pulses * float(before_s**2 + after_s**2) / (window[1] - window[0]) ** 2)
-
-
-def _beats(inside: SampleSeries, own: Spread) -> Part:
-    """Scatter of the means of pieces of the window, where it is more than the samples' own explains."""
-    count = min(_PIECES, len(inside) // 2)
-    if count < _FEW_PIECES:
-        return Part(0.0)
-    rest = _detrended(inside.times_s, inside.values)
-    means = np.array([piece.mean() for piece in np.array_split(rest, count)])
-    found = Spread(float(means @ means) / (count - 2), count - 2)
-    explained = Spread(own.variance * count / len(inside), own.degrees)
-    if not found.exceeds(explained):
-        return Part(0.0)
-    return Part((found.variance - explained.variance) / count, found.degrees)
+    return Spread(surer.variance * watts**2, surer.degrees), [beats_through(inside, own, watts, info)]
 
 
 def _systematic(inside: SampleSeries, info: SensorInfo) -> list[Part]:
@@ -175,7 +196,11 @@ def _slope(times_s: Array, power: Array, response: Response) -> float:
 
 
 def _of_means(
-    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory
+    series: SampleSeries,
+    window: tuple[float, float],
+    info: SensorInfo,
+    history: SensorHistory,
+    round_s: float,
 ) -> PowerEstimate | None:
     """The mean of the running means that lie inside: power weighted by a trapezoid; None of too few.
 
@@ -183,34 +208,44 @@ def _of_means(
     nothing of what came before. Slow changes of power are weighted unevenly, which counts.
     """
     window_s = info.response.window_s
-    inside = series.between(start_s + window_s, end_s)
+    inside = series.between(window[0] + window_s, window[1])
     if len(inside) < _FEW_MEANS:
         return None
     watts = float(inside.values.mean())
-    noise, parts = _scatter(inside, watts, (start_s, end_s), info, history)
-    parts += [Part(noise.variance / len(inside), noise.degrees), *_systematic(inside, info)]
-    parts.append(_uneven(inside, noise, window_s))
+    weights = np.full(len(inside), 1.0 / len(inside))
+    noise, parts = _scatter(inside, watts, (0.0, 0.0), info, history)
+    steady = _steady(inside, watts)
+    parts.append(_noise(inside, weights, noise, info, history if steady else None))
+    parts += [_uneven(inside, noise, window_s, surely=steady), in_step(inside, weights, watts, round_s, info)]
+    parts += _systematic(inside, info)
     slope = float(np.polyfit(inside.times_s - inside.times_s[0], inside.values, 1)[0])
     return PowerEstimate(
         watts, tuple(parts), float(inside.times_s[0]) - window_s, float(inside.times_s[-1]), slope
     )
 
 
-def _uneven(inside: SampleSeries, noise: Spread, window_s: float) -> Part:
+def _uneven(inside: SampleSeries, noise: Spread, window_s: float, *, surely: bool) -> Part:
     """What a trapezoid makes of power that changes: means half a window apart tell how much it does.
 
     Of power without memory, of spectral density S, such a difference has the variance S / W, and the mean
     under the trapezoid that a window W and the time A between the first mean and the last make, less that of
     their whole time, S * ((L - l / 3) / L^2 - 1 / (A + W)), with L the longer of W and A and l the shorter.
+
+    Args:
+        inside: the running means.
+        noise: of one of them.
+        window_s: W.
+        surely: whether only differences count that noise surely does not explain.
     """
     step = max(1, round(window_s / 2.0 / (inside.duration_s / (len(inside) - 1))))
-    rest = _detrended(inside.times_s, inside.values)
-    differences = rest[step:] - rest[:-step]
+    differences = inside.values[step:] - inside.values[:-step]
     if len(differences) < _PAIR:
         return Part(0.0)
+    if surely:
+        differences -= differences.mean()  # a drift
     found = Spread(float(np.mean(differences**2)), max(1.0, inside.duration_s / window_s))
     explained = Spread(2.0 * noise.variance, noise.degrees)
-    if not found.exceeds(explained):
+    if found.variance <= explained.variance or (surely and not found.exceeds(explained)):
         return Part(0.0)
     apart_s = inside.duration_s
     longer_s, shorter_s = max(apart_s, window_s), min(apart_s, window_s)
@@ -238,9 +273,3 @@ def _inverted(series: SampleSeries, start_s: float, end_s: float, info: SensorIn
     return PowerEstimate(
         watts, tuple(parts), float(inside.times_s[0]), float(inside.times_s[-1]), method="inverted means"
     )
-
-
-def _detrended(times_s: Array, values: Array) -> Array:
-    """Values without mean and drift."""
-    line = np.polyfit(times_s - times_s[0], values, 1)
-    return np.asarray(values - np.polyval(line, times_s - times_s[0]))

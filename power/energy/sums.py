@@ -62,15 +62,20 @@ class SummedRecording:
         """Why the latest ``reading`` was None; empty where it was not."""
         return "; ".join(recording.problem for recording in self._recordings if recording.problem)
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
         """The sum of the mean powers between two times; None when one sensor gave too little.
 
         Sensors err independently: variances add, and degrees of freedom are those of Welch and Satterthwaite.
 
+        Args:
+            start_s: begin of the window.
+            end_s: its end.
+            round_s: period with which the load repeats in it; 0 where that is not known.
+
         Raises:
             PowerError: a sensor stopped answering while the recording was made.
         """
-        parts = [recording.reading(start_s, end_s) for recording in self._recordings]
+        parts = [recording.reading(start_s, end_s, round_s) for recording in self._recordings]
         known = tuple(part for part in parts if part is not None)
         if len(known) < len(parts):
             return None

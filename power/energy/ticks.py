@@ -24,6 +24,7 @@ _AGREES = 4.0  # standard uncertainties that two recordings' periods may be apar
 _HALF_WIDTH = 3.0**0.5  # of a rectangular distribution, in its standard deviations
 _WINDOWS = 32  # whose noise is kept
 _CALM = 4  # a quarter of them: so many at least have a steady load, or noise is taken for larger than it is
+_ONE_VOTE = 10.0  # a window's log-likelihood ratio counts as no more
 _BRIDGED = 0.07  # of a period: where a pause leaves the next tick less certain, ticks are not counted over it
 _MISSED = 0.2  # of a period: a tick farther from where it was due is of another rhythm
 
@@ -109,6 +110,7 @@ class SensorHistory:
 
     def __init__(self) -> None:
         self._noise: deque[Spread] = deque(maxlen=_WINDOWS)
+        self._likelihoods: deque[Array] = deque(maxlen=_WINDOWS)
         self._anchor_s = 0.0
         self._last_s = 0.0
         self._count = 0
@@ -132,6 +134,19 @@ class SensorHistory:
         """Add the relative noise of a window."""
         if spread.degrees > 0 and math.isfinite(spread.variance):
             self._noise.append(spread)
+
+    @property
+    def correlation(self) -> tuple[Array | None, int]:
+        """Log-likelihoods of the noise's correlation times (``correlation``), and of how many windows."""
+        count = len(self._likelihoods)
+        return (np.sum(np.stack(self._likelihoods), axis=0), count) if count else (None, 0)
+
+    def tell_correlation(self, likelihoods: Array) -> None:
+        """Add what a window told of the times; some with an unsteady load must not outvote all others."""
+        if np.isfinite(likelihoods).all():
+            self._likelihoods.append(
+                likelihoods * min(1.0, _ONE_VOTE / max(float(likelihoods.max()), _ONE_VOTE))
+            )
 
     def tell_ticks(self, first_s: float, last_s: float, sigma_s: float, own: Period) -> None:
         """Add the first and last tick of a recording.

@@ -55,7 +55,13 @@ class MeanPower:
 
 
 def mean_power(
-    series: SampleSeries, start_s: float, end_s: float, info: SensorInfo, history: SensorHistory | None = None
+    series: SampleSeries,
+    start_s: float,
+    end_s: float,
+    info: SensorInfo,
+    history: SensorHistory | None = None,
+    *,
+    round_s: float = 0.0,
 ) -> MeanPower:
     """Mean power from ``start_s`` to ``end_s``.
 
@@ -65,6 +71,7 @@ def mean_power(
         end_s: its end.
         info: the reading; its delay is taken off the samples' times.
         history: what earlier windows told of the sensor; this one adds to it.
+        round_s: period with which the load repeats; 0 where that is not known.
 
     Raises:
         PowerError: the samples say too little; the message says why.
@@ -84,7 +91,7 @@ def mean_power(
     if info.kind == "counter":
         found = _counted(shown, start_s, end_s, info, history)
     else:
-        found = stream_power(shown, start_s, end_s, info, history)
+        found = stream_power(shown, (start_s, end_s), info, history, round_s)
     if found is None:
         raise PowerError(_too_little(info, start_s, end_s, "too few samples"))
     uncertainty_w, degrees = expanded(found.parts)

@@ -9,7 +9,9 @@ from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.interfaces import ClockReading
 
 from ..clocks.actuator import Ruling, no_ruling
+from .health import told
 from .library import NvmlGpu, translated
+from .reads import MILLI
 
 CONTROL = "nvml"  # how journal entries name this control
 _VOLTA = 5  # NVML's number of the first architecture whose clocks can be locked
@@ -92,7 +94,7 @@ class NvmlActuator:
         return self._rules(self.gpu).allowed(self.listed_mhz())
 
     def read(self) -> ClockReading:
-        """See ``Actuator.read``: the SM clock."""
+        """See ``Actuator.read``: the SM clock, and the lowest of the power limits in force."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
         mhz = self._optional("the clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         bits = self._optional(
@@ -101,7 +103,9 @@ class NvmlActuator:
             lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),  # its name before driver 535
         )
         reasons = tuple(name for bit, name in REASONS if (bits or 0) & bit)
-        return ClockReading(None if mhz is None else float(mhz), reasons)
+        milliwatts = told(self._gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        limit_w = milliwatts * MILLI if milliwatts else None
+        return ClockReading(None if mhz is None else float(mhz), reasons, limit_w)
 
     def before(self) -> dict[str, Any]:
         """See ``Actuator.before``: which setting is used, and all that can be known of it."""

@@ -26,7 +26,7 @@ _FINEST = 201  # delays within a fine step to either side
 _SPAN_OF_FLAT, _SPAN_OF_PARABOLA = 12.0**0.5, 2.0  # standard deviations in what fits alike
 _EARLIEST = -0.5  # delay in periods: time stamps may be as wrong as this
 _LATEST, _LATEST_S = 1.5, 0.1  # delay: periods, and what a driver takes
-_WARMING_S = 5.0  # of a package that heats up: far from any reading's own memory
+_WARMING_S = 5.0, 20.0  # of a package that heats up: far from any reading's own memory
 _RATIO = 0.3  # between the sizes that are tried, about, as a logarithm
 _TOLERANCE = 1e-3  # of the refinement, relative to size and period
 _ITERATIONS = 200  # of it at most; some fifty are usual
@@ -74,11 +74,17 @@ class Evidence:
         now, then = (shown_joules(self.load, t - later, response) for t in (self.times_s, self.since_s))
         return np.asarray((now - then) / (self.times_s - self.since_s))
 
-    def background(self, *, slow: bool) -> Array:
-        """Orthonormal columns beside the load's step: idle power and, if ``slow``, drift and warming."""
+    def background(self, slow: Response | None = None) -> Array:
+        """Orthonormal columns beside the load's step: idle power and, if ``slow``, what warms.
+
+        A GPU that warms draws more, idle or not, and more of that under load: columns are the time and what
+        the load has heated, alone and times the load as ``slow``, about the response, shows it.
+        """
         columns = [np.ones(len(self))]
-        if slow:
-            columns += [self.times_s - self.times_s[0], self.load.lagged(self.times_s, _WARMING_S)]
+        if slow is not None:
+            shape = self.shape(slow)
+            heat = [self.times_s - self.times_s[0], *(self.load.lagged(self.times_s, t) for t in _WARMING_S)]
+            columns += [*heat, *(shape * column for column in heat)]
         return np.asarray(np.linalg.qr(np.stack(columns, axis=1))[0])
 
 
@@ -93,7 +99,7 @@ class ModelFit:
         idle_w: P0.
         residuals_w: what the model leaves, shape (n,).
         parameters: fitted numbers in all.
-        slow: whether drift and warming are among them.
+        slow: by what response drift and warming are seen that are among them; None where they are not.
     """
 
     kind: Kind
@@ -102,7 +108,7 @@ class ModelFit:
     idle_w: float
     residuals_w: Array
     parameters: int
-    slow: bool = False
+    slow: Response | None = None
 
     @property
     def size_s(self) -> float:
@@ -129,7 +135,7 @@ def model(kind: Kind, size_s: float, delay_s: float) -> Response:
     return Response(delay_s=delay_s)
 
 
-def fit(evidence: Evidence, kind: Kind, *, slow: bool = False) -> ModelFit:
+def fit(evidence: Evidence, kind: Kind, *, slow: Response | None = None) -> ModelFit:
     """The best model of a kind, with the standard uncertainties of its size and delay."""
     projected = Projection(evidence, slow=slow)
     size_s, delay_s = _on_grid(projected, kind)
@@ -141,10 +147,10 @@ def fit(evidence: Evidence, kind: Kind, *, slow: bool = False) -> ModelFit:
 class Projection:
     """Sum of squares after the best linear terms."""
 
-    def __init__(self, evidence: Evidence, *, slow: bool) -> None:
+    def __init__(self, evidence: Evidence, *, slow: Response | None = None) -> None:
         self.evidence = evidence
         self.slow = slow
-        self.background = evidence.background(slow=slow)
+        self.background = evidence.background(slow)
         self.target = evidence.watts - self.background @ (self.background.T @ evidence.watts)
         self._total = float(self.target @ self.target)
 
@@ -255,11 +261,7 @@ def _described(projected: Projection, kind: Kind, found: Response) -> ModelFit:
 def _sigmas(
     projected: Projection, kind: Kind, found: Response, step_w: float, residuals: Array
 ) -> tuple[float, float]:
-    """Standard uncertainties of size and delay in seconds.
-
-    From the curvature of the sum of squares, and from the scatter of the gradient between blocks of time,
-    which also sees residuals that hang together (a load that is no perfect square); the larger counts.
-    """
+    """Standard uncertainties of size and delay in seconds."""
     evidence = projected.evidence
     size_s = found.capacitance_s + found.window_s
     size_step_s, delay_step_s = _SIZE_STEP * size_s, _DELAY_STEP * evidence.period_s
@@ -269,7 +271,18 @@ def _sigmas(
         behind = evidence.shape(model(kind, size_s - size_by_s, found.delay_s - delay_by_s))
         return step_w * (ahead - behind) / (2.0 * (size_by_s + delay_by_s))
 
-    slopes = (slope(size_step_s, 0.0), slope(0.0, delay_step_s), evidence.shape(found))
+    size_sigma_s, delay_sigma_s, _ = sigmas(
+        projected, [slope(size_step_s, 0.0), slope(0.0, delay_step_s), evidence.shape(found)], residuals
+    )
+    return size_sigma_s, delay_sigma_s
+
+
+def sigmas(projected: Projection, slopes: Sequence[Array], residuals: Array) -> list[float]:
+    """Standard uncertainties of parameters that change what is shown by ``slopes``, of shape (n,) each.
+
+    From the curvature of the sum of squares, and from the scatter of the gradient between blocks of time,
+    which also sees residuals that hang together (a load that is no perfect square); the larger counts.
+    """
     jacobian = projected.without(np.stack(slopes)).T
     curvature = np.linalg.pinv(jacobian.T @ jacobian)
     freedom = max(1, len(residuals) - jacobian.shape[1] - projected.background.shape[1])
@@ -277,5 +290,5 @@ def _sigmas(
     pushes = np.stack([part.sum(axis=0) for part in np.array_split(jacobian * residuals[:, None], _BLOCKS)])
     blocked = curvature @ (pushes.T @ pushes) @ curvature * _BLOCKS / (_BLOCKS - 1)
     # rounding may leave less than nothing of a flat direction, as that of a sensor that stands still
-    sigmas = np.sqrt(np.maximum(np.maximum(np.diag(plain), np.diag(blocked)), 0.0))
-    return float(sigmas[0]), float(sigmas[1])
+    variances = np.maximum(np.maximum(np.diag(plain), np.diag(blocked)), 0.0)
+    return [float(sigma) for sigma in np.sqrt(variances)]

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tuner.interfaces import Response, Sample, SensorInfo
 
 from ..energy.samples import screened
-from .fitting import Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, within
+from .edges import rise_and_fall_s, second_lag
+from .fitting import Evidence, Kind, ModelFit, fit
 from .models import Array
 
 AGREEMENT = 0.1  # rise and fall may differ by this share of their mean
@@ -27,7 +27,6 @@ _FEW_IN_BLOCK = 4
 _PER_UNIT = 1000  # drivers count milliwatts and millijoules
 
 Busy = Sequence[tuple[float, float]]
-_SPREAD = np.array([0.1, 0.1, 0.1])  # of the first simplex: periods, and logarithms of sizes
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     if found.explained < _FOLLOWS:
         reason = f"does not follow the load, which explains only {found.explained:.0%} of what it shows"
         return replace(found, reason=_joined(found.reason, reason))
-    response, found = _checked(evidence, fits, found)
+    response, found = _checked(evidence, fits, found, effective)
     if evidence.since_s is not None:  # ticks dated by their rhythm are all off by the same
         date_sigma_s = float(np.median(trace.time_sigmas_s))
         response = replace(response, delay_sigma_s=math.hypot(response.delay_sigma_s, date_sigma_s))
@@ -149,17 +148,21 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
 
 
 def _fits(evidence: Evidence) -> tuple[list[ModelFit], float]:
-    """The fits of all models, best first, and the number of independent samples."""
+    """The fits of all models, best first, and the number of independent samples.
+
+    What warms is always among what is fitted, as about the best response shows it: 2 % of power within
+    seconds passes for half a percent of C, and the residuals do not tell.
+    """
     kinds: tuple[Kind, ...] = (
         ("identity", "lag") if evidence.since_s is not None else ("identity", "lag", "mean")
     )
-    fits = [fit(evidence, kind) for kind in kinds]
+    fits, _ = _ranked([fit(evidence, kind) for kind in kinds])
+    return _ranked([fit(evidence, kind, slow=fits[0].response) for kind in kinds])
+
+
+def _ranked(fits: list[ModelFit]) -> tuple[list[ModelFit], float]:
     effective = _effective(min(fits, key=lambda fitted: fitted.squares).residuals_w)
-    fits.sort(key=lambda fitted: _rank(fitted, effective))
-    if fit(evidence, fits[0].kind, slow=True).bic(effective) < fits[0].bic(effective) - _STRONG:
-        fits = [fit(evidence, kind, slow=True) for kind in kinds]
-        fits.sort(key=lambda fitted: _rank(fitted, effective))
-    return fits, effective
+    return sorted(fits, key=lambda fitted: _rank(fitted, effective)), effective
 
 
 def _rank(fitted: ModelFit, effective: float) -> float:
@@ -179,9 +182,13 @@ def _effective(residuals: Array) -> float:
 
 
 def _checked(
-    evidence: Evidence, fits: list[ModelFit], found: Identification
+    evidence: Evidence, fits: list[ModelFit], found: Identification, effective: float
 ) -> tuple[Response, Identification]:
-    """The best fit's response if rise and fall agree on its size, else the identity's."""
+    """The best fit's response if rise and fall agree on its size, else the identity's.
+
+    Of two lags in a row the longer is taken for the sensor's, and the shorter for the time that power itself
+    takes. A reading does not tell which is which, so that C may be off by the shorter.
+    """
     best = fits[0]
     response = named(best.response, evidence.period_s)
     if best.kind == "identity":
@@ -191,7 +198,12 @@ def _checked(
     # each of the two has half of the samples: their difference is twice as uncertain as their mean
     sigma_s = 2.0 * (best.response.capacitance_sigma_s + best.response.window_sigma_s)
     if abs(rise_s - fall_s) <= max(AGREEMENT * (rise_s + fall_s) / 2.0, _SIGMAS * sigma_s):
-        return response, found
+        second = second_lag(evidence, best, effective) if best.kind == "lag" else None
+        if second is None:
+            return response, found
+        response, shorter_s = second
+        reason = f"power shows through a second lag of {shorter_s * 1e3:.3g} ms, its own or the sensor's"
+        return response, replace(found, reason=_joined(found.reason, reason))
     plain = next(fitted for fitted in fits if fitted.kind == "identity").response
     plain = replace(plain, delay_sigma_s=best.size_s)  # power of that long ago may still be in it
     reason = f"uncorrected: rising power shows {rise_s * 1e3:.3g} ms and falling power {fall_s * 1e3:.3g} ms"
@@ -264,43 +276,3 @@ def _resolution(values: Array) -> float:
 
 def _joined(*reasons: str) -> str:
     return "; ".join(reason for reason in reasons if reason)
-
-
-def rise_and_fall_s(evidence: Evidence, fitted: ModelFit) -> tuple[float, float]:
-    """Size of a lag or mean as it rises and as it falls, in seconds."""
-    if fitted.kind == "lag" and evidence.since_s is None:
-        return _of_lag(evidence, fitted)
-    on = evidence.load.at(evidence.times_s - fitted.response.delay_s) > 0
-    return _of_part(evidence, fitted, on), _of_part(evidence, fitted, ~on)
-
-
-def _of_lag(evidence: Evidence, fitted: ModelFit) -> tuple[float, float]:
-    """A lag with one time constant while the load is on and another while it is off."""
-    projected = Projection(evidence, slow=fitted.slow)
-
-    def squares(point: Array) -> float:
-        seen_s = evidence.times_s - float(point[0]) * evidence.period_s
-        shape = evidence.load.lagged(seen_s, within(point[2]), rising_s=within(point[1]))
-        return float(projected.squares(shape))
-
-    size = float(np.log(fitted.size_s))
-    found = nearest_minimum(
-        squares, np.array([fitted.response.delay_s / evidence.period_s, size, size]), _SPREAD
-    )
-    return within(found[1]), within(found[2])
-
-
-def _of_part(evidence: Evidence, fitted: ModelFit, part: npt.NDArray[np.bool_]) -> float:
-    """Size for a part of the samples, idle power and step as they are.
-
-    A moving mean, and a counter of power through a lag, have no simple form with two sizes.
-    """
-    rest_w = (fitted.residuals_w + fitted.step_w * evidence.shape(fitted.response))[part]
-
-    def squares(point: Array) -> float:
-        response = model(fitted.kind, within(point[1]), float(point[0]) * evidence.period_s)
-        left_w = rest_w - fitted.step_w * evidence.shape(response)[part]
-        return float(left_w @ left_w)
-
-    first = np.array([fitted.response.delay_s / evidence.period_s, np.log(fitted.size_s)])
-    return within(nearest_minimum(squares, first, _SPREAD[:2])[1])

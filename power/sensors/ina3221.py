@@ -2,10 +2,15 @@
 
 JetPack 4 shows milliwatts (an IIO device of driver ``ina3221x``), later releases millivolts and milliamperes
 (``hwmon``). Of ``hwmon`` drivers ``update_interval`` is the time in which the chip measures all of its
-channels as often as ``samples`` says; it is the period of fresh values, and what a value is a mean over
-(kernel documentation, "Kernel driver ina3221").
+channels as often as ``samples`` says (kernel documentation, "Kernel driver ina3221").
+
+With averaging over N conversions, each conversion of an INA3221 moves the register by 1/N of its distance
+(TI SBOS576, section 8.4.1, "Averaging Function"). That is no mean over the interval T but a first-order lag:
+in each N-th part of T the share of the past becomes 1 - 1/N of what it was, so that C = -T / (N ln(1 - 1/N)),
+a little less than T. An INA238 replaces its register by the mean of N conversions.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +39,11 @@ _SHORTEST_LOOK_S = (
 _UNKNOWN_LOOK_S = 0.02  # where the period is to be learnt
 _LEAST_PERIOD_S = 0.001  # update_interval is whole milliseconds, and 0 for what is shorter than half of one
 _MEANS = 4  # samples that make a mean of what a chip shows; of fewer most of the time is not seen
+_HWMON, _IIO = "ina3221", "ina3221x"  # names of the chip's drivers; the second averages on every board
+_TOLD = 0.05  # of C: the driver rounds, and the chip's own clock is a few percent off
+_SEES = 0.9  # of the time between two looks, from where on the lag sees all of it
+_GUESSED = 0.3  # of C, where neither interval nor number of conversions are told
+_ALONE = "VIN"  # what a chip without names measures: the input of a Thor
 _ASSUMED_S = {
     "ina3221x": 0.43,  # 64 means of 1.1 ms, or 512 of 0.14 ms, of six numbers: what device trees ask for
     "ina3221": 0.0066,  # one mean of 1.1 ms of six numbers: the chip's default
@@ -54,6 +64,7 @@ class MonitorChannel:
         period_s: between updates; assumed where ``samples`` is 0.
         samples: measurements a value is the mean of; 0 where neither they nor the period are told.
         step_w: smallest step of its power in watts.
+        chip: its chip.
     """
 
     rail: str
@@ -61,6 +72,12 @@ class MonitorChannel:
     period_s: float
     samples: int
     step_w: float
+    chip: str
+
+    @property
+    def lags(self) -> bool:
+        """True where what is shown follows power as a lag does."""
+        return self.chip == _IIO or (self.chip == _HWMON and self.samples >= _MEANS)
 
 
 def readings(
@@ -122,7 +139,9 @@ class RailFileSampler:
         samples = min(channel.samples for channel in chosen)
         self._now = now
         self._fresh = Freshness(period_s, learn=samples == 0)
-        self._pause_s = max(period_s / _LOOKS, _SHORTEST_LOOK_S) if samples else _UNKNOWN_LOOK_S
+        self._lags = all(channel.lags for channel in chosen)
+        looks = 1.0 if self._lags else _LOOKS  # a register that moves all the time is fresh at each look
+        self._pause_s = max(period_s / looks, _SHORTEST_LOOK_S) if samples else _UNKNOWN_LOOK_S
         name = f"{NAME}:{choice.name}"
         self._info = SensorInfo(
             name=name,
@@ -131,7 +150,7 @@ class RailFileSampler:
             period_s=period_s,
             poll_interval_s=self._pause_s,
             resolution=sum(channel.step_w**2 for channel in chosen) ** 0.5,
-            response=responses(name) or _assumed(period_s, samples, self._pause_s),
+            response=responses(name) or _assumed(period_s, samples, self._pause_s, lags=self._lags),
         )
         self._rails: list[list[SysfsAttribute]] = []
         self._looked_s = self.due_s = now()
@@ -149,7 +168,7 @@ class RailFileSampler:
     @property
     def info(self) -> SensorInfo:
         """What is known of this reading; a period that no file tells is learnt from the samples."""
-        return replace(self._info, period_s=self._fresh.period_s)
+        return replace(self._info, period_s=self._pause_s if self._lags else self._fresh.period_s)
 
     def poll(self) -> list[Sample]:
         """The latest update, if there was one since the last call.
@@ -162,9 +181,13 @@ class RailFileSampler:
             return []
         self._looked_s, self.due_s = began_s, began_s + self._pause_s
         watts = self._watts()
-        if watts is None:
+        if watts is None:  # the chip was busy for a moment
+            self.due_s = began_s + self._pause_s / _LOOKS
             return []
-        sample = self._fresh.look((began_s + self._now()) / 2.0, watts)
+        middle_s = (began_s + self._now()) / 2.0
+        if self._lags:
+            return [Sample(middle_s, watts)]
+        sample = self._fresh.look(middle_s, watts)
         return [sample] if sample else []
 
     def close(self) -> None:
@@ -187,8 +210,14 @@ class RailFileSampler:
         return total_w
 
 
-def _assumed(period_s: float, samples: int, pause_s: float) -> Response:
-    """What the chip shows: a mean over the period, or over the part of it in which it looks at this rail."""
+def _assumed(period_s: float, samples: int, pause_s: float, *, lags: bool) -> Response:
+    """What the chip shows: a lag, a mean over the period, or over the part in which it looks at this rail."""
+    if lags:
+        part = 1.0 / samples if samples else 0.0
+        capacitance_s = period_s * (-part / math.log(1.0 - part) if part else 1.0)
+        sigma_s = (_TOLD if samples else _GUESSED) * capacitance_s
+        sees_all = 2.0 * capacitance_s >= _SEES * pause_s
+        return Response("lag", capacitance_s=capacitance_s, capacitance_sigma_s=sigma_s, averages=sees_all)
     if 0 < samples < _MEANS:
         # Voltage and current of up to three rails take turns: a sixth of the time is this current's.
         return Response("boxcar", window_s=period_s / 6.0, averages=False)
@@ -215,8 +244,11 @@ def _channels(device: Path, chip: str, troubles: list[str]) -> Iterator[MonitorC
         yield from _named(folder, "rail_name_*", partial(_iio, chip), troubles)
     for folder in sorted(device.glob("hwmon/hwmon*")):
         yield from _named(folder, "in*_label", partial(_hwmon, chip), troubles)
-        if not any(folder.glob("in*_label")):  # a chip with one channel has one name
-            yield from _named(folder, "label", partial(_hwmon, chip), troubles)
+        if any(folder.glob("in*_label")):
+            continue
+        yield from _named(folder, "label", partial(_hwmon, chip), troubles)  # a chip with one channel
+        if not (folder / "label").exists() and (folder / "curr1_input").exists():
+            yield _hwmon(chip, folder, "1", _ALONE)
 
 
 def _named(
@@ -230,7 +262,11 @@ def _named(
         except PowerError as error:
             troubles.append(str(error))
             continue
-        channel = make(folder, digits[0] if digits else "1", rail)
+        number = digits[0] if digits else "1"
+        if read_number(folder / f"in{number}_enable") == 0:
+            troubles.append(f"{folder}: {rail} is disabled (in{number}_enable is 0)")
+            continue
+        channel = make(folder, number, rail)
         if is_connected(rail) and all(path.exists() for path in channel.files):
             yield channel
 
@@ -239,7 +275,7 @@ def _iio(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
     """A channel of JetPack 4; neither period nor shunt are told."""
     volts = read_number(folder / f"in_voltage{number}_input")
     step_w = (volts * _MILLI if volts else _VOLTS) * _SHUNT_STEP_V[chip] / _SHUNT_OHM
-    return MonitorChannel(rail, (folder / f"in_power{number}_input",), _ASSUMED_S[chip], 0, step_w)
+    return MonitorChannel(rail, (folder / f"in_power{number}_input",), _ASSUMED_S[chip], 0, step_w, chip)
 
 
 def _hwmon(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
@@ -256,4 +292,5 @@ def _hwmon(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
         period_s=_ASSUMED_S[chip] if interval_ms is None else max(interval_ms * _MILLI, _LEAST_PERIOD_S),
         samples=samples if samples is not None else 1,
         step_w=abs(volts * _MILLI if volts else _VOLTS) * ampere_step,
+        chip=chip,
     )

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ INTERVAL_S = 0.5  # what the service does by itself; a shorter one would make it
 _PATIENCE_S = 15.0  # to the first line: the package takes seconds to import on a small board
 _MILLIWATTS = 1000.0  # in a watt
 _TOTAL = "TOTAL"  # a total that has no name
+_SUPPLY = re.compile(r"ucsi|usb|charger|battery", re.IGNORECASE)
 _SUM = "ALL"  # the name of a total that is the sum of the rails
 _ROUNDING_MW = 1.0  # of each rail in such a sum
 _BOOT = (
@@ -80,10 +82,15 @@ def parse_line(text: str) -> Mapping[str, float]:
         total_w, name = _watts(message["total"]), message["total_name"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-    rails = {name: watts for name, watts in found.items() if watts is not None and is_connected(name)}
+    rails = {name: watts for name, watts in found.items() if watts is not None and _is_load(name)}
     if total_w is not None and _is_rail(total_w, name, rails):
         rails.setdefault(name if isinstance(name, str) and name else _TOTAL, total_w)
     return rails
+
+
+def _is_load(name: str) -> bool:
+    """False for channels without a rail, and for supplies: an AGX Orin's USB-C ports are listed as rails."""
+    return is_connected(name) and not _SUPPLY.search(name)
 
 
 def _is_rail(total_w: float, name: object, rails: Mapping[str, float]) -> bool:

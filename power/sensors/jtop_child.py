@@ -30,7 +30,16 @@ def main(interval_s: float) -> int:
 
 
 def _milliwatts(power: Any) -> dict[str, Any]:  # noqa: ANN401 - plain values of a package without types
-    """Present power of each rail and what jtop calls the total; its averages are over no stated time."""
+    """Present power of each rail and what jtop calls the total; its averages are over no stated time.
+
+    Raises:
+        TypeError: the package is older than 4.2, in which power became a table.
+    """
+    if not isinstance(power, dict):
+        raise TypeError(
+            "jetson-stats before 4.2 tells power in another form: sudo pip3 install -U jetson-stats, then"
+            " sudo systemctl restart jtop"
+        )
     total = power.get("tot", {})
     return {
         "rails": {name: rail.get("power") for name, rail in power.get("rail", {}).items()},

@@ -8,18 +8,21 @@ inside of it ``core``, ``uncore`` and ``dram``, and beside it ``psys``, the plat
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
-from .attributes import SysfsAttribute, read_number, read_text
+from ..clocks.clockd_energy import HelperCounter
+from ..clocks.clockd_protocol import SOCKET
+from .attributes import SysfsAttribute
+from .powercap_zones import PowercapZone, zones
 from .rails import unavailable
 
 NAME = "powercap"
 ROOT = "/sys"
+HELPER = SOCKET
 
 _CONTROLS = (
     "intel-rapl",
@@ -31,23 +34,6 @@ _UPDATE_S = 0.001  # between two updates of a zone
 _STEP_J = 2.0**-14  # the coarsest unit that is common
 _MOST_W = 2000.0  # no package draws more: a counter that went back by more was reset, and did not wrap
 _SQRT_12 = 12.0**0.5
-
-
-@dataclass(frozen=True)
-class PowercapZone:
-    """One zone.
-
-    Attributes:
-        name: e.g. ``package-0``, ``dram-0`` (the DRAM of that package), ``psys``.
-        domain: ``package``, ``dram`` or ``psys``.
-        folder: of its files.
-        range_uj: at which it begins at 0 again.
-    """
-
-    name: str
-    domain: str
-    folder: Path
-    range_uj: int
 
 
 def readings(
@@ -81,33 +67,6 @@ def readings(
     ]
 
 
-def zones(sysfs: Path) -> list[PowercapZone]:
-    """The zones of packages, DRAM and platform, each once, by name."""
-    found: dict[str, PowercapZone] = {}
-    for control in _CONTROLS:
-        for folder in sorted((sysfs / "class/powercap").glob(f"{control}:*")):
-            zone = _zone(folder)
-            if zone is not None:
-                found.setdefault(zone.name, zone)
-    return [found[name] for name in sorted(found)]
-
-
-def _zone(folder: Path) -> PowercapZone | None:
-    """The zone of a folder; None for a part of a package and for what cannot be read."""
-    try:
-        name = read_text(folder / "name")
-        if name == "dram":
-            package = read_text(folder.parent / folder.name.rpartition(":")[0] / "name")
-            name = f"dram-{package.removeprefix('package-')}"
-    except PowerError:
-        return None
-    domain = name.partition("-")[0]
-    range_uj = read_number(folder / "max_energy_range_uj")
-    if domain not in ("package", "dram", "psys") or not range_uj:
-        return None
-    return PowercapZone(name, domain, folder, range_uj)
-
-
 class ZoneCounter:
     """Joules of a zone since it was opened, over the wraps of its counter.
 
@@ -120,7 +79,7 @@ class ZoneCounter:
 
     def __init__(self, zone: PowercapZone) -> None:
         self._zone = zone
-        self._file = SysfsAttribute(zone.folder / "energy_uj")
+        self._file = _opened(zone)
         try:
             self._last_uj = self._value()
         except BaseException:
@@ -157,6 +116,23 @@ class ZoneCounter:
         if value is None:
             raise PowerError(f"{self._zone.folder}: the driver is busy")
         return value
+
+
+def _opened(zone: PowercapZone) -> SysfsAttribute | HelperCounter:
+    """The counter of a zone: its file, or the helper where the file is root's and the helper may read it.
+
+    Raises:
+        PowerError: neither can be read; the message says what helps.
+    """
+    try:
+        return SysfsAttribute(zone.folder / "energy_uj")
+    except PowerError as error:
+        if not isinstance(error.__cause__, PermissionError):
+            raise
+        try:
+            return HelperCounter(zone.name, HELPER)
+        except PowerError as refusal:
+            raise PowerError(f"{error}; {refusal}") from error
 
 
 class PowercapSampler:

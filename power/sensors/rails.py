@@ -27,7 +27,8 @@ _PARTS = (  # text within a name, and the part of the board it stands for
     ("MEM", "memory"),
 )
 _WORDS = {"CV": "cv", "MSS": "memory", "CORE": "soc"}  # too short to be looked for within other words
-_INPUTS = ("IN", "VIN", "TOTAL")  # last word of the rail that everything else hangs on
+_INPUTS = ("IN", "VIN", "TOTAL")  # last word of the rail that everything else hangs on,
+_OF_INPUTS = re.compile(r"VDD|POM|VIN|MODULE|\d+V\d*")  # which has no others: VDD_M2_IN is a slot's
 _NUMBER = "#"  # no board has it in a name
 _UNCONNECTED = ("", "NC", "N/C", "(NULL)")  # the driver of JetPack 4 prints (null) for a rail without name
 Parse = Callable[[str], Mapping[str, float]]
@@ -70,7 +71,7 @@ def parts(name: str) -> tuple[str, ...]:
     words = [word for word in re.split(r"[^A-Z0-9]+", upper) if word]
     found = {part for text, part in _PARTS if text in upper}
     found |= {_WORDS[word] for word in words if word in _WORDS}
-    if not found and words and words[-1] in _INPUTS:
+    if not found and words and words[-1] in _INPUTS and all(map(_OF_INPUTS.fullmatch, words[:-1])):
         return ("input",)
     if not found and any(word.startswith("SYS") for word in words):
         return ("system",)
@@ -80,9 +81,9 @@ def parts(name: str) -> tuple[str, ...]:
 def choices(names: Sequence[str]) -> list[RailChoice]:
     """Ways to read power from these rails, the best to tune energy by first.
 
-    First what the whole board draws, since a configuration that saves power on the GPU may spend it on
-    memory; then what the GPU hangs on; then, where no rail is the input of the others, the sum of all; then
-    every rail alone.
+    First what the whole module draws, since a configuration that saves power on the GPU may spend it on
+    memory: its input, or, where no rail is the input of the others, the sum of all. Then what the GPU hangs
+    on, and every rail alone.
 
     Args:
         names: connected rails, each name once.
@@ -90,10 +91,10 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
     inputs = [name for name in names if parts(name) == ("input",)]
     gpus = tuple(name for name in names if "gpu" in parts(name))
     found = [RailChoice((name,), _scope(name)) for name in inputs]
-    if gpus:
-        found.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
     if not inputs and len(names) > 1:
         found.append(RailChoice(tuple(names), f"{' + '.join(names)} (sum of all rails)"))
+    if gpus:
+        found.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
     found += [RailChoice((name,), _scope(name)) for name in names]
     first: dict[tuple[str, ...], RailChoice] = {}
     for choice in found:

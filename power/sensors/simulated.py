@@ -1,5 +1,6 @@
 """Power sensor and clock control of a simulated device."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ..response.models import Array
 _HISTORY = 8192  # samples a sensor keeps between two polls, more than one recording spans
 _SETTLED = 20.0  # a first-order lag has forgotten (e**-20) what was so many time constants ago
 _COUNTER_STEP_J = 0.001  # NVML counts millijoules
+_FORGOTTEN = 1e-3  # of a correlated noise: what is left of older samples does not count
 _SEES = 0.9  # of a period: a mean over less leaves out enough for a periodic load to read wrong
 
 
@@ -34,14 +36,16 @@ class SimulatedSampler:
         window_s: length of the mean a sample is taken over in seconds, 0 for the present power.
         noise: relative standard deviation of a sample (of a counter: of one period's joules).
         seed: of the noise.
+        correlation: of the noise of neighbouring samples, an AR(1) process; not for a counter.
+        jitter_s: standard deviation of the time at which a sample is taken from the time it is dated to.
         scope: what the sensor sees.
         known_capacitance_s: the C to correct with, where it is not the true ``capacitance_s``.
         delay_s: age of the power that is shown, beyond lag and mean.
         response: what is known of it from a calibration; None for what one without error would find.
 
     Raises:
-        InputError: the period is not positive, the delay is negative, or a sensor is to have both a lag and a
-            mean.
+        InputError: the period is not positive, the delay is negative, the correlation is none, or a sensor is
+            to have both a lag and a mean.
     """
 
     def __init__(
@@ -55,6 +59,8 @@ class SimulatedSampler:
         window_s: float = 0.0,
         noise: float = 0.0,
         seed: int = 0,
+        correlation: float = 0.0,
+        jitter_s: float = 0.0,
         scope: str = "gpu",
         known_capacitance_s: float | None = None,
         delay_s: float = 0.0,
@@ -66,10 +72,12 @@ class SimulatedSampler:
             raise InputError("a simulated sensor has a capacitance_s or a window_s, not both")
         if delay_s < 0:
             raise InputError(f"a sensor's delay_s cannot be negative: {delay_s}")
+        if not 0.0 <= correlation < 1.0:
+            raise InputError(f"the correlation of a sensor's noise is from 0 to below 1, not {correlation}")
         self._source = DelayedPower(source, delay_s) if delay_s else source
         self._kind = kind
         self._lag_s, self._window_s = capacitance_s, window_s
-        self._noise, self._seed = noise, seed
+        self._noise, self._seed, self._correlation, self._jitter_s = noise, seed, correlation, jitter_s
         watts = kind != "counter"
         known = capacitance_s if known_capacitance_s is None else known_capacitance_s
         self._info = SensorInfo(
@@ -106,7 +114,7 @@ class SimulatedSampler:
         numbers = np.arange(first, last + 1)
         times = np.asarray(numbers * self._info.period_s, dtype=np.float64)
         numbers, times = numbers[times <= now_s], times[times <= now_s]
-        values = self._values(pieces, times, now_s)
+        values = self._values(pieces, self._taken_s(numbers, times, now_s), now_s)
         values += self._deviation(numbers, values)
         self._time_s = now_s
         self._next = first + len(numbers)
@@ -132,16 +140,32 @@ class SimulatedSampler:
         index = np.searchsorted(pieces[:, 1], times)  # a sample on an edge shows what was up to it
         return pieces[np.minimum(index, len(pieces) - 1), 2] if len(times) else np.empty(0)
 
+    def _taken_s(self, numbers: npt.NDArray[np.int_], times: Array, now_s: float) -> Array:
+        """When the samples dated to ``times`` were taken; none later than now, none before the last poll."""
+        if self._jitter_s == 0 or len(numbers) == 0:
+            return times
+        off_s = self._jitter_s * standard_normals(self._seed + 1, int(numbers[0]), len(numbers))
+        return np.clip(times + off_s, self._time_s, now_s)
+
     def _deviation(self, numbers: npt.NDArray[np.int_], values: Array) -> Array:
         """Noise of the samples with these numbers, in the unit of the reading."""
         if self._noise == 0 or len(numbers) == 0:
             return np.zeros(len(values))
         if self._kind != "counter":
-            return self._noise * values * standard_normals(self._seed, int(numbers[0]), len(numbers))
+            return self._noise * values * self._normals(int(numbers[0]), len(numbers))
         step = np.diff(values, prepend=values[:1]) if len(values) > 1 else np.zeros(len(values))
         step[0] = step[1] if len(step) > 1 else 0.0
         noise = self._noise * step * standard_normals(self._seed, int(numbers[0]), len(numbers))
         return np.asarray(np.round(noise / _COUNTER_STEP_J) * _COUNTER_STEP_J)
+
+    def _normals(self, first: int, count: int) -> Array:
+        """Standard normal numbers, of an AR(1) process where the noise is correlated."""
+        if self._correlation == 0:
+            return standard_normals(self._seed, first, count)
+        reach = math.ceil(math.log(_FORGOTTEN) / math.log(self._correlation))
+        fresh = standard_normals(self._seed, first, count + reach)
+        kept = self._correlation ** np.arange(reach + 1.0)
+        return np.asarray(np.convolve(fresh, kept, "valid") / math.sqrt(float(kept @ kept)))
 
     def _settle(self) -> float:
         """What a lagging sensor shows now, from the power before now."""
@@ -226,6 +250,14 @@ class ClockedDevice(Protocol):
     throttle_reasons: tuple[str, ...]
 
     @property
+    def power_limit_w(self) -> float:
+        """The power limit in force."""
+
+    @property
+    def limit_scope(self) -> str:
+        """The scope of the sensors that see what is limited."""
+
+    @property
     def supported_mhz(self) -> Sequence[int]:
         """Clocks that can be set, highest first."""
 
@@ -244,8 +276,11 @@ class SimulatedClocks:
         return tuple(self._device.supported_mhz)
 
     def read(self) -> ClockReading:
-        """Present clock and throttle reasons."""
-        return ClockReading(float(self._device.clock_mhz), tuple(self._device.throttle_reasons))
+        """Present clock, throttle reasons and power limit."""
+        device = self._device
+        return ClockReading(
+            float(device.clock_mhz), tuple(device.throttle_reasons), device.power_limit_w, device.limit_scope
+        )
 
     @contextmanager
     def locked(self, mhz: int) -> Iterator[None]:

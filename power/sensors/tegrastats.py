@@ -36,12 +36,16 @@ _RAIL = re.compile(
     r"(?<!\S)([A-Z][A-Z0-9_.+-]*) (-?\d{1,9})(?:mW)?/-?\d{1,9}(?:mW)?(?:/-?\d{1,9}(?:mW)?)?(?!\S)",
     re.ASCII | re.IGNORECASE,
 )
+_SINGLE = re.compile(  # of JetPack 2 and 3; other blocks, such as "APE 25", have one number too
+    r"(?<!\S)((?:VDD|POM|VIN)[A-Z0-9_.+-]*) (-?\d{1,9})(?:mW)?(?= [A-Z]|$)", re.ASCII | re.IGNORECASE
+)
 _TEMPERATURE = re.compile(
     r"(?<!\S)([A-Z][A-Z0-9_.+-]*)@(-?\d{1,4}(?:\.\d{1,6})?)C(?:/-?\d{1,4}(?:\.\d{1,6})?C?)?(?!\S)",
     re.ASCII | re.IGNORECASE,
 )
 _LOAD = re.compile(
-    r"(?<!\S)GR3D\d?_FREQ (?:(\d{1,3})%)?(?:@(?:\[(\d{1,5}(?:,\d{1,5})*)\]|(\d{1,5})(?= )))?(?!\S)", re.ASCII
+    r"(?<!\S)GR3D(?:\d?_FREQ)? (?:(\d{1,3})%)?(?:@(?:\[(\d{1,5}(?:,\d{1,5})*)\]|(\d{1,5})(?= )))?(?!\S)",
+    re.ASCII,
 )  # a clock at the end of a line may have lost digits; what ends in % or ] has not
 
 
@@ -66,6 +70,8 @@ def parse_line(text: str) -> TegrastatsLine:
     """Read one line; any text is one, if need be without anything in it."""
     text = " ".join(text.split())  # newer releases pad columns with spaces
     rails = [(match[1], int(match[2]) / _MILLIWATTS) for match in _RAIL.finditer(text)]
+    if not rails:
+        rails = [(match[1], int(match[2]) / _MILLIWATTS) for match in _singles(text)]
     rails = [(name, watts) for name, watts in rails if name.upper() not in _MEMORIES and is_connected(name)]
     zones = [(match[1], float(match[2])) for match in _TEMPERATURE.finditer(text)]
     blocks = list(_LOAD.finditer(text))
@@ -76,6 +82,12 @@ def parse_line(text: str) -> TegrastatsLine:
         gpu_mhz=tuple(int(mhz) for mhz in clocks if mhz),
         temperatures_c={name: celsius for name, celsius in zones if celsius > _INVALID_C},
     )
+
+
+def _singles(text: str) -> list[re.Match[str]]:
+    """Rails with one number; none where the only one ends the line, which may have been cut there."""
+    found = list(_SINGLE.finditer(text))
+    return found if any(match.end() < len(text) for match in found) else []
 
 
 def readings(

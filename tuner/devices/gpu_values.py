@@ -50,6 +50,7 @@ class PowerModel:
         transport_w: moving those bytes through L2 and crossbar; joules follow V(f)^2.
         issue_w: all SMs issuing at full rate; joules follow V(f)^2.
         limit_w: power limit; above it the GPU lowers its clock.
+        hold_s: how long a load that needs more gets it, before the clock is lowered.
     """
 
     idle_w: float
@@ -59,6 +60,7 @@ class PowerModel:
     transport_w: float
     issue_w: float
     limit_w: float
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ _SERVERS = (
         bandwidth=4292.0e9,  # a copy, measured; 4.8 TB/s HBM3e
         crossbar_bytes=3300.0,
         fp32_lanes=128,
-        power=PowerModel(70.0, 52.0, 25.0, 172.0, 206.0, 500.0, 700.0),
+        power=PowerModel(70.0, 52.0, 25.0, 172.0, 206.0, 500.0, 700.0, hold_s=0.3),
         voltage=VoltageCurve(0.67, 1.05, 1000.0, 1980.0),
         sensors=_hopper_sensors(),
     ),

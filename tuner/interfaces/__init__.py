@@ -16,8 +16,17 @@ from tuner.interfaces.energy import (
     Recording,
     Span,
     SpanEnergy,
+    SpentEnergy,
 )
-from tuner.interfaces.policies import Candidate, Payback, Policy, PriorRun, Search, StageLaunch
+from tuner.interfaces.policies import (
+    Candidate,
+    ClockPoint,
+    Payback,
+    Policy,
+    PriorRun,
+    Search,
+    StageLaunch,
+)
 from tuner.interfaces.power import (
     ClockControl,
     ClockReading,
@@ -34,6 +43,7 @@ __all__ = [
     "Candidate",
     "Check",
     "ClockControl",
+    "ClockPoint",
     "ClockReading",
     "Contest",
     "CorrectedPower",
@@ -61,6 +71,7 @@ __all__ = [
     "SensorInfo",
     "Span",
     "SpanEnergy",
+    "SpentEnergy",
     "StageLaunch",
     "TrialStore",
 ]

@@ -46,8 +46,14 @@ class Recording(Protocol):
     def problem(self) -> str:
         """Why the latest ``reading`` was None; empty where it was not."""
 
-    def reading(self, start_s: float, end_s: float) -> PowerReading | None:
+    def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
         """Mean power between two times; None when the sensor gave too little for an answer, see ``problem``.
+
+        Args:
+            start_s: begin of the window.
+            end_s: its end.
+            round_s: period with which the load repeats in it; 0 where that is not known. A period that is in
+                step with the sensor's widens the interval.
 
         Raises:
             PowerError: the sensor stopped answering while the recording was made.
@@ -63,6 +69,25 @@ class Recording(Protocol):
         """Every fresh sample of the recording as the sensor gave it, oldest first."""
 
 
+@dataclass(frozen=True)
+class SpentEnergy:
+    """Joules of a time in which nobody looked at the sensor now and then.
+
+    Attributes:
+        joules: all of them.
+        sigma_j: their standard uncertainty.
+        unseen_j: the part that no sample tells: pauses of a reading of power, begin and end.
+        unseen_sigma_j: its standard uncertainty, which is part of ``sigma_j``.
+        unseen_s: how long those were.
+    """
+
+    joules: float
+    sigma_j: float
+    unseen_j: float = 0.0
+    unseen_sigma_j: float = 0.0
+    unseen_s: float = 0.0
+
+
 class Meter(Protocol):
     """Sensor to joules: sampler, response model and integration."""
 
@@ -72,6 +97,9 @@ class Meter(Protocol):
 
     def recording(self) -> AbstractContextManager[Recording]:
         """Collect samples while the block runs."""
+
+    def spent(self) -> SpentEnergy | None:
+        """Joules since the meter was opened, pauses between recordings included; None without samples."""
 
     def close(self) -> None:
         """Release the sensor."""

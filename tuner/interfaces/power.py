@@ -154,10 +154,19 @@ class PowerSource(Protocol):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """GPU clock and what holds it back: ``mhz`` is None where it cannot be read."""
+    """GPU clock and what holds it back.
+
+    Attributes:
+        mhz: None where it cannot be read.
+        throttle_reasons: why it is below the clock asked for.
+        power_limit_w: the power limit in force; None where it is not told.
+        limit_scope: the scope of readings that the limit applies to, as in ``SensorInfo.scope``.
+    """
 
     mhz: float | None
     throttle_reasons: tuple[str, ...] = ()
+    power_limit_w: float | None = None
+    limit_scope: str = "gpu"
 
 
 class ClockControl(Protocol):

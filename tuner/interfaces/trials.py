@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tuner.interfaces.energy import SpentEnergy
 from tuner.model import Measurement, Plan, RunStatus, Trial, Workload
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions, StoredRun
@@ -59,6 +60,9 @@ class Measurer(Protocol):
 
     def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
         """The measurement with the idle power that is known by now."""
+
+    def spent(self) -> SpentEnergy | None:
+        """All joules since the meter was opened, gaps between trials included; None where nobody tells."""
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Take over what an interrupted run measured."""

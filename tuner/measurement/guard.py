@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.errors import RunInterrupted
-from tuner.interfaces import Contest, Device, Measurer
+from tuner.interfaces import Contest, Device, Measurer, SpentEnergy
 from tuner.model import Measurement, Plan, Trial, Workload
 from tuner.system.signals import StopRequest
 
@@ -79,6 +79,10 @@ class GuardedMeasurer:
     def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
         """See ``Measurer.with_idle``."""
         return self._inner.with_idle(measurement, clock_mhz)
+
+    def spent(self) -> SpentEnergy | None:
+        """See ``Measurer.spent``."""
+        return self._inner.spent()
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """See ``Measurer.recall``."""

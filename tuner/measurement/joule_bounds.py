@@ -111,7 +111,8 @@ def is_clearly_worse(measurement: Measurement, contest: Contest) -> bool:
         contracted(plain.relative_uncertainty(one), None if one.energy is None else one.energy.degrees)
         for one in (measurement, best)
     ]
-    between = 2 * REPEATABILITY**2 + (SWING**2 if measurement.spoilt else 0.0)
+    limited = measurement.spoilt or measurement.at_power_limit
+    between = 2 * REPEATABILITY**2 + (SWING**2 if limited else 0.0)
     return clearly_higher(cost / lowest - 1.0, [*parts, Part(between)], contest.measured)
 
 

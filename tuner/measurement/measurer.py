@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.interfaces import Check, ClockControl, ClockReading, Contest, Device, Meter
+from tuner.interfaces import Check, ClockControl, ClockReading, Contest, Device, Meter, SpentEnergy
 from tuner.measurement.clock_lock import ClockLock
 from tuner.measurement.trial_windows import TrialWindows
 from tuner.measurement.verification import AnswerChecks
@@ -145,6 +145,10 @@ class TrialMeasurer:
             return measurement
         energy = replace(measurement.energy, idle_watts=idle[0], idle_uncertainty_w=idle[1])
         return replace(measurement, energy=energy)
+
+    def spent(self) -> SpentEnergy | None:
+        """All joules since the meter was opened; None without one, or without samples."""
+        return None if self._meter is None else self._meter.spent()
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Take over from stored trials: which answers were right, and the idle power that was read.

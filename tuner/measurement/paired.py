@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.measurement.pooling import join, joined_mean
-from tuner.model import Measurement, Trial, student_factor
+from tuner.measurement.scatter import RATIO_DRIFT, ratio_scatter
+from tuner.model import Measurement, Part, Trial, contracted, expanded, student_factor
 from tuner.model.objective import COVERAGE, Objective
 
 LEAST_REPEATS = 3
@@ -36,11 +37,13 @@ class Ratio:
 
     Attributes:
         value: the ratio.
-        interval: half its 95 % interval.
+        interval: half its 95 % interval, about the ratio over minutes.
+        turns_interval: the same about the turns that were measured: what more of them make smaller.
     """
 
     value: float
     interval: float
+    turns_interval: float = 0.0
 
     @property
     def may_be_lower(self) -> bool:
@@ -77,7 +80,8 @@ class PairedRepeats:
     def ratio(self, trial: Trial, other: Trial, objective: Objective) -> Ratio | None:
         """Cost of one contender by another's in the repeats that have both; None without one.
 
-        What is common to a repeat is in neither the ratio nor its interval.
+        What is common to a repeat is in neither the ratio nor its interval. How ratios scatter from turn to
+        turn is learnt from all contenders together, so that no trial gains or loses by the chance of its few.
         """
         plain = Objective(objective.name)  # a limit applies to the joined repeats
         ratios = []
@@ -90,8 +94,13 @@ class PairedRepeats:
             ratios.append((costs[0] / costs[1], costs[0] / costs[1] * unsure, None))
         if not ratios:
             return None
-        value, uncertainty, _ = joined_mean(ratios)
-        return Ratio(value, COVERAGE * uncertainty)
+        scatter = ratio_scatter(self.repeats, plain) if plain.needs_energy else None
+        value, uncertainty, degrees = joined_mean(ratios, scatter)
+        turns = COVERAGE * uncertainty
+        if not plain.needs_energy:
+            return Ratio(value, turns, turns)
+        unsure, _ = expanded([contracted(uncertainty, degrees), Part((RATIO_DRIFT * value) ** 2)])
+        return Ratio(value, max(turns, COVERAGE * unsure), turns)
 
     def rivals(self, objective: Objective) -> dict[Trial, Ratio]:
         """Contenders that may cost least, by their costs against the lowest one's; empty where all failed."""
@@ -104,6 +113,29 @@ class PairedRepeats:
         tied = {trial: ratio for trial, ratio in ratios.items() if ratio is not None and ratio.may_be_lower}
         return {lowest: Ratio(1.0, 0.0), **tied}
 
+    def tied(self, objective: Objective, precision: float) -> dict[Trial, Ratio]:
+        """Contenders that cost as much as the lowest, by their costs against it; empty where all failed.
+
+        One margin is fair to all: joules within the wanted precision are the same, and so are those within
+        the interval that ratios of this run have in the middle. A trial known more surely, or less, gains
+        nothing by that. For times those that may be lowest.
+        """
+        rivals = self.rivals(objective)
+        if not rivals or not objective.needs_energy:
+            return rivals
+        lowest = next(iter(rivals))
+        ratios = {
+            trial: self.ratio(trial, lowest, objective)
+            for trial, measurement in self.joined().items()
+            if trial != lowest and math.isfinite(objective.cost(measurement))
+        }
+        known = {trial: ratio for trial, ratio in ratios.items() if ratio is not None}
+        usual = statistics.median(ratio.interval for ratio in known.values()) if known else 0.0
+        margin = 1.0 + max(precision, usual)
+        return {lowest: rivals[lowest]} | {
+            trial: ratio for trial, ratio in known.items() if ratio.value <= margin
+        }
+
     def undecided(self, objective: Objective, precision: float) -> list[Trial]:
         """Contenders to measure further: those that may cost least, where that is not known to ``precision``.
 
@@ -112,7 +144,7 @@ class PairedRepeats:
             precision: wanted half-width of the 95 % interval of a contender's cost by the lowest one's.
         """
         rivals = self.rivals(objective)
-        unsure = [trial for trial, ratio in rivals.items() if ratio.interval > precision]
+        unsure = [trial for trial, ratio in rivals.items() if ratio.turns_interval > precision]
         return [next(iter(rivals)), *unsure] if unsure else []  # the lowest one's interval is nothing
 
 

@@ -11,6 +11,7 @@ from tuner.model import Energy, Measurement, Part, WorkloadResult, contracted, e
 # 40 % of cases. Were it rarer, intervals of three repeats that do differ a little would cover less than 93 %;
 # were it less rare, those of repeats that do not would cover 98 % and more.
 _LIKELY = 0.6
+_SURELY = 0.99  # of repeats that scatter by more than those of other trials
 _MANY = 1e6  # degrees of freedom of an uncertainty that is known
 
 
@@ -63,20 +64,37 @@ def _energy(energies: Sequence[Energy | None]) -> Energy | None:
     return replace(known[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
 
 
-def joined_mean(values: Sequence[tuple[float, float, float | None]]) -> tuple[float, float, float | None]:
-    """Mean of (value, uncertainty, degrees of freedom) with its own, see ``join``."""
+def joined_mean(
+    values: Sequence[tuple[float, float, float | None]], scatter: Part | None = None
+) -> tuple[float, float, float | None]:
+    """Mean of (value, uncertainty, degrees of freedom) with its own, see ``join``.
+
+    Args:
+        values: at least one.
+        scatter: relative variance of one value from one repeat to another, where many tell of it. It takes
+            the place of these few's own scatter, unless that is larger by more than chance.
+    """
     count = len(values)
     mean = statistics.fmean(value for value, _, _ in values)
     own = [contracted(uncertainty, degrees) for _, uncertainty, degrees in values]
     within = [Part(part.variance / count**2, part.degrees) for part in own]
     uncertainty, degrees = expanded(within)
-    if count == 1:
+    if count == 1 and scatter is None:
         return mean, uncertainty, degrees
-    between = Part(statistics.variance(value for value, _, _ in values) / count, count - 1)
-    sure = math.fsum(part.variance for part in within)
     from scipy.special import fdtri  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
 
-    chance = float(fdtri(count - 1, _MANY if degrees is None else degrees, _LIKELY))
+    own_scatter = Part(statistics.variance(value for value, _, _ in values), count - 1) if count > 1 else None
+    known = None if scatter is None else Part(scatter.variance * mean**2, scatter.degrees)
+    if known is None or (
+        own_scatter is not None
+        and own_scatter.variance > known.variance * float(fdtri(count - 1, known.degrees or _MANY, _SURELY))
+    ):
+        known = own_scatter
+    if known is None:
+        return mean, uncertainty, degrees
+    between = Part(known.variance / count, known.degrees)
+    sure = math.fsum(part.variance for part in within)
+    chance = float(fdtri(between.degrees or _MANY, _MANY if degrees is None else degrees, _LIKELY))
     if between.variance > sure * chance:
         return mean, *expanded([between])
     return mean, uncertainty, degrees

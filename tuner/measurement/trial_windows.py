@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tuner.interfaces import Contest, Device, Meter
 from tuner.measurement.joule_bounds import JouleBound, JouleBounds, is_clearly_worse
+from tuner.measurement.limited import LimitedWindows, is_limited
 from tuner.measurement.race import LOOKS_S, Race
 from tuner.measurement.steady import SteadyWindows
 from tuner.measurement.warmup import IdlePower, WarmUp
@@ -56,6 +57,7 @@ class TrialWindows:
         self._obeyed = window_s is not None
         self._brief_s = self.length_s if meter is None else brief_window_s(meter.info)
         self._thrifty = thrifty
+        self._limited = LimitedWindows(self.length_s, precision)
         self._race = Race()
         self._bounds = JouleBounds()
         self._capped = False
@@ -155,7 +157,17 @@ class TrialWindows:
             warm_up = self._warm_up
             return [window()] if warm_up is None else warm_up.settle(trial.clock_mhz, window)
 
-        return self._steady.settled(trial, settled)
+        windows = self._steady.settled(trial, settled)
+        if self._obeyed or not windows[-1].ok or not is_limited(windows[-1]):
+            return windows
+
+        def longer(length_s: float) -> Measurement:
+            return self._windows.run(plans, length_s)
+
+        def worse(measurement: Measurement) -> bool:
+            return contest is not None and is_clearly_worse(measurement, contest)
+
+        return windows + self._limited.lengthened(windows[-1], longer, worse)
 
     def _window(self, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
         """One window, a longer one for joules of a contender while the GPU is at its power limit."""

@@ -14,6 +14,9 @@ from tuner.options import SearchOptions
 MOST_S = 10.0
 """The longest window that is chosen, however precise joules are to be."""
 
+AT_LIMIT = 0.98
+"""Of the power limit: a trial that draws as much may be held back in a longer window."""
+
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
 _TIME_S = 0.03  # without a sensor: shorter windows read times longer (see ``docs/run.md``)
 _BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
@@ -156,13 +159,13 @@ class WindowRunner:
                 scope=reading.scope,
                 degrees=reading.degrees,
             )
-        flags = (*measurement.flags, *self._clock.flags(clock), *told)
+        flags = (*measurement.flags, *self._clock.flags(clock), *told, *_at_limit(reading, clock))
         return replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=flags)
 
     def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
         """Mean power of the window, or why there is none."""
         try:
-            reading = recording.reading(record.start_s, record.end_s)
+            reading = recording.reading(record.start_s, record.end_s, _round_s(record))
         except PowerError as error:
             self._mute += 1
             if self._needs_energy and self._mute >= _MUTE:
@@ -183,6 +186,22 @@ class WindowRunner:
         late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
         if late_s > 0:
             self._device.sleep(late_s)
+
+
+def _round_s(record: RunRecord) -> float:
+    """Mean time of a round, with which the load repeats; 0 of none."""
+    return (record.end_s - record.start_s) / record.rounds if record.rounds else 0.0
+
+
+def _at_limit(reading: PowerReading | None, clock: ClockReading) -> tuple[Flag, ...]:
+    """A flag where mean power is at the limit, or above it: a GPU may be over it for a while, unthrottled."""
+    limit_w = clock.power_limit_w
+    if reading is None or limit_w is None:
+        return ()
+    limited = [part for part in reading.parts or (reading,) if part.scope == clock.limit_scope]
+    if not limited or limited[0].watts < AT_LIMIT * limit_w:
+        return ()
+    return (Flag(FlagKind.POWER_LIMIT, f"{limited[0].watts:.0f} W of {limit_w:.0f} W"),)
 
 
 def _unsteady(record: RunRecord) -> tuple[Flag, ...]:

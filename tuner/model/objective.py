@@ -90,18 +90,23 @@ def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:
 
 
 def choose(
-    objective: Objective, trials: Sequence[tuple[Trial, Measurement]], repeatability: float = 0.0
+    objective: Objective,
+    trials: Sequence[tuple[Trial, Measurement]],
+    repeatability: float = 0.0,
+    precision: float = 0.0,
 ) -> int | None:
     """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
 
     Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time. A trial that
-    is known less surely than the lowest gains nothing by it: it counts with the interval of the lowest.
+    is known less surely than the lowest gains nothing by it: it counts with the interval of the lowest. One
+    that is known more surely loses nothing: within ``precision`` joules are the same.
 
     Args:
         objective: what is minimised.
         trials: to choose from.
         repeatability: relative standard uncertainty that a cost has because trials were measured at
             different times.
+        precision: costs that differ by so much of the lowest are a tie; for an objective with joules.
 
     Returns:
         Index into ``trials``, or None when no trial has a finite cost.
@@ -114,7 +119,11 @@ def choose(
     lowest = min(finite, key=lambda i: costs[i])
     ceiling = costs[lowest] + COVERAGE * unsure[lowest]
 
+    near = costs[lowest] * (1.0 + precision) if objective.needs_energy else 0.0
+
     def ties(i: int) -> bool:
+        if costs[i] <= near:
+            return True
         return costs[i] - COVERAGE * min(unsure[i], unsure[lowest]) <= ceiling
 
     return min((i for i in finite if ties(i)), key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i))

@@ -15,6 +15,7 @@ class FlagKind(Enum):
     THROTTLED = "throttled"  # the GPU was held back; the detail lists the reasons
     OFF_CLOCK = "off-clock"  # the clock seen is not the clock set
     UNSTEADY = "unsteady"  # the mean round is away from the median
+    POWER_LIMIT = "power-limit"  # mean watts are at the power limit in force, or above it
     UNSETTLED = "unsettled"  # energy still changed when the warm-up ended
     NO_ENERGY = "no-energy"
     NO_GRAPH = "no-graph"  # the rounds were not replayed from a graph
@@ -122,8 +123,9 @@ class WorkloadResult:
 class Energy:
     """Joules of one round with their standard uncertainty: +- 1.96 of it covers 95 %.
 
-    The uncertainty is that of the measurement. The sensor's gain, which may be some percent off on a board,
-    is the same in all trials on it, and not in it.
+    While a run measures, the uncertainty is that of its windows. What it prints and stores is about the mean
+    over minutes (``tuner.measurement.scatter``), and the uncertainty of the windows stands beside it. The
+    sensor's gain, which may be some percent off on a board, is the same in all trials on it, and in neither.
 
     Attributes:
         joules: energy of one round.
@@ -134,6 +136,9 @@ class Energy:
         degrees: effective degrees of freedom of the uncertainty; None for many.
         idle_watts: power of the idle GPU at the same clock; None where it was not measured.
         idle_uncertainty_w: its standard uncertainty.
+        window_uncertainty_j: standard uncertainty of the mean over the windows themselves, where
+            ``uncertainty_j`` is about the mean over minutes; None where that is the one of the windows.
+        window_degrees: its degrees of freedom; None for many.
     """
 
     joules: float
@@ -144,6 +149,8 @@ class Energy:
     degrees: float | None = None
     idle_watts: float | None = None
     idle_uncertainty_w: float = 0.0
+    window_uncertainty_j: float | None = None
+    window_degrees: float | None = None
 
     @property
     def net_joules(self) -> float | None:
@@ -233,5 +240,5 @@ class Measurement:
 
     @property
     def at_power_limit(self) -> bool:
-        """True when the GPU was throttled by its power limit."""
-        return any(flag.at_power_limit for flag in self.flags)
+        """True when the GPU was throttled by its power limit, or drew as much as that allows."""
+        return any(flag.at_power_limit or flag.kind is FlagKind.POWER_LIMIT for flag in self.flags)

@@ -55,7 +55,7 @@ _MEASUREMENT: Mapping[str, Kind] = {
     "check_s": checks.AMOUNT,
     "energy_total_j": checks.AMOUNT,
 }
-_ENERGY: Mapping[str, Kind] = {
+_ENERGY: dict[str, Kind] = {
     "joules": checks.POSITIVE,
     "uncertainty_j": checks.AMOUNT,
     "watts": checks.POSITIVE,
@@ -65,6 +65,7 @@ _ENERGY: Mapping[str, Kind] = {
     "idle_watts": checks.NUMBER,
     "idle_uncertainty_w": checks.AMOUNT,
 }
+_OF_WINDOWS: dict[str, Kind] = {"window_uncertainty_j": checks.AMOUNT, "window_degrees": checks.POSITIVE}
 _OPTIONAL = {"time_s", "makespan_s", "clock_mhz"}  # of failed trials, and where nothing tells the clock
 
 
@@ -254,7 +255,8 @@ def _trials(
     columns = _columns(document, "trials", count, _MEASUREMENT)
     energies = table(document, "energy", "trials")
     energy = {
-        n: column(energies, n, "trials.energy", count, kind, optional=True) for n, kind in _ENERGY.items()
+        n: column(energies, n, "trials.energy", count, kind, optional=True)
+        for n, kind in (_ENERGY | {n: kind for n, kind in _OF_WINDOWS.items() if n in energies}).items()
     }
     for row in range(count):
         chosen = tuple(w.candidates[p[row]].configuration for w, p in zip(workloads, at, strict=True))

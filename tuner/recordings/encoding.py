@@ -110,9 +110,15 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
         **{name: _packed([_plain(getattr(m, field)) for m in found]) for name, field in MEASUREMENT.items()},
         "energy": {
             name: _packed([None if m.energy is None else getattr(m.energy, name) for m in found])
-            for name in ENERGY
+            for name in _energy_told(found)
         },
     }
+
+
+def _energy_told(found: Sequence[Measurement]) -> tuple[str, ...]:
+    """The columns of energies; uncertainties of the windows where those beside them are about minutes."""
+    of_windows = any(m.energy is not None and m.energy.window_uncertainty_j is not None for m in found)
+    return ENERGY if of_windows else tuple(name for name in ENERGY if not name.startswith("window_"))
 
 
 def _told(found: Sequence[Measurement], lane: int) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from tuner.report.ranked_trials import same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import label, percent, si, significant, with_uncertainty
 
+_NOTABLE = 0.001  # of the tuning cost
+
 
 def detail_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Sentences on an answer and on the run that found it; stored answers of old lack some."""
     if document["best"] is not None:
         yield from _against(document)
         yield from _repeatability(document)
+        yield from _scatter(document)
         yield from _co_run(document)
         yield from _net(document["best"], document["default"])
         yield from _parts(document)
@@ -47,6 +50,17 @@ def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
                 f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
                 f" {again['trials']} contenders, measured again after the search, turn by turn"
             )
+
+
+def _scatter(document: Mapping[str, Any]) -> Iterator[str]:
+    """What every interval of joules contains beside its window's own."""
+    scatter = document.get("window_scatter")
+    if scatter is not None:
+        how = "assumed: too few repeats tell" if scatter["assumed"] else "learnt from the contenders"
+        yield (
+            "± of joules covers minutes: windows of one trial scatter by"
+            f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{_mark(document)})"
+        )
 
 
 def _co_run(document: Mapping[str, Any]) -> Iterator[str]:
@@ -125,4 +139,10 @@ def _wall(document: Mapping[str, Any]) -> Iterator[str]:
         f"tuning cost: {spent}{document['wall_s']:,.1f} s:"
         f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
     )
+    unseen = document.get("tuning_energy_unseen")
+    if joules is not None and unseen and unseen["energy_j"] > _NOTABLE * joules:
+        yield (
+            f"of the tuning cost {energy_of(unseen)} in {unseen['time_s']:,.1f} s were not seen by a sample:"
+            f" pauses count as idle{modelled}"
+        )
     yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"

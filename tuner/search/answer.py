@@ -4,13 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuner.interfaces import SpentEnergy
 from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import clearly_higher
+from tuner.measurement.scatter import ASSUMED, WindowScatter, of_window, stated, window_scatter
 from tuner.measurement.window import MOST_S
 from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
 
@@ -26,10 +29,12 @@ class SearchOutcome:
 
     Attributes:
         status: how it ended.
-        trials: all trials in the order they were measured; contenders with their fresh repeats.
+        trials: all trials in the order they were measured; contenders with their fresh repeats. Joules carry
+            the uncertainty that covers minutes.
         measurements: every measurement of this process.
         windows_s: measuring windows of this process, those repeated for a throttled GPU too.
-        joules: what the tuning cost, in a killed run too.
+        joules: what the trials cost, in a killed run too.
+        spent: what the whole run cost, compiling and gaps included; None where nobody tells.
         answer: index of the answer in ``trials``; None when no trial was valid.
         default: index of the default trial; None when it was not reached.
         fastest: index of the trial with the shortest makespan; None when no trial was valid.
@@ -37,6 +42,7 @@ class SearchOutcome:
         resumed: trials that came from an earlier, killed run.
         wall_s: wall-clock time of the search.
         paired: the paired repeats of the contenders.
+        scatter: of joules from window to window, which is part of all their uncertainties.
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
         notices: what the user should know.
@@ -52,9 +58,11 @@ class SearchOutcome:
     default: int | None
     fastest: int | None
     objective: Objective
+    spent: SpentEnergy | None = None
     resumed: int = 0
     wall_s: float = 0.0
     paired: PairedRepeats = field(default_factory=PairedRepeats)
+    scatter: WindowScatter = ASSUMED
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
     notices: list[str] = field(default_factory=list)
@@ -87,7 +95,10 @@ def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[
         return PairedRepeats(), {}
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
     kept = tuple(trial for trial in (default_trial(task), fastest) if trial in valid)
-    return driver.confirm(to_confirm(objective, valid), kept, objective, task.precision)
+    chosen = to_confirm(objective, valid)
+    if not task.steers_clocks or not chosen:
+        return driver.confirm(chosen, kept, objective, task.precision)
+    return confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
 
 
 def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
@@ -141,16 +152,18 @@ def outcome_of(
     confirmed: Mapping[Trial, Measurement],
 ) -> SearchOutcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
-    trials = [(trial, confirmed.get(trial, measurement)) for trial, measurement in driver.trials]
+    searched = dict(driver.trials)
+    scatter = window_scatter(searched, paired.repeats)
+    trials = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in driver.trials]
     places = {trial: place for place, (trial, _) in enumerate(trials)}
     objective = final_objective(task, driver)
-    searched = dict(driver.trials)
     found = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
 
     def chosen(objective: Objective) -> int | None:
         if not paired.repeats:
-            return choose(objective, trials, ASSUMED_REPEATABILITY)
-        rivals = [places[trial] for trial in paired.rivals(objective)]
+            once = [(trial, of_window(measurement)) for trial, measurement in trials]
+            return choose(objective, once, ASSUMED_REPEATABILITY, task.precision)
+        rivals = [places[trial] for trial in paired.tied(objective, task.precision)]
         return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
 
     answer = chosen(objective)
@@ -165,27 +178,30 @@ def outcome_of(
         fastest=chosen(Objective("time")),
         objective=objective,
         paired=paired,
+        scatter=scatter,
         repeatability={name: one for name, one in found.items() if one is not None},
         notices=[
             *_power_limited(trials),
             *_spared(objective, trials),
             *_without_joules(objective, trials),
-            *_tie(objective, searched, paired),
-            *_imprecise(task, None if answer is None else trials[answer][1]),
+            *_tie(objective, searched, paired, task.precision),
+            *_imprecise(task, None if answer is None else trials[answer][1], scatter),
             *_unreferenced(task),
             *_restoring(task, None if answer is None else trials[answer][1]),
         ],
     )
 
 
-def _tie(objective: Objective, searched: Mapping[Trial, Measurement], paired: PairedRepeats) -> list[str]:
+def _tie(
+    objective: Objective, searched: Mapping[Trial, Measurement], paired: PairedRepeats, precision: float
+) -> list[str]:
     """A notice where more than one trial may have the lowest cost, contenders and others apart."""
-    rivals = paired.rivals(objective)
+    rivals = paired.tied(objective, precision)
     notices = []
     if objective.needs_energy and len(rivals) > 1:
         notices.append(
-            f"tie: {len(rivals)} contenders may cost least, by 95 % intervals of their costs turn by turn;"
-            " the answer is the fastest of them"
+            f"tie: {len(rivals)} contenders cost the same within {100 * precision:.2g} % or the interval of"
+            " their costs turn by turn; the answer is the fastest of them"
         )
     again = repeatability(searched, paired, objective) if rivals else None
     others = 0 if again is None else near(searched, paired, objective, again)
@@ -240,7 +256,7 @@ def _restoring(task: Task, answer: Measurement | None) -> list[str]:
     ]
 
 
-def _imprecise(task: Task, answer: Measurement | None) -> list[str]:
+def _imprecise(task: Task, answer: Measurement | None, scatter: WindowScatter) -> list[str]:
     """A notice where the answer's joules are less sure than was asked for."""
     energy = None if answer is None else answer.energy
     if energy is None or energy.joules <= 0 or not Objective(task.objective).needs_energy:
@@ -250,9 +266,13 @@ def _imprecise(task: Task, answer: Measurement | None) -> list[str]:
     reached = COVERAGE * energy.uncertainty_j / energy.joules
     if reached <= _NOTABLY * task.precision:
         return []
+    why = f"windows are {MOST_S:g} s at most, longer ones only by --window"
+    if scatter.interval > (energy.window_uncertainty_j or 0.0) * COVERAGE / energy.joules:
+        how = "as this run shows" if scatter.learnt else "assumed"
+        why = f"the same work differs by ± {100 * scatter.interval:.2g} % over minutes ({how})"
     notice = (
         f"precision: asked for ± {100 * task.precision:.2g} % of the answer's joules, reached"
-        f" ± {100 * reached:.2g} %; windows are {MOST_S:g} s at most, longer ones only by --window"
+        f" ± {100 * reached:.2g} %; {why}"
     )
     return [notice]
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from tuner.interfaces import Candidate
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
+from tuner.measurement.scatter import WindowScatter, stated
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.clock_curve import clock_curve
 from tuner.search.solo import record_of
 from tuner.search.task import Task
 
@@ -68,8 +70,10 @@ def document(
         "against_default": _against(outcome, outcome.answer, outcome.default),
         "trade_off": _against(outcome, outcome.answer, outcome.fastest),
         "energy_trade_off": _against(outcome, least, outcome.answer),
-        "one_after_another": record_of(outcome.co_run, names),
+        **clock_curve(outcome, task.clocks_mhz, names),
+        "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
+        "window_scatter": _scatter(outcome),
         **_tuning_energy(outcome),
         "resumed": outcome.resumed,
         "wall_s": timing.prepare_s + timing.search_s,
@@ -94,6 +98,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "time_s_uncertainty": measurement.makespan_uncertainty_s,
         "energy_j": None if energy is None else energy.joules,
         "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
+        "energy_j_window_uncertainty": None if energy is None else energy.window_uncertainty_j,
         "energy_net_j": None if energy is None else energy.net_joules,
         "energy_net_j_uncertainty": None if energy is None else energy.net_uncertainty_j,
         "power_w": None if energy is None else energy.watts,
@@ -200,16 +205,32 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
 
 
 def _tuning_energy(outcome: SearchOutcome) -> Record:
-    """What the tuning cost. Its uncertainty is the relative one of the windows, taken as common to all."""
+    """What the tuning cost: all that the sensor saw from begin to end.
+
+    Where nobody tells that, the joules of the trials; their uncertainty is the relative one of the windows,
+    taken as common to all.
+    """
+    spent = outcome.spent
+    if spent is not None:
+        return {
+            "tuning_energy_j": spent.joules,
+            "tuning_energy_j_uncertainty": spent.sigma_j,
+            "tuning_energy_unseen": {
+                "energy_j": spent.unseen_j,
+                "energy_j_uncertainty": spent.unseen_sigma_j,
+                "time_s": spent.unseen_s,
+            },
+        }
+    unseen: Record = {"tuning_energy_unseen": None}
     relative = [
         one.energy.uncertainty_j / one.energy.joules
         for one in outcome.measurements
         if one.energy is not None and one.energy.joules > 0
     ]
     if not relative:
-        return {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
+        return unseen | {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
     uncertainty_j = outcome.joules * statistics.fmean(relative)
-    return {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
+    return unseen | {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
 def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:
@@ -247,7 +268,7 @@ def _against(outcome: SearchOutcome, one: int | None, other: int | None) -> Reco
     if answer.energy is None or measured.energy is None:
         return against
     paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))
-    ratio = paired or _of_single_windows(answer.energy, measured.energy)
+    ratio = paired or _of_single_windows(answer, measured, outcome.scatter)
     if one == other:
         ratio = Ratio(1.0, 0.0)
     return against | {
@@ -271,12 +292,25 @@ def _time_interval(outcome: SearchOutcome, one: int, other: int) -> float:
     return COVERAGE * relative * time.cost(answer) / time.cost(measured)
 
 
-def _of_single_windows(energy: Energy, other: Energy) -> Ratio:
+def _of_single_windows(one: Measurement, other: Measurement, scatter: WindowScatter) -> Ratio:
     """A ratio of joules that were measured at different times."""
-    own = (one.uncertainty_j / one.joules for one in (energy, other))
-    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
-    value = energy.joules / other.joules
+    energy = Objective("energy")
+    value = energy.cost(one) / energy.cost(other)
+    relative = math.hypot(*(energy.relative_uncertainty(stated(both, scatter)) for both in (one, other)))
     return Ratio(value, COVERAGE * value * relative)
+
+
+def _scatter(outcome: SearchOutcome) -> Record | None:
+    """Scatter of joules from window to window, relative; None where no joules were measured."""
+    if all(measurement.energy is None for _, measurement in outcome.trials):
+        return None
+    scatter = outcome.scatter
+    return {
+        "energy_deviation": scatter.deviation,
+        "degrees": scatter.degrees,
+        "energy_interval": scatter.interval,
+        "assumed": not scatter.learnt,
+    }
 
 
 def _repeatability(outcome: SearchOutcome) -> Record | None:

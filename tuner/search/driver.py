@@ -1,11 +1,12 @@
 """Lets a policy, the measurer and the store talk, trial by trial."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.interfaces import Contest, Device, Measurer, Policy, Search, TrialStore
+from tuner.interfaces import Contest, Device, Measurer, Policy, Search, SpentEnergy, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
+from tuner.measurement.scatter import of_window, stated, window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload
@@ -106,17 +107,19 @@ class Driver:
         self._leaders: dict[Objective, tuple[Trial, Measurement] | None] = {}
         self._measurements: list[Measurement] = []  # every window of this process
         self.joules = 0.0  # spent on trials and repeats, those of a killed run included
+        self._recalled_j = 0.0
         self.trials: list[tuple[Trial, Measurement]] = []
         self.reference_s: float | None = None  # makespan that --max-slowdown compares with
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
         """Take over what a killed run measured, as if this one had; its configurations are compiled again."""
-        declared = self._as_declared(trials)
+        declared = self._as_declared((trial, of_window(measurement)) for trial, measurement in trials)
         self._compilation.ahead([trial for trial, _ in declared])
         for trial, measurement in declared:
             self._compilation.look_at(trial)
             self._remember(trial, measurement)
             self.joules += measurement.energy_total_j
+        self._recalled_j = self.joules
         if self.trials:
             self._measurer.recall(self.trials, [item.workload for item in self._prepared])
             self._device.resume_at(self.trials[-1][1].ended_s)
@@ -132,7 +135,7 @@ class Driver:
                 return refused
             mark(f"trial {len(self.trials) + 1}")
             measurement = self._measure(trial, self._contest(objective))
-            self._store.add(self._run_id, len(self.trials) + 1, trial, measurement, self._names)
+            self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
             self._remember(trial, measurement)
             self._tell(trial, measurement, objective, expected)
         self._asked[trial] = self._memory[trial]
@@ -172,8 +175,8 @@ class Driver:
                 going_on = paired.undecided(objective, precision)
                 order = [] if self.out_of_time else [trial for trial in order if trial in going_on]
             elif count == _DECIDED:
-                rivals = paired.rivals(objective)
-                order = [trial for trial in order if trial in rivals or trial in kept]
+                going_on = [*paired.rivals(objective), *paired.tied(objective, precision), *kept]
+                order = [trial for trial in order if trial in going_on]
             if not order:
                 break
             order.reverse()
@@ -183,9 +186,22 @@ class Driver:
             trial: self._measurer.with_idle(measurement, trial.clock_mhz)
             for trial, measurement in paired.joined().items()
         }
-        numbers = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
-        self._store.confirm(self._run_id, {numbers[trial]: joined for trial, joined in confirmed.items()})
+        self._store.confirm(self._run_id, self._settled(paired, confirmed))
         return paired, confirmed
+
+    def _settled(
+        self, paired: PairedRepeats, confirmed: Mapping[Trial, Measurement]
+    ) -> dict[int, Measurement]:
+        """What is stored at the end, by number: contenders' repeats, and all that is stated otherwise now.
+
+        Trials were stored with the scatter between windows that is assumed; the run may have shown another.
+        """
+        scatter = window_scatter(dict(self.trials), paired.repeats)
+        return {
+            number: stated(confirmed.get(trial, measurement), scatter)
+            for number, (trial, measurement) in enumerate(self.trials, start=1)
+            if trial in confirmed or (scatter.learnt and measurement.energy is not None)
+        }
 
     def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
         """Drive a policy's generator to its end."""
@@ -237,6 +253,11 @@ class Driver:
         """All measuring windows of this process."""
         return self._measurer.windows_s
 
+    def spent(self) -> SpentEnergy | None:
+        """All joules of this process, and of a killed run those of its trials; None where nobody tells."""
+        spent = self._measurer.spent()
+        return None if spent is None else replace(spent, joules=spent.joules + self._recalled_j)
+
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """Every measurement of this process."""
@@ -244,7 +265,8 @@ class Driver:
 
     def reload(self) -> None:
         """Take the trials from the store: an interrupt may come between storing and remembering one."""
-        self.trials = self._as_declared(self._store.trials(self._run_id, self._names))
+        stored = self._store.trials(self._run_id, self._names)
+        self.trials = self._as_declared((trial, of_window(measurement)) for trial, measurement in stored)
 
     def fastest_s(self) -> float:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
@@ -312,7 +334,7 @@ class Driver:
         self._observer(
             TrialEvent(
                 trial,
-                measurement,
+                stated(measurement),
                 cost,
                 self._best[objective],
                 len(self.trials),

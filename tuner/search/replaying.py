@@ -74,6 +74,9 @@ class ReplayMeasurer:
         """The measurement as it was recorded."""
         return measurement
 
+    def spent(self) -> None:
+        """Joules are those of the recorded trials."""
+
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Nothing need be known of what a killed run looked up."""
 

@@ -116,6 +116,7 @@ def run(
         outcome.notices[:0] = [*told, *notices, *driver.notices]
         outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
         outcome.wall_s = time.monotonic() - begun
+        outcome.spent = driver.spent()
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome
 
@@ -123,9 +124,11 @@ def run(
 def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
     policy: Policy = partial(registry.load("policy", task.policy), **task.options)
+    if task.steers_clocks:
+        policy = partial(registry.load("clocks", "steered"), inner=policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)
-    expected = search.size if task.policy in _WHOLE_SPACE else None
+    expected = search.size if task.policy in _WHOLE_SPACE and not task.steers_clocks else None
     if task.policy in _ANALYTICAL_FIRST:
         search.expect(registry.load("explain", "first")(search))
     try:

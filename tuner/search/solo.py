@@ -5,6 +5,7 @@ from typing import Any
 
 from tuner.measurement.co_run import CoRunComparison, compared
 from tuner.measurement.paired import PairedRepeats
+from tuner.measurement.scatter import ASSUMED, WindowScatter, stated
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.search.answer import outcome_of
 from tuner.search.driver import Driver
@@ -52,16 +53,24 @@ def compare_answer(
     return compared(trial, repeats)
 
 
-def record_of(comparison: CoRunComparison | None, names: Sequence[str]) -> dict[str, Any] | None:
-    """The comparison in the document of a run; its keys are described in ``docs/run.md``."""
+def record_of(
+    comparison: CoRunComparison | None, names: Sequence[str], scatter: WindowScatter = ASSUMED
+) -> dict[str, Any] | None:
+    """The comparison in the document of a run; its keys are described in ``docs/run.md``.
+
+    Args:
+        comparison: None where there is none.
+        names: of the workloads.
+        scatter: of joules from window to window.
+    """
     if comparison is None:
         return None
     time, energy = comparison.time, comparison.energy
     return {
         "repeats": comparison.together.repeats,
-        "together": _totals(comparison.together),
-        "in_turn": _totals(comparison.in_turn),
-        "workloads": {name: _totals(one) for name, one in zip(names, comparison.alone, strict=True)},
+        "together": _totals(comparison.together, scatter),
+        "in_turn": _totals(comparison.in_turn, scatter),
+        "workloads": {name: _totals(one, scatter) for name, one in zip(names, comparison.alone, strict=True)},
         "time_change": time.value - 1.0,
         "time_change_interval": time.interval,
         "energy_change": None if energy is None else energy.value - 1.0,
@@ -69,8 +78,8 @@ def record_of(comparison: CoRunComparison | None, names: Sequence[str]) -> dict[
     }
 
 
-def _totals(measurement: Measurement) -> dict[str, float | None]:
-    energy = measurement.energy
+def _totals(measurement: Measurement, scatter: WindowScatter) -> dict[str, float | None]:
+    energy = stated(measurement, scatter).energy
     return {
         "time_s": measurement.makespan_s,
         "time_s_uncertainty": measurement.makespan_uncertainty_s,

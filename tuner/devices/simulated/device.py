@@ -15,6 +15,7 @@ import numpy as np
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.faults import Faults
+from tuner.devices.simulated.power_hold import Rounds, window_of
 from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.time_model import Timeline
@@ -33,8 +34,6 @@ from tuner.model import (
 MODEL_VERSION = "model-2"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
 _WARM_UP_S, _WARM_PART = 0.05, 1 / 6  # of the window at most
-_LEAST_ROUNDS, _LEAST_LONG_ROUNDS = 5, 3  # as on a real GPU
-_LONG_ROUND_S = 0.1
 _SCATTER = 1.3  # scatter of a round against that of a trial's median
 
 
@@ -112,6 +111,16 @@ class SimulatedDevice:
         return tuple(asdict(sensor) for sensor in self.gpu.sensors)
 
     @property
+    def power_limit_w(self) -> float:
+        """The power limit in force."""
+        return self.gpu.power.limit_w
+
+    @property
+    def limit_scope(self) -> str:
+        """The scope of its sensors, which all see the whole of its power."""
+        return next((sensor.scope for sensor in self.gpu.sensors), "gpu")
+
+    @property
     def supported_mhz(self) -> tuple[int, ...]:
         """SM clocks that can be set, highest first."""
         return self.gpu.clocks_mhz
@@ -167,18 +176,19 @@ class SimulatedDevice:
             start = self.now_s()
             self._fail(failed)
             return RunRecord(results=tuple(results), start_s=start, end_s=self.now_s())
-        modelled = self._model.round(plans, self._set_mhz)
-        self.clock_mhz = modelled.clock_mhz
-        self.throttle_reasons = ("sw-power-cap",) if modelled.clock_mhz < self._set_mhz else ()
         draws = self._draws(plans)
-        times = [end * (1.0 + self._noise * draw) for end, draw in zip(modelled.ends_s, draws, strict=False)]
-        watts = modelled.watts * (1.0 + self._noise * draws[-1])
-        makespan = max(times)
-        least = _LEAST_LONG_ROUNDS if makespan >= _LONG_ROUND_S else _LEAST_ROUNDS
-        rounds = max(least, round(window_s / makespan))
-        self._timeline.pass_time(max(min(_WARM_UP_S, _WARM_PART * window_s), makespan), watts)
+        wanted, allowed = self._model.round_at(plans, self._set_mhz), self._model.round(plans, self._set_mhz)
+        free, held = (Rounds.of(one, draws, self._noise) for one in (wanted, allowed))
+        warm_s = max(min(_WARM_UP_S, _WARM_PART * window_s), held.round_s)
+        over, after = window_of(free, held, self.gpu.power.hold_s - warm_s, window_s)
+        last, most = after if after.count else over, max(over, after, key=lambda one: one.count)
+        self.clock_mhz = last.clock_mhz
+        self.throttle_reasons = ("sw-power-cap",) if self.clock_mhz < self._set_mhz else ()
+        self._timeline.pass_time(warm_s, over.watts if over.count else after.watts)
         start = self.now_s()
-        self._timeline.pass_time(rounds * makespan, watts)
+        for rounds in (over, after):
+            self._timeline.pass_time(rounds.count * rounds.round_s, rounds.watts)
+        times, makespan = most.times_s, most.round_s  # medians
         spread = _SCATTER * self._noise
         return RunRecord(
             results=tuple(
@@ -190,7 +200,7 @@ class SimulatedDevice:
             makespan_s=makespan,
             makespan_spread_s=spread * makespan,
             makespan_uncertainty_s=self._noise * makespan,
-            rounds=rounds,
+            rounds=over.count + after.count,
             start_s=start,
             end_s=self.now_s(),
         )

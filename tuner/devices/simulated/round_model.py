@@ -161,12 +161,13 @@ class RoundModel:
         """A round of the plans at a clock, or at the highest below it that respects the power limit."""
         limit_w = self._gpu.power.limit_w
         lower = [mhz for mhz in self._gpu.clocks_mhz if mhz < clock_mhz]
-        found = self._at(plans, clock_mhz)
+        found = self.round_at(plans, clock_mhz)
         while found.watts > limit_w and lower:
-            found = self._at(plans, lower.pop(0))
+            found = self.round_at(plans, lower.pop(0))
         return found
 
-    def _at(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
+    def round_at(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
+        """A round of the plans at a clock, whatever power that takes."""
         terms = [self._term(plan, clock_mhz) for plan in plans]
         ends = finish_times([demands for demands, _ in terms])
         joules = sum(work for _, work in terms)

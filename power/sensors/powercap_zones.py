@@ -1,0 +1,55 @@
+"""The powercap zones of a host: packages, their DRAM, and the platform."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import PowerError
+
+from .attributes import read_number, read_text
+
+_CONTROLS = ("intel-rapl", "intel-rapl-mmio")  # AMD has the first too; the second repeats packages
+_DOMAINS = ("package", "dram", "psys")
+
+
+@dataclass(frozen=True)
+class PowercapZone:
+    """One zone.
+
+    Attributes:
+        name: e.g. ``package-0``, ``dram-0`` (the DRAM of that package), ``psys``.
+        domain: ``package``, ``dram`` or ``psys``.
+        folder: of its files.
+        range_uj: at which it begins at 0 again.
+    """
+
+    name: str
+    domain: str
+    folder: Path
+    range_uj: int
+
+
+def zones(sysfs: Path) -> list[PowercapZone]:
+    """The zones of packages, DRAM and platform, each once, by name."""
+    found: dict[str, PowercapZone] = {}
+    for control in _CONTROLS:
+        for folder in sorted((sysfs / "class/powercap").glob(f"{control}:*")):
+            zone = _zone(folder)
+            if zone is not None:
+                found.setdefault(zone.name, zone)
+    return [found[name] for name in sorted(found)]
+
+
+def _zone(folder: Path) -> PowercapZone | None:
+    """The zone of a folder; None for a part of a package and for what cannot be read."""
+    try:
+        name = read_text(folder / "name")
+        if name == "dram":
+            package = read_text(folder.parent / folder.name.rpartition(":")[0] / "name")
+            name = f"dram-{package.removeprefix('package-')}"
+    except PowerError:
+        return None
+    domain = name.partition("-")[0]
+    range_uj = read_number(folder / "max_energy_range_uj")
+    if domain not in _DOMAINS or not range_uj:
+        return None
+    return PowercapZone(name, domain, folder, range_uj)

@@ -1,0 +1,104 @@
+"""Trials at the power limit: flagged with both numbers, in windows that are long enough."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from fake_setup import PLANS, FakeMeter, Watched, trial_of
+from modelled import NoNvrtc, scan
+
+from tuner.devices.sensors import open_clocks, open_meter
+from tuner.devices.simulated import SimulatedDevice
+from tuner.interfaces import ClockReading
+from tuner.measurement.limited import LimitedWindows
+from tuner.measurement.measurer import TrialMeasurer
+from tuner.model import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
+
+LIMIT = ClockReading(1980.0, (), 100.0)
+
+
+def window(joules: float, length_s: float, *, limited: bool = True) -> Measurement:
+    flags = (Flag(FlagKind.POWER_LIMIT, "700 W of 700 W"),) if limited else ()
+    energy = Energy(joules, 0.1 * joules, 700.0, "s", "gpu")
+    return Measurement(
+        (WorkloadResult(Status.OK, 1e-3),), 1e-3, window_s=length_s, energy=energy, flags=flags
+    )
+
+
+def lengths(joules: Sequence[float], windows: LimitedWindows) -> list[float]:
+    """Lengths of the windows behind the first one, of which each gives the next of ``joules``."""
+    left = list(joules[1:])
+    found = windows.lengthened(
+        window(joules[0], 0.8), lambda length_s: window(left.pop(0), length_s), lambda _: False
+    )
+    return [one.window_s for one in found]
+
+
+@pytest.mark.parametrize(
+    ("watts", "reading", "flag"),
+    [
+        (98.0, LIMIT, "power-limit: 98 W of 100 W"),
+        (104.6, LIMIT, "power-limit: 105 W of 100 W"),
+        (97.9, LIMIT, None),
+        (104.0, ClockReading(1980.0, (), None), None),
+        (104.0, replace(LIMIT, limit_scope="VDD_IN"), None),
+    ],
+)
+def test_watts_at_the_limit_are_flagged(watts: float, reading: ClockReading, flag: str | None) -> None:
+    """From 98 % of a limit of the same scope the trial says so with both numbers, unthrottled too."""
+    measurer = TrialMeasurer(Watched(), FakeMeter([reading] * 9, watts), window_s=0.5)
+    measurement = measurer.measure(trial_of(PLANS), PLANS)
+
+    told = [str(one) for one in measurement.flags if one.kind is FlagKind.POWER_LIMIT]
+    assert told == ([] if flag is None else [flag])
+    assert measurement.at_power_limit == (flag is not None)
+
+
+def test_windows_grow_until_joules_are_flat() -> None:
+    """Each is twice as long; two within 0.5 % end it, and the next trial begins near what was enough."""
+    windows = LimitedWindows(0.8, 0.01)
+
+    assert lengths([1.0, 0.95, 0.93, 0.929], windows) == [1.6, 3.2, 6.4]
+    assert lengths([1.0, 0.95, 0.949], windows) == [3.2, 6.4]
+    assert lengths([1.0, 1.0], LimitedWindows(0.8, 0.01)) == [1.6]
+
+
+def test_what_is_not_flat_in_the_longest_window_is_said() -> None:
+    """Windows end at eight times the usual one; what still changes then is a flag."""
+    left = [0.9, 0.8, 0.7]
+    found = LimitedWindows(0.8, 0.01).lengthened(
+        window(1.0, 0.8), lambda length_s: window(left.pop(0), length_s), lambda _: False
+    )
+
+    assert str(found[-1].flags[-1]) == "unsettled: energy still changed by -12.5% in windows of 6.4 s"
+
+
+def test_no_more_is_measured_of_what_cannot_win_or_leaves_the_limit() -> None:
+    """A trial that is clearly worse needs no longer window; one that left the limit is at it no more."""
+    windows = LimitedWindows(0.8, 0.01)
+    first = window(1.0, 0.8)
+
+    assert windows.lengthened(first, lambda length_s: window(0.9, length_s), lambda _: True) == []
+    found = windows.lengthened(first, lambda length_s: window(0.9, length_s, limited=False), lambda _: False)
+    assert [one.window_s for one in found] == [1.6]
+
+
+def test_a_modelled_gpu_over_its_limit_is_measured_until_it_is_held() -> None:
+    """Joules of an H200 whose limit is lowered to 620 W come near those of a long run, and say why."""
+    plans = [scan(4, 256)]
+    device = SimulatedDevice("h200", 0, NoNvrtc(), noise=0.0)
+    device.gpu = replace(device.gpu, power=replace(device.gpu.power, limit_w=620.0))
+    device._model._gpu = device.gpu
+    clocks, _ = open_clocks(device)
+    meter, _ = open_meter(device, clocks)
+    usual = TrialMeasurer(device, meter, clocks, window_s=0.8).measure(trial_of(plans), plans)
+    found = TrialMeasurer(device, meter, clocks).measure(trial_of(plans), plans)
+    long = TrialMeasurer(device, meter, clocks, window_s=60.0).measure(trial_of(plans), plans)
+
+    assert usual.energy is not None
+    assert found.energy is not None
+    assert long.energy is not None
+    assert found.window_s > 1.5
+    assert FlagKind.POWER_LIMIT in usual.flag_kinds & found.flag_kinds
+    assert usual.energy.joules > 1.008 * long.energy.joules
+    assert found.energy.joules == pytest.approx(long.energy.joules, rel=0.006)

@@ -1,0 +1,204 @@
+"""How windows scatter over minutes, and the intervals of joules that cover the long run.
+
+The uncertainty of a window is about that window. The same work a minute later takes joules that differ by 0.2
+to 0.5 % on an H200, ten times what a good counter's window is uncertain of. Whoever pays for joules pays for
+the mean over minutes: what is printed, stored and compared contains the scatter between windows.
+
+It is learnt from the contenders of a run, measured in the search and again in paired repeats, all pooled:
+with I trials in J columns (the search, and each repeat), MS_c the mean square between columns and MS_r that
+of what neither trial nor column explains, one window varies by ``MS_r (I - 1) / I + MS_c / I``, with degrees
+of freedom by Welch and Satterthwaite, less what its own uncertainty explains. Repeats are seconds apart and
+share what takes minutes: their scatter is not divided by their number.
+
+*Assumed*: 0.4 % (standard deviation) where a run has too few repeats, or they span less than a minute, unless
+they scatter by more. Less than 0.2 % is never believed: no run lasts as long as its answer is used. A ratio
+of two trials, turn by turn, is taken to drift by 0.3 % in minutes; three configurations of an H200 drifted by
+-0.10, -0.12 and -0.41 % in three.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.model import Measurement, Part, Trial, contracted, expanded, student_factor
+from tuner.model.objective import COVERAGE, Objective
+
+ASSUMED_SCATTER = 0.004
+"""Relative standard deviation of joules of one trial's windows over minutes, where a run cannot tell."""
+
+LEAST_SCATTER = 0.002
+"""The least that a run is believed."""
+
+RATIO_DRIFT = 0.003
+"""Relative standard deviation over minutes of a ratio of joules that was measured turn by turn."""
+
+LONG_S = 60.0
+"""Repeats that span less tell nothing of minutes, unless they scatter by more than is assumed."""
+
+_ENOUGH = 4.0  # degrees of freedom from which a run's own scatter is believed
+_TWO = 2
+_ENERGY = Objective("energy")
+
+Repeats = Sequence[Mapping[Trial, Measurement]]
+
+
+@dataclass(frozen=True)
+class WindowScatter:
+    """Scatter of joules between windows of one trial.
+
+    Attributes:
+        deviation: relative standard deviation.
+        degrees: degrees of freedom it was learnt with; None where it is assumed.
+    """
+
+    deviation: float = ASSUMED_SCATTER
+    degrees: float | None = None
+
+    @property
+    def learnt(self) -> bool:
+        """True where the run has shown it."""
+        return self.degrees is not None
+
+    @property
+    def interval(self) -> float:
+        """Half the relative 95 % interval of a window without an uncertainty of its own."""
+        return COVERAGE * student_factor(self.degrees) * self.deviation
+
+
+ASSUMED = WindowScatter()
+
+
+def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> WindowScatter:
+    """The scatter that a run has shown, or the assumed one.
+
+    Args:
+        searched: what the search measured.
+        repeats: the paired repeats of the contenders.
+    """
+    columns = [searched, *repeats]
+    found = _components([_logarithms(column, _ENERGY) for column in columns])
+    if found is None:
+        return ASSUMED
+    trials, count, between, rest = found
+    own = statistics.fmean(_own_variance(column[trial]) for column in columns[:count] for trial in trials)
+    parts = [Part(between.variance / len(trials), between.degrees)]
+    if rest is not None:
+        parts.append(Part(rest.variance * (len(trials) - 1) / len(trials), rest.degrees))
+    variance = math.fsum(part.variance for part in parts)
+    degrees = _degrees(parts) or math.fsum(part.degrees or 0.0 for part in parts)
+    if degrees < _ENOUGH:
+        return ASSUMED
+    learnt = WindowScatter(math.sqrt(max(variance - own, LEAST_SCATTER**2)), degrees)
+    ended = [column[trial].ended_s for column in columns[:count] for trial in trials]
+    if max(ended) - min(ended) < LONG_S and learnt.interval < ASSUMED.interval:
+        return ASSUMED
+    return learnt
+
+
+def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:
+    """Relative variance of the ratio of two trials in one repeat, pooled; None where too few tell.
+
+    Args:
+        repeats: paired repeats.
+        objective: whose costs are compared.
+    """
+    found = _components([_logarithms(repeat, objective) for repeat in repeats])
+    if found is None or found[3] is None or (found[3].degrees or 0.0) < _ENOUGH:
+        return None
+    return Part(2.0 * found[3].variance, found[3].degrees)
+
+
+def stated(measurement: Measurement, scatter: WindowScatter = ASSUMED) -> Measurement:
+    """The measurement with the uncertainty of its joules about the mean over minutes.
+
+    That of its windows stays available as ``Energy.window_uncertainty_j``; stating again replaces it.
+    """
+    measured = of_window(measurement)
+    energy = measured.energy
+    if energy is None:
+        return measured
+    own = contracted(energy.uncertainty_j, energy.degrees)
+    between = Part((scatter.deviation * energy.joules) ** 2, scatter.degrees)
+    uncertainty_j, degrees = expanded([own, between])
+    if energy.uncertainty_j > uncertainty_j:  # of few degrees, which a known part makes seem more
+        uncertainty_j, degrees = energy.uncertainty_j, energy.degrees
+    told = replace(
+        energy,
+        uncertainty_j=uncertainty_j,
+        degrees=degrees,
+        window_uncertainty_j=energy.uncertainty_j,
+        window_degrees=energy.degrees,
+    )
+    return replace(measured, energy=told)
+
+
+def of_window(measurement: Measurement) -> Measurement:
+    """The measurement with the uncertainty of its windows alone: undoes ``stated``."""
+    energy = measurement.energy
+    if energy is None or energy.window_uncertainty_j is None:
+        return measurement
+    own = replace(
+        energy,
+        uncertainty_j=energy.window_uncertainty_j,
+        degrees=energy.window_degrees,
+        window_uncertainty_j=None,
+        window_degrees=None,
+    )
+    return replace(measurement, energy=own)
+
+
+def _logarithms(column: Mapping[Trial, Measurement], objective: Objective) -> dict[Trial, float]:
+    """Logarithms of the costs that were measured."""
+    plain = Objective(objective.name)
+    costs = {trial: plain.known(measurement) for trial, measurement in column.items()}
+    return {trial: math.log(cost) for trial, cost in costs.items() if math.isfinite(cost) and cost > 0}
+
+
+def _components(
+    columns: Sequence[Mapping[Trial, float]],
+) -> tuple[list[Trial], int, Part, Part | None] | None:
+    """Mean squares between columns and of the rest, of the largest block of trials that are in all columns.
+
+    Contenders leave, and none comes back: a block is some first columns.
+
+    Returns:
+        Trials and number of columns of the block, the two mean squares with their degrees; None for the rest
+        of a single trial; None where there is no block of two columns.
+    """
+    blocks = [
+        ([trial for trial in columns[0] if all(trial in column for column in columns[:count])], count)
+        for count in range(_TWO, len(columns) + 1)
+    ]
+    trials, count = max(blocks, key=lambda block: len(block[0]) * (block[1] - 1), default=([], 0))
+    if not trials:
+        return None
+    rows = [[column[trial] for column in columns[:count]] for trial in trials]
+    means = [statistics.fmean(row) for row in rows]
+    shared = [
+        statistics.fmean(row[place] - mean for row, mean in zip(rows, means, strict=True))
+        for place in range(count)
+    ]
+    between = Part(len(trials) * math.fsum(part**2 for part in shared) / (count - 1), float(count - 1))
+    degrees = (len(trials) - 1) * (count - 1)
+    if not degrees:
+        return trials, count, between, None
+    squares = math.fsum(
+        (value - mean - part) ** 2
+        for row, mean in zip(rows, means, strict=True)
+        for value, part in zip(row, shared, strict=True)
+    )
+    return trials, count, between, Part(squares / degrees, float(degrees))
+
+
+def _own_variance(measurement: Measurement) -> float:
+    """Relative variance of joules that the window itself explains."""
+    energy = measurement.energy
+    if energy is None or not energy.joules:
+        return 0.0
+    return contracted(energy.uncertainty_j, energy.degrees).variance / energy.joules**2
+
+
+def _degrees(parts: Sequence[Part]) -> float | None:
+    """Effective degrees of freedom of a sum of variances; None where it is nothing."""
+    return expanded(parts)[1]
