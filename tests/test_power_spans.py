@@ -86,11 +86,11 @@ def test_intervals_cover(
     load: Callable[[Source, float, np.random.Generator], tuple[float, float]],
     seconds: float,
 ) -> None:
-    """At least 80 % of 20 intervals of 95 % hold the truth, from regions within an update to many of them."""
+    """At least 10 of 12 intervals of 95 % hold the truth, from regions within an update to many of them."""
     random = np.random.default_rng(17)
-    results = [played(sensors, load, seconds, random) for _ in range(20)]
+    results = [played(sensors, load, seconds, random) for _ in range(12)]
     held = sum(abs(found.joules - joules) <= 1.96 * found.sigma_j for found, joules in results)
-    assert held >= 16
+    assert held >= 10
 
 
 @pytest.mark.parametrize("sensors", [SENSORS["counter and ring"], SENSORS["ring"]], ids=["both", "ring"])

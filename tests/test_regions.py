@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -221,11 +222,12 @@ def test_a_region_ends_with_an_error_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"scope": "npu"}, "npu"),
+        ({"scope": "npu"}, "^scope=npu: "),
         ({"scope": "gpu+cpu"}, "sim:h200 is simulated and has no host"),
         ({"scope": len}, r"@tuner.energy\(\)"),
         ({"device": "sim:h2000"}, "h2000"),
-        ({"device": "gpu7"}, "gpu7"),
+        ({"device": "gpu7"}, "^device=gpu7: "),
+        ({"device": []}, "at least one GPU"),
         ({"device": "sim:gtx580"}, "no power sensor"),
         ({"sensor": "nvml"}, "choose from simulated-counter"),
     ],
@@ -282,12 +284,24 @@ def test_a_gpu_that_is_lost_has_no_energy(nvml: State) -> None:
         region.result()
 
 
+def test_a_zone_that_vanishes_is_told(host: Path) -> None:
+    """What it counted before is there, with an interval as wide as what is missing."""
+    meter = tuner.energy("package+dram")
+    with meter as region:
+        spend(0.1)
+        shutil.rmtree(host / "class/powercap/intel-rapl:0")
+        spend(0.1)
+    assert any("powercap:package stopped answering" in note for note in region.notes)
+    assert covers(region.result(), 164.0)
+    assert region.uncertainty_j > 0.05 * region.joules
+
+
 def test_no_gpu_and_no_host_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a driver, and on a host without RAPL."""
     monkeypatch.setattr(powercap, "ROOT", str(tmp_path))
     with pytest.raises(SensorUnavailableError, match="no power reading"):
         tuner.energy(device="7")
-    with pytest.raises(InputError, match="scope cpu"):
+    with pytest.raises(InputError, match=r"^scope=cpu: "):
         tuner.energy("cpu")
 
 

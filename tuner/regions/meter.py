@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ T = TypeVar("T")
 KEPT = 1000
 """Calls of a decorated function whose regions are kept, the latest."""
 
+_OPTION = re.compile(r"--(device|scope|sensor) ")
 _ENTERED: ContextVar[tuple[tuple["EnergyMeter", Region], ...]] = ContextVar(
     "tuner_energy_regions", default=()
 )
@@ -202,7 +204,13 @@ def energy(
         raise InputError(f"scope={scope!r}: write text such as 'gpu+cpu'; a decorator is @tuner.energy()")
     if device is None or isinstance(device, (str, int)):
         device = [_spec(device)]
-    return EnergyMeter(scope, list(dict.fromkeys(map(_spec, device))), sensor, synchronize)
+    devices = list(dict.fromkeys(map(_spec, device)))
+    if not devices:
+        raise InputError("device=[]: name at least one GPU, or leave it out; scope='cpu' counts no GPU")
+    try:
+        return EnergyMeter(scope, devices, sensor, synchronize)
+    except InputError as error:  # what is shared with commands names their options
+        raise type(error)(_OPTION.sub(r"\1=", str(error))) from error
 
 
 def _spec(device: str | int | None) -> str:
