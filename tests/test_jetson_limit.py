@@ -29,7 +29,8 @@ def test_the_limit_of_the_input_is_stated_with_its_scope(tmp_path: Path) -> None
     limit_of(sysfs, "VDD_IN", 3000)
     scope = choices(["VDD_IN"])[0].scope
 
-    assert read(sysfs) == (pytest.approx(3e-3 * millivolts), scope)
+    assert read(sysfs)[0] == pytest.approx(3e-3 * millivolts)
+    assert read(sysfs)[1] == scope
     reading = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq").read()
     assert (reading.power_limit_w, reading.limit_scope) == read(sysfs)
 

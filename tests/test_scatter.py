@@ -13,15 +13,9 @@ from tuning_runs import REQUEST, tune
 
 from tuner.database import Store
 from tuner.measurement.pooling import join
-from tuner.measurement.scatter import (
-    ASSUMED,
-    LEAST_SCATTER,
-    WindowScatter,
-    of_window,
-    stated,
-    window_scatter,
-)
+from tuner.measurement.scatter import LEAST_SCATTER, window_scatter
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE
 from tuner.search.document import trial_document
 
