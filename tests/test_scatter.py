@@ -77,6 +77,17 @@ def test_scatter_is_that_of_trials_and_turns_together() -> None:
     assert found.degrees == pytest.approx(4.0)
 
 
+def test_short_windows_of_the_search_tell_nothing() -> None:
+    """At a power limit a search's short window has other joules than the long ones that follow."""
+    columns = np.exp(np.outer([0.05, -0.001, 0.001, -0.001, 0.001], [1.0, 1.0, 1.0]))
+    searched, repeats = run_of(columns)
+    long = [{trial: replace(one, window_s=6.4) for trial, one in repeat.items()} for repeat in repeats]
+    short = {trial: replace(one, window_s=0.8) for trial, one in searched.items()}
+
+    assert window_scatter(short, long).deviation < 0.0045
+    assert window_scatter(searched, repeats).deviation > 0.01
+
+
 @pytest.mark.parametrize(
     ("joules", "apart_s", "learnt"),
     [

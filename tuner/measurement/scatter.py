@@ -35,6 +35,7 @@ LONG_S = 60.0
 
 _ENOUGH = 4.0  # degrees of freedom from which a run's own scatter is believed
 _TWO = 2
+_SHORT = 0.6  # of a repeat's window
 _ENERGY = Objective("energy")
 
 Repeats = Sequence[Mapping[Trial, Measurement]]
@@ -47,7 +48,9 @@ def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> W
         searched: what the search measured.
         repeats: the paired repeats of the contenders.
     """
-    columns = [searched, *repeats]
+    again = repeats[0] if repeats else {}
+    alike = {trial: one for trial, one in searched.items() if trial in again and _alike(one, again[trial])}
+    columns = [alike, *repeats] if alike else list(repeats)
     found = _components([_logarithms(column, _ENERGY) for column in columns])
     if found is None:
         return ASSUMED
@@ -78,6 +81,11 @@ def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:
     if found is None or found[3] is None or (found[3].degrees or 0.0) < _ENOUGH:
         return None
     return Part(2.0 * found[3].variance, found[3].degrees)
+
+
+def _alike(one: Measurement, again: Measurement) -> bool:
+    """False for a window so short that its joules may be others, as at a power limit, or hardly known."""
+    return one.window_s >= _SHORT * again.window_s
 
 
 def _logarithms(column: Mapping[Trial, Measurement], objective: Objective) -> dict[Trial, float]:
