@@ -8,7 +8,7 @@ from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
 from .analytical import analytical
-from .descent import Attempt
+from .descent import Attempt, cheapest, recalled
 from .greedy import greedy
 from .payback import paying
 from .sampling import exhaustive, random_sampling
@@ -46,21 +46,14 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
     if search.size == 0:
         return None
     measured: dict[Trial, Measurement] = {}
-    yield from _recalled(analytical(search), measured)
+    yield from recalled(analytical(search), measured)
     for measurement in measured.values():
         search.tell(f"auto: the first answer {_shown(measurement, search.label)}")
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
-        yield from _recalled(_part(name, search, measured, patience), measured)
-    return _cheapest(search, measured)
-
-
-def _cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | None:
-    """The cheapest trial measured, None where none is valid."""
-    costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
-    valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
-    return min(valid, key=costs.__getitem__, default=None)
+        yield from recalled(_part(name, search, measured, patience), measured)
+    return cheapest(search, measured)
 
 
 def _choice(search: Search) -> tuple[str, str]:
@@ -69,7 +62,7 @@ def _choice(search: Search) -> tuple[str, str]:
         return "exhaustive", f"{search.size} trials are no more than a search would measure"
     if len(search.candidates) > 1:
         return "greedy", f"{len(search.candidates)} workloads run together"
-    if search.clocks_mhz:
+    if len(search.clocks_mhz) > 1:
         return "greedy", f"{len(search.clocks_mhz)} clocks are searched with the configurations"
     return "bayesian", f"one workload has {search.size:,} configurations: the promising ones go first"
 
@@ -95,13 +88,13 @@ def _descents(search: Search, told: Search, before: Mapping[Trial, Measurement])
 
     Both are one search that pays or does not: where it was stopped, no second descent begins.
     """
-    first, asked = _cheapest(search, before), dict[Trial, Measurement]()
-    found = yield from _recalled(greedy(search), asked)
+    first, asked = cheapest(search, before), dict[Trial, Measurement]()
+    found = yield from recalled(greedy(search), asked)
     if first in (None, Trial(search.defaults, search.clocks[0])):
         return found
-    if _cheapest(search, {**before, **asked}) == first:
+    if cheapest(search, {**before, **asked}) == first:
         search.tell("auto: greedy again, from the first answer, because nothing cheaper was found")
-        found = yield from _recalled(greedy(told), asked)
+        found = yield from recalled(greedy(told), asked)
     return found
 
 
@@ -118,19 +111,3 @@ def _shown(measurement: Measurement, label: str) -> str:
         decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
         numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
     return f"{numbers} per round" + (f" ({label})" if label else "")
-
-
-def _recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
-    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
-    try:
-        batch = next(attempt)
-        while True:
-            unknown = [trial for trial in batch if trial not in measured]
-            if unknown:
-                measured.update(zip(unknown, (yield unknown), strict=True))
-            batch = attempt.send([measured[trial] for trial in batch])
-    except StopIteration as end:
-        found: Trial | None = end.value
-        return found
-    finally:
-        attempt.close()

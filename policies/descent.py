@@ -1,7 +1,7 @@
 """The steps of a descent: its memory, the loop to the first worsening, and its start."""
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -79,15 +79,42 @@ class Memory:
         return self._measurements[trial].status is Status.PRUNED
 
     def inadmissible(self, trial: Trial) -> bool:
-        """True when a measured trial ran well but is slower than the user allows.
+        """True when a measured trial ran well but is slower than the user allows."""
+        return too_slow(self._measurements[trial], self._cost)
 
-        Its cost is infinite whatever its joules. A trial without joules (the sensor missed it) is no slower
-        than others for that: it is asked what it would cost with some.
-        """
-        measurement = self._measurements[trial]
-        if measurement.energy is None or not math.isfinite(measurement.energy.joules):
-            measurement = replace(measurement, energy=_SOME_ENERGY)
-        return measurement.ok and self._cost(measurement) == math.inf
+
+def too_slow(measurement: Measurement, cost: Callable[[Measurement], float]) -> bool:
+    """True for a trial that ran well but is slower than the user allows.
+
+    Its cost is infinite whatever its joules. A trial without joules (the sensor missed it) is no slower than
+    others for that: it is asked what it would cost with some.
+    """
+    if measurement.energy is None or not math.isfinite(measurement.energy.joules):
+        measurement = replace(measurement, energy=_SOME_ENERGY)
+    return measurement.ok and cost(measurement) == math.inf
+
+
+def recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
+    """Run a part of a search: what is measured already is answered from memory, the rest remembered."""
+    try:
+        batch = next(attempt)
+        while True:
+            unknown = [trial for trial in batch if trial not in measured]
+            if unknown:
+                measured.update(zip(unknown, (yield unknown), strict=True))
+            batch = attempt.send([measured[trial] for trial in batch])
+    except StopIteration as end:
+        found: Trial | None = end.value
+        return found
+    finally:
+        attempt.close()
+
+
+def cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | None:
+    """The cheapest trial measured, None where none is valid."""
+    costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
+    valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
+    return min(valid, key=costs.__getitem__, default=None)
 
 
 def first_minimum(memory: Memory, trials: Iterable[Trial]) -> Attempt:
@@ -158,7 +185,7 @@ def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Atte
     chosen = all(default in order for order, default in zip(orders, search.defaults, strict=True))
     starts = known if chosen and len(orders) > 1 else [potential, *known]
     for attempts in (starts, [potential]):
-        cheapest = yield from _cheapest(memory, attempts)
+        cheapest = yield from _first_cheapest(memory, attempts)
         if cheapest is not None:
             return cheapest
     for start in chain(starts, [potential], _next_starts(memory, orders, search)):
@@ -168,7 +195,7 @@ def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Atte
     return None
 
 
-def _cheapest(memory: Memory, trials: Iterable[Trial]) -> Attempt:
+def _first_cheapest(memory: Memory, trials: Iterable[Trial]) -> Attempt:
     """The (first) cheapest of some trials, None where all fail."""
     costs = {}
     for trial in trials:

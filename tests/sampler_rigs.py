@@ -15,7 +15,7 @@ from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.nvml import readings as nvml
-from tuner.power.sensors import ina3221, jtop, powercap, replay, tegrastats
+from tuner.power.sensors import hwmon, ina3221, jtop, powercap, replay, tegrastats
 from tuner.power.sensors.lines import TimedLine
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
@@ -140,6 +140,34 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
 
 
 @contextmanager
+def hwmon_rig(folder: Path) -> Iterator[Rig]:
+    """The power meter of an AMD GPU, which draws 399 or 401 W."""
+    clock, chip = HandClock(), folder / "class/hwmon/hwmon0"
+    (chip / "device").mkdir(parents=True)
+    (chip / "name").write_text("amdgpu")
+    file = chip / "power1_average"
+    file.write_text("399000000")
+
+    def advance(seconds: float) -> None:
+        clock.time_s += seconds
+        if file.read_text() != "?":
+            file.write_text(str(399_000_000 + 2_000_000 * (int(clock.time_s / 0.05) % 2)))
+
+    def kill() -> None:
+        file.write_text("?")
+
+    yield Rig(
+        lambda responses: hwmon.readings(0, responses=responses, now=clock, sysfs=folder),
+        "hwmon:amdgpu-device",
+        clock,
+        advance,
+        WATTS,
+        kill,
+        0.05,
+    )
+
+
+@contextmanager
 def powercap_rig(folder: Path) -> Iterator[Rig]:
     """The package of a host."""
     sysfs, clock = powercap_trees.build(folder, dram=False), HandClock()
@@ -260,6 +288,7 @@ RIGS: dict[str, Callable[[Path], AbstractContextManager[Rig]]] = {
     "tegrastats": lambda folder: tool_rig("tegrastats", folder, tegrastats_line),
     "jtop": lambda folder: tool_rig("jtop", folder, jtop_line),
     "powercap": powercap_rig,
+    "hwmon": hwmon_rig,
     "replay": replay_rig,
     "simulated-counter": partial(simulated_rig, "counter"),
     "simulated-stream": partial(simulated_rig, "stream"),

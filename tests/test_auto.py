@@ -48,6 +48,7 @@ def told(policy: Policy, search: Search, measure: Measure, budget: float = 40) -
             "2 workloads",
         ),
         (search_over(grid(25)), "bayesian", "25 configurations"),
+        (search_over(grid(25), clocks=(900,)), "bayesian", "25 configurations"),
     ],
 )
 def test_the_space_chooses_the_policy_and_the_user_hears_why(

@@ -30,7 +30,7 @@ def test_forms(text: str, expected: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("text", ["fast", "", "1:2:3:4", "900:600", "-5", "600:900:0", "8e2", "875,"])
 def test_other_texts_are_refused_with_the_forms(text: str) -> None:
     """What is not a choice of clocks is answered with the forms that are."""
-    with pytest.raises(InputError, match="off, all, a list"):
+    with pytest.raises(InputError, match="off, auto, all, a list"):
         choose_clocks(text, K40C)
 
 

@@ -91,7 +91,10 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
         ("[tunning]\npolicy = 'greedy'", "[tunning]: unknown key; did you mean 'tuning'?"),
         ("[tuning]\npolicy = 'greddy'", "[tuning] policy: unknown policy 'greddy'; choose from"),
         ("[tuning]\nobjective = 'power'", "choose from time, energy, edp, ed2p"),
-        ("[tuning]\nclocks = 'fast'", "[tuning] clocks: 'fast' is not a choice of clocks; write off, all"),
+        (
+            "[tuning]\nclocks = 'fast'",
+            "[tuning] clocks: 'fast' is not a choice of clocks; write off, auto, all",
+        ),
         ("[tuning]\nclient_clocks = 1", "[tuning] client_clocks: must be true or false"),
         ("[tuning]\nenergy_precision = nan", "[tuning] energy_precision: must be a finite number"),
         ("[tuning]\ntrial_timeout_s = '60'", "[tuning] trial_timeout_s: must be a number"),

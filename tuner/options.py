@@ -79,11 +79,13 @@ class Text:
         pattern: of the whole text.
         most: characters.
         words: what the text is, for people.
+        local: of texts that a user's own command may have beside these, but no job: they name files.
     """
 
     pattern: str
     most: int
     words: str
+    local: str = ""
 
     @property
     def type(self) -> type:
@@ -92,7 +94,10 @@ class Text:
 
     def holds(self, value: object) -> bool:
         """True for a text of this form."""
-        return isinstance(value, str) and len(value) <= self.most and bool(re.fullmatch(self.pattern, value))
+        if not isinstance(value, str):
+            return False
+        of_a_job = len(value) <= self.most and bool(re.fullmatch(self.pattern, value))
+        return of_a_job or bool(self.local and re.fullmatch(self.local, value))
 
     def constraints(self) -> dict[str, Any]:
         """The form in the words of pydantic."""
@@ -190,8 +195,9 @@ class SearchOptions:
     )
     clocks: str = _option(
         "off",
-        "GPU clocks to search: off (as found), all, a LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
-        Text("[a-z0-9:,]+", 1000, "off, all, a list in MHz or MIN:MAX[:STEP], e.g. 600,900"),
+        "GPU clocks to search: off (as found), auto (those that a model of time and power calls for), all, a"
+        " LIST in MHz, or MIN:MAX[:STEP]. Restored afterwards.",
+        Text("[a-z0-9:,]+", 1000, "off, auto, all, a list in MHz or MIN:MAX[:STEP], e.g. 600,900"),
         metavar="CHOICE",
     )
     budget: int | None = _option(
@@ -258,8 +264,8 @@ class SearchOptions:
     )
     sensor: str | None = _option(
         None,
-        "The power reading to use (see `tuner power sensors`). Default: the best that answers.",
-        Text(r"[A-Za-z0-9._-]+", 64, "the name of a sensor: letters, digits and ._-"),
+        "The power reading to use (see `tuner power sensors`), or pipe:FILE. Default: the best that answers.",
+        Text(r"[A-Za-z0-9._:+-]+", 64, "the name of a sensor: letters, digits and ._:+-", r"pipe:.+"),
         metavar="NAME",
         effect=Effect.METHOD,
     )

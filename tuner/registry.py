@@ -25,11 +25,16 @@ TABLE: dict[str, dict[str, str]] = {
         "missing": "tuner.policies.analytical:missing",
         "first": "tuner.policies.analytical:first_compiled",
     },
+    "clocks": {
+        "steered": "tuner.policies.clocks.steering:steered",
+        "curve": "tuner.policies.clocks.curve:curve",
+    },
     "readings": {
         "nvml": "tuner.power.nvml.readings:readings",
         "ina3221": "tuner.power.sensors.ina3221:readings",
         "tegrastats": "tuner.power.sensors.tegrastats:readings",
         "jtop": "tuner.power.sensors.jtop:readings",
+        "hwmon": "tuner.power.sensors.hwmon:readings",
         "powercap": "tuner.power.sensors.powercap:readings",
     },
 }

@@ -25,6 +25,12 @@ _TOP = 20
 @click.option("--status", metavar="STATUS", help="Only trials that ended so: ok, timeout, wrong-answer ...")
 @click.option("--top", type=click.IntRange(min=0), help=f"So many trials; 0 for all. Default: {_TOP}.")
 @click.option("--csv", "as_csv", is_flag=True, help="Write the trials to standard output as CSV.")
+@click.option(
+    "--clock-curve",
+    "curve_path",
+    metavar="FILE",
+    help="Draw time and energy over the clock: .png, .svg or .pdf.",
+)
 @click.option("--verbose", is_flag=True, help="Show everything: how sure, net of idle, where time went.")
 @database_option
 @json_option
@@ -36,6 +42,7 @@ def show(
     status: str | None,
     top: int | None,
     as_csv: bool,
+    curve_path: str | None,
     verbose: bool,
     database: Path | None,
     json_path: str | None,
@@ -52,6 +59,10 @@ def show(
     if as_csv and json_path == "-":
         raise InputError("--csv and --json - both want standard output; name a file after --json")
     document = document_of(run, database)
+    if curve_path is not None:
+        from tuner.report.clock_plot import draw_curve
+
+        draw_curve(document, Path(curve_path))
     try:
         ranked = ranked_trials(document)
         trials = selected(document, ranked, sort=sort, where=where, status=status)

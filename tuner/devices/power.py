@@ -61,6 +61,7 @@ TARGETS = {
     "sampling_meter": "energy.meter:SamplingMeter",
     "summed_meter": "energy.sums:SummedMeter",
     "trace_reading": "sensors.replay:readings",
+    "pipe_reading": "sensors.pipe:reading",
     "trace_file": "sensors.recorded:TraceFile",
     "program_energies": "energy.programs:program_energies",
     "corrected_power": "energy.programs:corrected_power",
@@ -296,6 +297,12 @@ def trace_reading(file: str) -> Reading:
     """The reading of a trace file; opening it raises an InputError where the file is none."""
     readings: list[Reading] = _load("trace_reading")("", responses=lambda _: None, file=file)
     return readings[0]
+
+
+def pipe_reading(file: str) -> Reading:
+    """The reading of watts that another program writes to a pipe or a file."""
+    reading: Reading = _load("pipe_reading")(file)
+    return reading
 
 
 def trace_file(

@@ -11,7 +11,8 @@ GPU = "gpu"
 HOST = ("package", "dram")
 """What a host has beside its GPUs, in the order of a sum."""
 
-_POWERCAP = "powercap"
+_SOURCES = ("powercap", "hwmon")
+_GRACE = "grace"  # a processor with its memory: what package and DRAM are of other hosts
 _SHORT = {"cpu": HOST}
 SCOPES = (GPU, *_SHORT, *HOST)
 """Words of ``--scope``."""
@@ -51,13 +52,16 @@ def normalised(scope: str) -> str:
 
 def is_of_host(info: SensorInfo) -> bool:
     """True for a reading of what the host has beside its GPUs."""
-    return info.name.startswith(f"{_POWERCAP}:")
+    return info.name.startswith(tuple(f"{name}:" for name in _SOURCES))
 
 
 def host_readings(now: Callable[[], float] = time.monotonic) -> list[Reading]:
     """The energy readings of this host beside its GPUs; each is found by opening it."""
-    readings: list[Reading] = registry.load("readings", _POWERCAP)(0, responses=lambda _: None, now=now)
-    return readings
+    return [
+        reading
+        for name in _SOURCES
+        for reading in registry.load("readings", name)(0, responses=lambda _: None, now=now)
+    ]
 
 
 def host_samplers(
@@ -76,18 +80,22 @@ def host_samplers(
     wanted = [part for part in parts if part != GPU]
     if not wanted:
         return
-    known = {reading.name.partition(":")[2]: reading for reading in host_readings(now)}
+    readings = host_readings(now)
+    known = {reading.name.partition(":")[2]: reading for reading in readings}
     for part in wanted:
-        for name in _SHORT.get(part, (part,)):
-            if name == "dram" and part == "cpu" and name not in known:
+        names = _SHORT.get(part, (part,))
+        if part in _SHORT and HOST[0] not in known and _GRACE in known:
+            names = (_GRACE,)
+        for name in names:
+            if name == "dram" and part in _SHORT and name not in known:
                 continue  # counted with the package, or by nobody
-            yield _opened(scope, name, known)
+            yield _opened(scope, name, known, readings)
 
 
-def _opened(scope: str, name: str, known: dict[str, Reading]) -> PowerSampler:
-    reading = known.get(name) or (known.get("") if len(known) == 1 else None)
+def _opened(scope: str, name: str, known: dict[str, Reading], readings: Sequence[Reading]) -> PowerSampler:
+    there = ", ".join(sorted(word for word in known if word))
+    reading = known.get(name) or (None if there else readings[0])
     if reading is None:
-        there = ", ".join(sorted(known)) or "nothing"
         raise InputError(f"--scope {scope}: this host does not count {name}; it counts {there}")
     try:
         return reading.open()

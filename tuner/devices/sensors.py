@@ -21,6 +21,9 @@ SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all
 _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
 # NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.
 _ON_A_JETSON = ("ina3221", "tegrastats", "jtop", "nvml")
+PIPE = "pipe:"
+"""What the name of a reading of lines that another program writes begins with."""
+
 _REPLAY = "replay:"  # what the name of a recorded trace begins with
 _LOG = logging.getLogger(__name__)
 
@@ -144,6 +147,11 @@ def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> Power
         raise InputError(
             f"--sensor {name}: a recorded trace does not see what runs now; tuner power watch shows it"
         )
+    if name.startswith(PIPE) and not device.identity.modelled:
+        try:
+            return power.pipe_reading(name.removeprefix(PIPE)).open()
+        except SensorUnavailableError as error:
+            raise InputError(f"--sensor {error}") from error
     others = []
     for reading in _readings(device, interval_s):
         if reading.name == name:

@@ -15,7 +15,15 @@ from tuner.interfaces.energy import (
     ProgramTimeline,
     Recording,
 )
-from tuner.interfaces.policies import Candidate, Payback, Policy, PriorRun, Search, StageLaunch
+from tuner.interfaces.policies import (
+    Candidate,
+    ClockPoint,
+    Payback,
+    Policy,
+    PriorRun,
+    Search,
+    StageLaunch,
+)
 from tuner.interfaces.power import (
     ClockControl,
     ClockReading,
@@ -32,6 +40,7 @@ __all__ = [
     "Candidate",
     "Check",
     "ClockControl",
+    "ClockPoint",
     "ClockReading",
     "Contest",
     "CorrectedPower",

@@ -101,6 +101,27 @@ class Payback:
     spent: Callable[[Measurement], float]
 
 
+@dataclass(frozen=True)
+class ClockPoint:
+    """One configuration per workload at one clock, measured or modelled.
+
+    Attributes:
+        clock_mhz: as set.
+        time_s: of a round.
+        time_uncertainty_s: standard uncertainty of the time.
+        joules: of a round; None where they are not known.
+        joules_uncertainty: standard uncertainty of the joules.
+        measured: False where a model of time and power over the clock says so.
+    """
+
+    clock_mhz: int
+    time_s: float
+    time_uncertainty_s: float
+    joules: float | None
+    joules_uncertainty: float | None
+    measured: bool
+
+
 def _silent(_: str) -> None:
     """Tells nobody."""
 

@@ -101,6 +101,8 @@ def trace_lines(trace: ProgramTrace) -> Iterator[str]:
             yield f"  {part.info.scope} {joules(part)}, net of idle {net_joules(part)}"
     for reading in (*trace.readings, *trace.host):
         yield _reading(trace, reading)
+    if trace.reference is not None:
+        yield from _reference(trace, trace.reference)
     clock = trace.clock
     if clock.mhz is not None:
         yield f"clock {clock.mhz:.0f} MHz"
@@ -156,6 +158,15 @@ def _reading(trace: ProgramTrace, reading: ReadingResult) -> str:
     if energy.peak_w is not None:
         text += f", peak {si(energy.peak_w, 'W')} over {si(energy.peak_window_s, 's', 2)}"
     return text
+
+
+def _reference(trace: ProgramTrace, reference: ReadingResult) -> Iterator[str]:
+    """What another meter of the same power says, and how the best reading compares."""
+    yield f"{reference.info.name} (reference): {joules(reference)}, net of idle {net_joules(reference)}"
+    gain, best = trace.gain, trace.best
+    if gain is not None and best is not None:
+        ratio, half = gain[0], COVERAGE * gain[1]
+        yield f"{best.info.name} shows {with_uncertainty(ratio, half, '')} of it, net of idle"
 
 
 def trace_picture(trace: ProgramTrace) -> Picture | None:

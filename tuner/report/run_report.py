@@ -7,6 +7,7 @@ from rich.console import Console, Group
 
 from tuner.model import shown_values
 from tuner.report.answer import comparisons, totals, workloads_table
+from tuner.report.clock_curve import curve_lines
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
 from tuner.report.flags import flags_of
@@ -79,6 +80,7 @@ def report_lines(
     for notice in stand_in(document, seen):
         yield from lines_of(notice, width, _WARNING)
     yield from _answer(document, width)
+    yield from curve_lines(document, width)
     for notice in warnings(document, seen, of_ties=lower):
         yield from lines_of(notice, width, _WARNING)
     if ranked:

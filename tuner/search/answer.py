@@ -11,6 +11,7 @@ from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
 from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
 
@@ -87,7 +88,10 @@ def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[
         return PairedRepeats(), {}
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
     kept = tuple(trial for trial in (default_trial(task), fastest) if trial in valid)
-    return driver.confirm(to_confirm(objective, valid), kept, objective, task.precision)
+    chosen = to_confirm(objective, valid)
+    if not task.steers_clocks or not chosen:
+        return driver.confirm(chosen, kept, objective, task.precision)
+    return confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
 
 
 def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:

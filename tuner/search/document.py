@@ -13,6 +13,7 @@ from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
+from tuner.search.clock_curve import clock_curve
 from tuner.search.solo import record_of
 from tuner.search.task import Task
 
@@ -68,6 +69,7 @@ def document(
         "against_default": _against(outcome, outcome.answer, outcome.default),
         "trade_off": _against(outcome, outcome.answer, outcome.fastest),
         "energy_trade_off": _against(outcome, least, outcome.answer),
+        **clock_curve(outcome, task.clocks_mhz, names),
         "one_after_another": record_of(outcome.co_run, names),
         "repeatability": _repeatability(outcome),
         **_tuning_energy(outcome),

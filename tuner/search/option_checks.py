@@ -13,18 +13,21 @@ from tuner.options import JOB_OPTIONS, OPTIONS
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+AUTO_CLOCKS = "auto"
+"""The choice of clocks that a model of time and power makes."""
+
 _LONGEST_SHOWN = 200  # characters of a value in a message
 
 
 def wrong_clocks(text: str) -> str:
     """What is wrong in a text that is no choice of clocks on any GPU; empty where it is one."""
-    if text in ("off", "all") or _LIST.fullmatch(text):
+    if text in ("off", "all", AUTO_CLOCKS) or _LIST.fullmatch(text):
         return ""
     bounds = _RANGE.fullmatch(text)
     if bounds is not None and int(bounds[1]) <= int(bounds[2]):
         return ""
     return (
-        f"{text!r} is not a choice of clocks; write off, all, a list such as 875,810"
+        f"{text!r} is not a choice of clocks; write off, auto, all, a list such as 875,810"
         " or a range MIN:MAX[:STEP] in MHz"
     )
 
@@ -33,9 +36,9 @@ def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
     """The clocks to search, highest first; empty for ``off``.
 
     Args:
-        text: the option: ``off``, ``all``, ``875,810`` or ``MIN:MAX[:STEP]``. A list must name supported
-            clocks; a range takes the supported clocks in it, thinned from the highest down to at least
-            STEP apart.
+        text: the option: ``off``, ``auto``, ``all``, ``875,810`` or ``MIN:MAX[:STEP]``. A list must name
+            supported clocks; a range takes the supported clocks in it, thinned from the highest down to at
+            least STEP apart.
         supported_mhz: what the GPU offers.
 
     Raises:
@@ -50,7 +53,9 @@ def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
     supported = sorted(set(supported_mhz), reverse=True)
     if not supported:
         raise ClockError(f"--clocks {text}: this GPU offers no clocks to choose from; use --clocks off")
-    if text == "all":
+    if text == AUTO_CLOCKS and len(supported) == 1:
+        raise ClockError(f"--clocks auto: this GPU has one clock, {supported[0]} MHz; use --clocks off")
+    if text in ("all", AUTO_CLOCKS):
         return tuple(supported)
     bounds = _RANGE.fullmatch(text)
     if bounds is not None:

@@ -26,7 +26,7 @@ from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.compilation import Compilation
 from tuner.search.driver import SearchLimits
-from tuner.search.option_checks import check_options, choose_clocks
+from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks
 from tuner.search.task import Task
 
 
@@ -217,6 +217,7 @@ def make_task(
         options=request.policy_options,
         runs_per_day=request.runs_per_day,
         pay_back_days=request.pay_back_days,
+        steers_clocks=request.clocks == AUTO_CLOCKS,
     )
 
 
@@ -263,7 +264,7 @@ def conditions_of(
         objective=described(request.objective, request.max_slowdown, normalised(request.scope)),
         policy=request.policy,
         seed=request.seed,
-        clocks=",".join(map(str, clocks_mhz)) or "off",
+        clocks=AUTO_CLOCKS if request.clocks == AUTO_CLOCKS else ",".join(map(str, clocks_mhz)) or "off",
         settings={
             "min_occupancy": request.min_occupancy,
             "window_s": request.window_s,

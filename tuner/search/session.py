@@ -123,9 +123,11 @@ def run(
 def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
     policy: Policy = partial(registry.load("policy", task.policy), **task.options)
+    if task.steers_clocks:
+        policy = partial(registry.load("clocks", "steered"), inner=policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)
-    expected = search.size if task.policy in _WHOLE_SPACE else None
+    expected = search.size if task.policy in _WHOLE_SPACE and not task.steers_clocks else None
     if task.policy in _ANALYTICAL_FIRST:
         search.expect(registry.load("explain", "first")(search))
     try:

@@ -40,6 +40,7 @@ class Task:
         max_slowdown: allowed slowdown against the fastest trial, e.g. 0.05; None for no limit.
         policy: name of the policy.
         clocks_mhz: clocks to choose from, highest first; empty for "as found".
+        steers_clocks: a model of time and power says which of them are measured.
         seed: of the policy.
         limits: when to stop early.
         precision: wanted half-width of the 95 % interval of a contender's cost, relative to it.
@@ -60,6 +61,7 @@ class Task:
     options: Mapping[str, int] = field(default_factory=dict)
     runs_per_day: float | None = None
     pay_back_days: float = SearchOptions.pay_back_days
+    steers_clocks: bool = False
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.devices import power
 from tuner.devices.cuda.probe import who
 from tuner.devices.scopes import GPU, host_samplers, parts_of
-from tuner.devices.sensors import choices, gpu_readings, is_advised_against, is_jetson
+from tuner.devices.sensors import PIPE, choices, gpu_readings, is_advised_against, is_jetson
 from tuner.errors import (
     ChildError,
     DeviceUnavailableError,
@@ -139,6 +139,26 @@ def opened_host(scope: str) -> Iterator[tuple[PowerSampler, ...]]:
 
 
 @contextmanager
+def opened_reference(gpu: Gpu, name: str | None) -> Iterator[tuple[PowerSampler, ...]]:
+    """The sampler of the reading that another is held against, closed at the end; none without a name.
+
+    Raises:
+        UnknownNameError: no reading has this name.
+        InputError: it does not answer.
+    """
+    if name is None:
+        yield ()
+        return
+    (reading,) = _named(readings(gpu), [name])
+    try:
+        sampler = reading.open()
+    except SensorUnavailableError as error:
+        raise InputError(f"--against {error}") from error
+    with closing(sampler):
+        yield (sampler,)
+
+
+@contextmanager
 def opened(
     gpu: Gpu, names: Sequence[str], *, rails: bool = False, interval_s: float = 0.0
 ) -> Iterator[tuple[PowerSampler, ...]]:
@@ -175,6 +195,8 @@ def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
             raise InputError(f"--sensor {REPLAY} names no file: write {REPLAY}FILE")
         if name.startswith(REPLAY):
             found[name] = power.trace_reading(name.removeprefix(REPLAY))
+        elif name.startswith(PIPE):
+            found[name] = power.pipe_reading(name.removeprefix(PIPE))
     if len(found) < len(set(names)):
         found |= {reading.name: reading for reading in known}
     for name in names:

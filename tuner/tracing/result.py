@@ -57,6 +57,7 @@ class ProgramTrace:
         readings: what each reading of the GPU gave, best first.
         clocks: (time, clock and throttle reasons).
         host: what readings of the host gave, of things that the GPU's do not see.
+        reference: what another meter of the same power gave, which the best reading is held against.
     """
 
     command: tuple[str, ...]
@@ -65,6 +66,22 @@ class ProgramTrace:
     readings: tuple[ReadingResult, ...]
     clocks: tuple[tuple[float, ClockReading], ...] = ()
     host: tuple[ReadingResult, ...] = ()
+    reference: ReadingResult | None = None
+
+    @property
+    def gain(self) -> tuple[float, float] | None:
+        """Net joules of the best reading by those of the reference, and the standard uncertainty of that.
+
+        What either sees of an idle machine beside the GPU cancels. None where one of them is not known.
+        """
+        best, reference = self.best, self.reference
+        if best is None or reference is None or best.energy is None or reference.energy is None:
+            return None
+        shown, true = best.energy, reference.energy
+        if true.net_j <= 0.0 or shown.net_j <= 0.0:
+            return None
+        ratio = shown.net_j / true.net_j
+        return ratio, ratio * math.hypot(shown.net_sigma_j / shown.net_j, true.net_sigma_j / true.net_j)
 
     @property
     def words(self) -> str:
@@ -134,7 +151,8 @@ class ProgramTrace:
 
     def notes(self) -> Iterator[str]:
         """What was not as it should be."""
-        for reading in (*self.readings, *self.host):
+        others = () if self.reference is None else (self.reference,)
+        for reading in (*self.readings, *self.host, *others):
             if reading.failure:
                 yield reading.failure
             elif reading.energy is None:
@@ -194,6 +212,13 @@ class ProgramTrace:
             provenance=self.provenance(),
         )
 
+    def _against(self) -> dict[str, str | int | float | bool | None]:
+        """The gain against the reference, where there is one."""
+        if self.reference is None:
+            return {}
+        gain = self.gain or (None, None)
+        return {"reference": self.reference.info.name, "gain": gain[0], "gain_uncertainty": gain[1]}
+
     def provenance(self) -> dict[str, str | int | float | bool | None]:
         """Where the trace comes from, and what it comes to; uncertainties are standard ones."""
         energy = self.energy
@@ -218,6 +243,7 @@ class ProgramTrace:
             "idle_w_uncertainty": None if energy is None else energy.idle_sigma_w,
             "mean_w": None if energy is None else energy.mean_w,
             "notes": "; ".join(self.notes()),
+            **self._against(),
             **{
                 f"{part.info.scope}_{name}": value
                 for part in (self.counted if self.host else ())
@@ -232,8 +258,18 @@ class ProgramTrace:
         }
 
 
-def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: CommandOutcome) -> ProgramTrace:
-    """Join what the recorder holds with what became of the command."""
+def result(
+    command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: CommandOutcome, against: str | None = None
+) -> ProgramTrace:
+    """Join what the recorder holds with what became of the command.
+
+    Args:
+        command: program and arguments.
+        gpu: whose power was read.
+        recorder: holds the samples.
+        outcome: what became of the command.
+        against: name of the reading that is the reference.
+    """
     line = outcome.timeline
     kept = {
         channel: tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)
@@ -246,8 +282,9 @@ def result(command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: Comman
         for (channel, samples), energy in zip(kept.items(), energies, strict=True)
     ]
     host = tuple(reading for reading in readings if is_of_host(reading.info))
-    own = tuple(reading for reading in readings if reading not in host)
-    return ProgramTrace(tuple(command), gpu, outcome, own, tuple(recorder.clocks), host)
+    reference = next((reading for reading in readings if reading.info.name == against), None)
+    own = tuple(reading for reading in readings if reading not in host and reading is not reference)
+    return ProgramTrace(tuple(command), gpu, outcome, own, tuple(recorder.clocks), host, reference)
 
 
 def corrected(reading: ReadingResult) -> CorrectedPower:

@@ -39,6 +39,11 @@ _FAILED = 1  # where the command ended well and the files could not be written
     help="What is counted: gpu, gpu+cpu with the host's processors and memory, or cpu alone.",
 )
 @click.option(
+    "--against",
+    metavar="NAME",
+    help="Another reading of the same power, such as pipe:FILE of a meter; the report states the gain.",
+)
+@click.option(
     "--idle",
     "idle_s",
     type=click.FloatRange(min=0.2, max=600.0),
@@ -66,6 +71,7 @@ def trace(
     device: str | None,
     sensor: str | None,
     scope: str,
+    against: str | None,
     idle_s: float | None,
     idle_after_s: float,
     csv_path: str | None,
@@ -79,7 +85,7 @@ def trace(
     environment variable TUNER_MARKS names is a mark in the trace: echo phase > $TUNER_MARKS.
     """
     _check(command, csv_path, json_path, plot_path)
-    from tuner.tracing.choice import gpu_for, opened, opened_host, readable_clocks
+    from tuner.tracing.choice import gpu_for, opened, opened_host, opened_reference, readable_clocks
     from tuner.tracing.recorder import Recorder
     from tuner.tracing.result import result
     from tuner.tracing.run import IdleTimes, run_traced
@@ -89,14 +95,15 @@ def trace(
     with (
         opened(gpu, sensors) as of_gpu,
         opened_host(scope) as of_host,
+        opened_reference(gpu, against) as reference,
         readable_clocks(gpu) as clocks,
     ):
-        samplers = (*of_gpu, *of_host)
+        samplers = (*of_gpu, *of_host, *reference)
         if plot_path is not None and all(sampler.info.kind == "counter" for sampler in samplers):
             raise InputError(f"--plot {plot_path}: a counter shows no power over time; name another --sensor")
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, IdleTimes(idle_s, idle_after_s))
-        found = result(command, gpu, recorder, outcome)
+        found = result(command, gpu, recorder, outcome, against)
     from tuner.report.power import trace_lines
 
     _say(trace_lines(found))

@@ -189,9 +189,14 @@ def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
 
 
 def _holds(choice: str, clock_mhz: int) -> bool:
-    """True where a choice of clocks has this one: ``off``, ``all``, ``875,810`` or ``MIN:MAX[:STEP]``."""
-    if choice in ("off", "all"):
-        return choice == "all"
+    """True where a choice of clocks has this one.
+
+    Args:
+        choice: ``off``, ``auto``, ``all``, ``875,810`` or ``MIN:MAX[:STEP]``.
+        clock_mhz: one of the GPU's.
+    """
+    if choice in ("off", "auto", "all"):
+        return choice != "off"
     if ":" in choice:
         low, high = (int(bound) for bound in choice.split(":")[:2])
         return low <= clock_mhz <= high

@@ -1,0 +1,138 @@
+"""``--clocks auto``: configurations at a promising clock, and clocks by a model of the promising ones."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tuner.interfaces import Policy, Search
+from tuner.model import Configuration, Measurement, Trial
+
+from ..descent import Attempt, cheapest, recalled, too_slow
+from .line import GAIN, ClockLine
+
+ROUNDS = 2
+"""How often configurations are searched: again only where the best clock has moved far."""
+
+FAR = 0.25
+"""Of natural logarithms: from so far away, other configurations may be the best."""
+
+LEADERS = 3
+"""Configurations whose clocks are searched, at most, each because it was cheaper than those before."""
+
+RIVALS = 6
+"""Configurations that are measured at the best clock of a leader, too."""
+
+NEAR = 0.1
+"""Relative cost above the lowest up to which a configuration is such a rival."""
+
+_SAME = 0.05  # of natural logarithms: between clocks so near, configurations keep their order
+
+
+def steered(search: Search, *, inner: Policy) -> Attempt:
+    """Search configurations by a policy and clocks by a model of time and power.
+
+    1. The default configurations (or the cheapest ones that are known) are measured at four clocks. Time and
+       power over the clock are fitted, and the clocks are measured that may be the cheapest, under the
+       objective and any bound.
+    2. The policy searches the configurations at the clock found.
+    3. The cheapest configurations are measured at other clocks in the same way, beginning from that one.
+       Others that were near are measured at their best clock; one that is cheaper there is searched, too.
+    4. Where the clock has moved far, the policy searches once more.
+
+    The model chooses what is measured, and nothing else: the answer is a trial that was measured. The best
+    clock gets a neighbour on both sides that can be told from it, and paired repeats compare them.
+
+    Args:
+        search: what the policy is told; its clocks are the choice.
+        inner: searches the configurations; it is told one clock.
+
+    Returns:
+        The cheapest trial measured, or None when all failed.
+    """
+    known: dict[Trial, Measurement] = {}
+    if search.size == 0:
+        return None
+    yield from recalled(_steps(search, inner, known), known)
+    found = cheapest(search, known)
+    if found is not None:
+        _tell(search, known, found)
+    return found
+
+
+def _steps(search: Search, inner: Policy, known: Mapping[Trial, Measurement]) -> Attempt:
+    start = cheapest(search, search.prior) or Trial(search.defaults, search.clocks[0])
+    yield from ClockLine(search, start, known).settle()
+    first = cheapest(search, known)
+    clock_mhz = search.clocks_mhz[0] if first is None or first.clock_mhz is None else first.clock_mhz
+    for _ in range(ROUNDS):
+        at_clock = replace(search, clocks_mhz=(clock_mhz,), prior={**search.prior, **known})
+        yield from inner(at_clock)
+        best = yield from _leaders(search, known, clock_mhz)
+        if best is None or best.clock_mhz is None or abs(math.log(best.clock_mhz / clock_mhz)) < FAR:
+            return best
+        clock_mhz = best.clock_mhz
+    return None
+
+
+def _leaders(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int) -> Attempt:
+    """Search the clocks of the cheapest configurations, and of those that are cheaper at theirs."""
+    settled: set[tuple[Configuration, ...]] = set()
+    best = cheapest(search, known)
+    while best is not None and best.clock_mhz is not None and len(settled) < LEADERS:
+        yield from ClockLine(search, best, known).settle(best.clock_mhz)
+        settled.add(best.configurations)
+        best = cheapest(search, known) or best
+        if best.configurations in settled:
+            for mhz in _elsewhere(search, known, best, clock_mhz):
+                for rival in _rivals(search, known, clock_mhz):
+                    yield [replace(rival, clock_mhz=mhz)]
+            best = cheapest(search, known) or best
+        if best.configurations in settled:
+            break
+    return best
+
+
+def _elsewhere(search: Search, known: Mapping[Trial, Measurement], best: Trial, clock_mhz: int) -> list[int]:
+    """Clocks at which rivals of the best trial may be cheaper than it.
+
+    That is its own where it is not the one at which all were compared; and the next lower one where it is too
+    slow there, as a configuration that is faster than it may still be allowed.
+    """
+    found = []
+    if best.clock_mhz is not None and abs(math.log(best.clock_mhz / clock_mhz)) > _SAME:
+        found.append(best.clock_mhz)
+    line = ClockLine(search, best, known).measured
+    lower = next((mhz for mhz in line if mhz < (best.clock_mhz or 0)), None)
+    if lower is not None and too_slow(line[lower], search.cost):
+        found.append(lower)
+    return found
+
+
+def _rivals(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int) -> list[Trial]:
+    """The cheapest trials at a clock, that are near the lowest cost there."""
+    costs = {one: search.cost(found) for one, found in known.items() if one.clock_mhz == clock_mhz}
+    lowest = min(costs.values(), default=math.inf)
+    near = [one for one, cost in costs.items() if cost <= (1.0 + NEAR) * lowest < math.inf]
+    return sorted(near, key=costs.__getitem__)[: RIVALS + 1]
+
+
+def _tell(search: Search, known: Mapping[Trial, Measurement], found: Trial) -> None:
+    """Tell how many clocks were measured, and why no more."""
+    clocks = {one.clock_mhz for one in known}
+    line = ClockLine(search, found, known)
+    search.tell(
+        f"clocks auto: {len(clocks)} of {len(search.clocks_mhz)} clocks measured,"
+        f" {len(line.measured)} of them of the cheapest configurations: {_why_no_more(search, line)}"
+    )
+
+
+def _why_no_more(search: Search, line: ClockLine) -> str:
+    if len(line.measured) == len(search.clocks_mhz):
+        return "there are no others"
+    if line.promising() is not None:
+        return "the most that a search takes"
+    if not line.is_modelled:
+        return "too few are valid for a model of the others"
+    if search.payback is not None:
+        return "no other is expected to pay for its measurement"
+    return f"no other may save more than {100 * GAIN:g} %, as modelled from these"

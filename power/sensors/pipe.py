@@ -1,0 +1,188 @@
+"""Watts that another program writes, line by line: a power meter at the wall or on the supply of a card.
+
+A line is ``watts``, or ``seconds,watts`` on any clock that runs as fast as this one; others, such as a
+header, are passed over. The file is a named pipe, a file that grows, or ``-`` for standard input. A line
+without a time is of the moment that it is read. Where lines have times, the one with the least delay
+tells how the clocks compare.
+"""
+
+import math
+import os
+import select
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.errors import PowerError, SensorUnavailableError
+from tuner.interfaces import Reading, Response, Sample, SensorInfo
+
+NAME = "pipe"
+
+_BYTES = 65_536
+_LONGEST_LINE = 4096
+_PATIENCE_S = 5.0  # for the first lines
+_FIRST = 3  # lines, whose distance is the period
+_LOOKS = 4.0  # per period, that a line without a time is dated by
+_LONGEST_LOOK_S = 0.02
+_SHORTEST_LOOK_S = 0.001
+_SILENT = 50.0  # periods without a line, at least
+_SILENT_S = 5.0  # and so long: then the meter is gone
+_COLUMNS = 2
+_SQRT_12 = 12.0**0.5
+
+
+def reading(
+    file: str,
+    responses: Callable[[str], Response | None] = lambda _: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Reading:
+    """The reading of a file.
+
+    Args:
+        file: its path, or ``-``.
+        responses: response of the meter by the name of the reading; a mean over its period without one.
+        now: clock of the samples, in seconds.
+    """
+    name = f"{NAME}:{file}"
+    return Reading(name, lambda: PipeSampler(name, file, responses(name), now))
+
+
+class PipeSampler:
+    """Implements ``tuner.interfaces.PowerSampler`` over lines of watts.
+
+    Args:
+        name: of the reading.
+        file: its path, or ``-``.
+        response: of the meter; None for a mean over its period.
+        now: clock of the samples, in seconds.
+
+    Raises:
+        SensorUnavailableError: it cannot be opened, or no lines with watts come.
+    """
+
+    def __init__(self, name: str, file: str, response: Response | None, now: Callable[[], float]) -> None:
+        self._name = name
+        self._now = now
+        self._rest = b""
+        self._ahead_s = math.inf  # this clock's lead over that of the lines
+        self._begun = self._ended = False  # a pipe whose writer is not there yet looks as one that has ended
+        self._polled_s = now()
+        self._last_s = -math.inf
+        self._file = _opened(name, file)
+        try:
+            period_s = self._period_s()
+        except BaseException:
+            self.close()
+            raise
+        self._heard_s = now()
+        self._silent_s = max(_SILENT_S, _SILENT * period_s)
+        self.info = SensorInfo(
+            name=name,
+            kind="stream",
+            scope=NAME,
+            period_s=period_s,
+            poll_interval_s=min(max(period_s / _LOOKS, _SHORTEST_LOOK_S), _LONGEST_LOOK_S),
+            response=response or Response("boxcar", window_s=period_s),
+        )
+
+    @property
+    def due_s(self) -> float:
+        """Nobody tells when the next line comes."""
+        return 0.0
+
+    def poll(self) -> list[Sample]:
+        """The lines that came since the last call.
+
+        Raises:
+            PowerError: the writer is gone, or has been silent for long.
+        """
+        samples = self._read()
+        if samples:
+            self._heard_s = self._now()
+        elif self._ended:
+            raise PowerError(f"{self._name}: whoever wrote it has ended")
+        elif self._now() - self._heard_s > self._silent_s:
+            raise PowerError(f"{self._name}: no line for {self._silent_s:.3g} s")
+        return samples
+
+    def close(self) -> None:
+        """Close the file; twice is fine."""
+        if self._file > 0:  # standard input is not this sampler's to close
+            os.close(self._file)
+        self._file = -1
+
+    def _period_s(self) -> float:
+        """The time between lines, from the first of them."""
+        until_s = time.monotonic() + _PATIENCE_S
+        samples: list[Sample] = []
+        while len(samples) < _FIRST:
+            if time.monotonic() > until_s:
+                raise SensorUnavailableError(
+                    f"{self._name}: {len(samples)} of {_FIRST} lines within {_PATIENCE_S:g} s;"
+                    " a line is watts, or seconds,watts"
+                )
+            select.select([], [], [], _SHORTEST_LOOK_S)
+            samples += self._read()
+        return max((samples[-1].time_s - samples[0].time_s) / (len(samples) - 1), _SHORTEST_LOOK_S)
+
+    def _read(self) -> list[Sample]:
+        since_s, self._polled_s = self._polled_s, self._now()
+        try:
+            data = os.read(self._file, _BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise PowerError(f"{self._name}: {error.strerror}") from error
+        self._ended = not data and self._begun and not stat.S_ISREG(os.fstat(self._file).st_mode)
+        self._begun = self._begun or bool(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            raise PowerError(f"{self._name}: a line of more than {_LONGEST_LINE} bytes is none of watts")
+        rows = [row for row in map(_row, lines) if row is not None]
+        return self._dated(rows, since_s)
+
+    def _dated(self, rows: list[tuple[float | None, float]], since_s: float) -> list[Sample]:
+        """Samples of lines that came since the last look."""
+        samples = []
+        width_s = self._polled_s - since_s
+        ahead_s = (self._polled_s - seconds for seconds, _ in rows if seconds is not None)
+        self._ahead_s = min((self._ahead_s, *ahead_s))
+        for number, (seconds, watts) in enumerate(rows):
+            if seconds is None:  # several lines of one look came one after the other
+                time_s = since_s + width_s * (number + 1) / len(rows)
+                sigma_s = width_s / len(rows) / _SQRT_12
+            else:
+                time_s, sigma_s = seconds + self._ahead_s, 0.0
+            if time_s > self._last_s:
+                self._last_s = time_s
+                samples.append(Sample(time_s, watts, sigma_s))
+        return samples
+
+
+def _opened(name: str, file: str) -> int:
+    if file == "-":
+        os.set_blocking(0, False)
+        return 0
+    try:
+        descriptor = os.open(Path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise SensorUnavailableError(f"{name}: {error.strerror}") from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        os.lseek(descriptor, 0, os.SEEK_END)  # what was written before is past
+    elif not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)):
+        os.close(descriptor)
+        raise SensorUnavailableError(f"{name}: is no pipe and no file")
+    return descriptor
+
+
+def _row(line: bytes) -> tuple[float | None, float] | None:
+    """Seconds, where they are told, and watts; None for any other line."""
+    try:
+        columns = [float(column) for column in line.split(b",")]
+    except ValueError:
+        return None
+    if not all(map(math.isfinite, columns)) or len(columns) > _COLUMNS:
+        return None
+    return (None, columns[0]) if len(columns) == 1 else (columns[0], columns[1])

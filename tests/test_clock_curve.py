@@ -1,0 +1,159 @@
+"""The clock curve of a document: whose it is, against what its ratios are, and what the report says of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from clock_lines import CORES, FLAT, StatedLine
+
+from tuner.measurement.paired import PairedRepeats
+from tuner.model import Configuration, Measurement, RunStatus, Trial
+from tuner.model.objective import Objective
+from tuner.report.clock_curve import curve_lines, reference_of, sentences
+from tuner.search.answer import SearchOutcome
+from tuner.search.clock_curve import clock_curve
+from tuner.search.clock_neighbours import clock_neighbours, confirm_neighbours
+from tuner.search.driver import Driver
+
+CLOCKS = (1980, 1485, 1095, 795)
+ONE, OTHER = Configuration({"L": 32}), Configuration({"L": 64})
+
+
+def outcome(
+    line: StatedLine, others: Sequence[tuple[Trial, Measurement]] = (), answer: int = 2
+) -> SearchOutcome:
+    trials = [*((Trial((ONE,), mhz), line.measurement(mhz)) for mhz in CLOCKS), *others]
+    return SearchOutcome(RunStatus.FINISHED, trials, (), 0.0, 0.0, answer, 0, 0, Objective("energy"))
+
+
+def curve_of(found: SearchOutcome) -> list[dict[str, Any]]:
+    return list(clock_curve(found, FLAT.clocks_mhz, ("w",))["clock_curve"])
+
+
+def said(found: SearchOutcome, width: int = 120) -> str:
+    record = clock_curve(found, FLAT.clocks_mhz, ("w",))
+    answer = found.trials[found.answer or 0][0]
+    best = {"clock_mhz": answer.clock_mhz, "configurations": {"w": dict(answer.configurations[0])}}
+    lines = curve_lines({**record, "best": best, "modelled": False}, width)
+    return "\n".join(line.text for line in lines)
+
+
+def test_ratios_are_against_the_highest_clock() -> None:
+    """And each saving is what the joules saved are by the slowdown, once there clearly is one."""
+    points = curve_of(outcome(FLAT))
+
+    assert reference_of(points) is points[0]
+    for point in points[1:]:
+        assert point["joules_ratio"] == pytest.approx(point["joules"] / points[0]["joules"])
+        slower = point["time_ratio"] - 1
+        if slower > point["time_ratio_interval"]:
+            assert point["saving_per_slowdown"] == pytest.approx((1 - point["joules_ratio"]) / slower)
+        else:
+            assert point["saving_per_slowdown"] is None
+
+
+def test_where_the_highest_has_no_joules_the_next_one_is_it() -> None:
+    """A trial that was spared its joules has a time all the same."""
+    found = outcome(FLAT)
+    found.trials[0] = found.trials[0][0], replace(found.trials[0][1], energy=None, estimated_j=1.0)
+    points = curve_of(found)
+
+    assert reference_of(points)["clock_mhz"] == 1485
+    assert points[0]["joules_ratio"] is None
+    assert "1,485 MHz" in said(found)
+
+
+def test_an_answer_at_one_clock_shows_the_curve_of_another() -> None:
+    """A tie may choose what was measured at one clock: the cheapest configuration with more has a curve."""
+    tied = (Trial((OTHER,), 1095), FLAT.measurement(1095, 1.001))
+    found = outcome(FLAT, [tied], answer=4)
+    record = clock_curve(found, FLAT.clocks_mhz, ("w",))
+
+    assert record["clock_curve_of"] == {"w": {"L": 32}}
+    assert "clocks of the cheapest configuration that was measured at several clocks" in said(found)
+
+
+def test_without_other_clocks_there_is_none() -> None:
+    """Nor without an answer."""
+    found = outcome(FLAT)
+    alone = replace(found, trials=found.trials[:1], answer=0)
+
+    for one in (alone, replace(found, answer=None)):
+        assert clock_curve(one, FLAT.clocks_mhz, ("w",)) == {"clock_curve": [], "clock_curve_of": None}
+
+
+def test_a_flat_time_is_told() -> None:
+    """A reader sees how far down the clock costs nothing, and what that saves."""
+    text = said(outcome(FLAT))
+
+    assert "against 1,980 MHz; ± is 95 %" in text
+    assert "a round takes at most 1 % longer than at 1,980 MHz" in text
+    assert "measured, the answer's clock" in text
+    assert "no clock below 1,095 MHz is seen to save energy, down to 795 MHz" in text
+
+
+def test_what_a_lower_clock_would_bring_is_told() -> None:
+    """From the answer's clock down to that of the least joules, per percent of slowdown."""
+    (sentence,) = sentences(curve_of(outcome(CORES, answer=0)), 1980)
+
+    assert sentence.startswith("from the answer's 1,980 MHz down to ")
+    assert "% per percent of slowdown" in sentence
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_every_line_fits(width: int) -> None:
+    """However narrow the console is."""
+    assert max(map(len, said(outcome(FLAT), width).splitlines())) <= width
+
+
+def test_neighbours_differ_in_the_clock_only() -> None:
+    """The nearest above and below that may be the answer, under the bound of the run."""
+    trials = dict(outcome(FLAT, [(Trial((OTHER,), 1200), FLAT.measurement(1200))]).trials)
+    present = Trial((ONE,), 1095)
+    bound = Objective("energy", limit_s=1.2 * FLAT.time_s(1980))
+
+    assert clock_neighbours(Objective("energy"), trials, present) == (
+        Trial((ONE,), 1485),
+        Trial((ONE,), 795),
+    )
+    assert clock_neighbours(bound, trials, present) == (Trial((ONE,), 1485),)
+
+
+class TruthfulDriver:
+    """Repeats trials without noise; what a search measured was off."""
+
+    def __init__(self, line: StatedLine) -> None:
+        self.out_of_time = False
+        self.rounds: list[tuple[Trial, ...]] = []
+        self._line = line
+
+    def confirm(
+        self, trials: Sequence[Trial], kept: Sequence[Trial], objective: Objective, precision: float
+    ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+        assert (objective.name, precision) == ("energy", 0.01)
+        turn = tuple(dict.fromkeys((*kept, *trials)))
+        self.rounds.append(turn)
+        paired = PairedRepeats(
+            tuple({one: self._line.measurement(one.clock_mhz or 0) for one in turn} for _ in "123")
+        )
+        return paired, paired.joined()
+
+
+@pytest.mark.parametrize("out_of_time", [False, True])
+def test_where_a_neighbour_costs_less_its_own_neighbours_follow(out_of_time: bool) -> None:
+    """The search took 1,485 MHz for the best; repeats go down to 1,095 MHz, and on to the one below it."""
+    trials = dict(outcome(FLAT).trials)
+    wrong = Trial((ONE,), 1485)
+    driver = TruthfulDriver(FLAT)
+    driver.out_of_time = out_of_time
+    paired, confirmed = confirm_neighbours(
+        cast("Driver", driver), Objective("energy"), 0.01, trials, ((wrong,), ())
+    )
+
+    assert [sorted(one.clock_mhz or 0 for one in turn) for turn in driver.rounds] == [
+        [1095, 1485, 1980],
+        [795, 1095],
+    ][: 1 if out_of_time else 2]
+    assert next(iter(paired.rivals(Objective("energy")))) == Trial((ONE,), 1095)
+    assert len(confirmed) == (3 if out_of_time else 4)

@@ -1,0 +1,175 @@
+"""Watts that another program writes: lines with and without times, through pipes and growing files."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cli_process import tuner
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli_power_trace import BRIEF, provenance, traced
+from test_cli_power_trace import nvml as h200  # noqa: F401 - a fixture
+from tuner.power.sensors import pipe
+from tuner.power.sensors.pipe import PipeSampler
+
+from tuner.errors import PowerError, SensorUnavailableError
+
+# Writes what the fake GPU draws, 5 % less, as a meter with a hundred lines a second.
+METER = """
+import sys, time
+sys.path[:0] = [sys.argv[2]]
+from nvml_gpu import attached
+state = attached()
+with open(sys.argv[1], "a") as log:
+    while True:
+        now_s = time.monotonic()
+        begun = [piece for piece in state.first.segments[: state.first.segment_count]
+                 if piece.start_us <= now_s * 1e6]
+        watts = begun[-1].milliwatts / 1e3 if begun else 120.0
+        log.write(f"{now_s},{0.95 * watts}\\n")
+        log.flush()
+        time.sleep(0.01)
+"""
+
+
+class Writer:
+    """Writes to a named pipe; time passes only when it is told to."""
+
+    def __init__(self, folder: Path, first: str) -> None:
+        self.time_s = 50.0
+        self.path = folder / "meter"
+        os.mkfifo(self.path)
+        self._reads = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # so that writing does not wait
+        self._file = os.open(self.path, os.O_WRONLY)
+        self.write(first)
+
+    def write(self, text: str) -> None:
+        os.write(self._file, text.encode())
+
+    def sampler(self) -> PipeSampler:
+        return PipeSampler(f"pipe:{self.path}", str(self.path), None, lambda: self.time_s)
+
+    def close(self) -> None:
+        for file in (self._reads, self._file):
+            os.close(file)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    with closing(Writer(tmp_path, "time,watts\n0.0,100\n0.5,110\n1.0,120\n")) as made:
+        yield made
+
+
+def test_lines_with_times_keep_their_distances(writer: Writer) -> None:
+    """The line with the least delay tells how the clocks compare; a header is passed over."""
+    with closing(writer.sampler()) as sampler:
+        assert sampler.info.period_s == pytest.approx(0.5)
+        writer.time_s = 50.9
+        writer.write("1.5,130\nnonsense\n2.0,140\n")
+        samples = sampler.poll()
+
+    assert [sample.value for sample in samples] == [130.0, 140.0]
+    assert samples[1].time_s - samples[0].time_s == pytest.approx(0.5)
+    assert samples[1].time_s <= 50.9
+
+
+def test_lines_without_times_are_dated_by_reading(tmp_path: Path) -> None:
+    """Each lies between two looks, with the uncertainty of that."""
+    with closing(Writer(tmp_path, "")) as writer:
+        seconds = iter(range(10_000))
+        writer.write("100\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PipeSampler, "_period_s", lambda _: 0.1)
+            sampler = PipeSampler("pipe:x", str(writer.path), None, lambda: float(next(seconds)))
+        sampler.poll()
+        writer.write("200\n")
+        (sample,) = sampler.poll()
+        sampler.close()
+
+    assert sample.value == 200.0
+    assert 0.0 < sample.time_sigma_s < 1.0
+
+
+@given(
+    watts=st.lists(st.floats(0.1, 4e3), min_size=1, max_size=20), cuts=st.lists(st.integers(1, 9), min_size=1)
+)
+def test_lines_may_come_in_pieces(
+    watts: list[float], cuts: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """However a writer's lines are cut, each is one sample, in order."""
+    with closing(Writer(tmp_path_factory.mktemp("pipe"), "0,1\n1,1\n2,1\n")) as writer:
+        sampler = writer.sampler()
+        text = "".join(f"{3 + number},{value!r}\n" for number, value in enumerate(watts))
+        found = []
+        while text:
+            cut = cuts[len(text) % len(cuts)]
+            writer.write(text[:cut])
+            text = text[cut:]
+            writer.time_s += 1.0
+            found += sampler.poll()
+        sampler.close()
+
+    assert [sample.value for sample in found] == watts
+
+
+def test_a_file_that_grows_is_read_from_its_end(tmp_path: Path) -> None:
+    """What was written before is past."""
+    path = tmp_path / "log.csv"
+    path.write_text("0,999\n" * 3)
+    with path.open("a") as log:
+
+        def now() -> float:
+            log.write(f"{time.monotonic()},50\n")
+            log.flush()
+            return time.monotonic()
+
+        with closing(PipeSampler("pipe:log", str(path), None, now)) as sampler:
+            assert {sample.value for sample in sampler.poll()} == {50.0}
+
+
+def test_a_writer_that_ends_or_falls_silent_is_told(writer: Writer) -> None:
+    """Both end the reading with an error that names it."""
+    with closing(writer.sampler()) as sampler:
+        writer.time_s += 1000.0
+        with pytest.raises(PowerError, match="no line for"):
+            sampler.poll()
+        writer.write("x" * 5000)
+        with pytest.raises(PowerError, match="a line of more than"):
+            sampler.poll()
+
+
+def test_what_is_no_meter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing file, a folder, and a file in which nothing comes."""
+    monkeypatch.setattr(pipe, "_PATIENCE_S", 0.01)
+    for path, words in ((tmp_path / "none", "No such file"), (tmp_path, "no pipe and no file")):
+        with pytest.raises(SensorUnavailableError, match=words):
+            pipe.reading(str(path)).open()
+    (tmp_path / "still").touch()
+    with pytest.raises(SensorUnavailableError, match="0 of 3 lines"):
+        pipe.reading(str(tmp_path / "still")).open()
+
+
+@pytest.mark.usefixtures("h200")
+def test_a_sensor_is_held_against_a_meter(tmp_path: Path) -> None:
+    """A meter that shows 5 % less than the board's sensor is told as its gain, with an interval."""
+    log, path = tmp_path / "meter.csv", tmp_path / "trace.json"
+    log.touch()
+    meter = subprocess.Popen([sys.executable, "-c", METER, str(log), str(Path(__file__).parent)])
+    try:
+        result = traced("--against", f"pipe:{log}", "--json", path)
+    finally:
+        meter.kill()
+        meter.wait()
+    found = provenance(path)
+
+    assert found["reference"] == f"pipe:{log}"
+    assert abs(found["gain"] - 1.0 / 0.95) < 4.0 * found["gain_uncertainty"] + 0.02
+    assert "of it, net of idle" in result.stderr
+    missing = tuner("power", "trace", *BRIEF, "--against", "pipe:none", "--", sys.executable, "-c", "pass")
+    assert missing.exit_code == 2
+    assert "--against pipe:none: No such file" in missing.stderr

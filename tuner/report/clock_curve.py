@@ -1,0 +1,125 @@
+"""What other clocks would bring, as sentences and a table: the answer's configuration over the clock."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuner.report.layout import ReportLine, lines_of, table
+from tuner.report.words import MODELLED, label, percent_with_interval, significant
+
+_ALLOWED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # slowdowns, each with the clock of least energy within it
+_FLAT = 0.01  # of the time: a slowdown that is no reason to keep a clock
+_LOWER = 0.95  # of the highest clock: from there on, that it may be lowered is worth a sentence
+_LEAST = 3  # points of a curve worth a table
+_INDENT = "  "
+
+Point = Mapping[str, Any]
+
+
+def curve_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
+    """Sentences and the table; nothing where the clock was not searched."""
+    points: Sequence[Point] = document.get("clock_curve") or ()
+    best = document["best"]
+    if len(points) < _LEAST or best is None or best["clock_mhz"] is None:
+        return
+    reference = reference_of(points)
+    words = label(document)
+    mark = f"{words}; " if words else ""
+    yield ReportLine("")
+    whose = "this configuration"
+    if document.get("clock_curve_of") != best["configurations"]:
+        whose = "the cheapest configuration that was measured at several clocks"
+    title = f"clocks of {whose} ({mark}against {_mhz(reference)}; ± is 95 %)"
+    yield from lines_of(title, width)
+    rows = _rows(points, best["clock_mhz"])
+    joules = any(point["joules"] is not None for point in points)
+    heads = ["clock", "energy", "time", "saved per % slower"] if joules else ["clock", "time"]
+    cells = [_cells(point, joules=joules) for point in rows]
+    notes = [_note(point, points, best["clock_mhz"]) for point in rows]
+    head, *lines = table([heads, *cells], ["", *notes], width, right=set(range(len(heads))), indent=_INDENT)
+    yield ReportLine(head, "dim")
+    yield from map(ReportLine, lines)
+    for sentence in sentences(points, best["clock_mhz"]):
+        yield from lines_of(_INDENT + sentence, width, hanging=_INDENT * 2)
+
+
+def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
+    """What a lower clock brings.
+
+    Args:
+        points: of the curve, highest clock first.
+        answer_mhz: clock of the answer.
+    """
+    reference = reference_of(points)
+    flat = _lowest_within(points, _FLAT)
+    if flat is not None and flat["clock_mhz"] < _LOWER * reference["clock_mhz"]:
+        yield (
+            f"down to {_mhz(flat)} a round takes at most {100 * _FLAT:g} % longer than at {_mhz(reference)}"
+            f" ({flat['kind']})"
+        )
+    answer = next((point for point in points if point["clock_mhz"] == answer_mhz), None)
+    lower = [one for one in points if one["clock_mhz"] < answer_mhz and one["joules_ratio"] is not None]
+    if answer is None or answer["joules"] is None or not lower:
+        return
+    least = min(lower, key=lambda one: float(one["joules"]))
+    saving, slower = 1 - least["joules"] / answer["joules"], least["time_s"] / answer["time_s"] - 1
+    unsure = least["joules_ratio_interval"] / least["joules_ratio"]
+    if saving <= unsure:
+        yield f"no clock below {_mhz(answer)} is seen to save energy, down to {_mhz(points[-1])}"
+        return
+    each = f", {significant(saving / slower, 2)} % per percent of slowdown" if slower > _FLAT else ""
+    yield (
+        f"from the answer's {_mhz(answer)} down to {_mhz(least)}:"
+        f" {percent_with_interval(-saving, unsure)} energy for {100 * slower:+.1f} % time{each}"
+        f" ({least['kind']})"
+    )
+
+
+def reference_of(points: Sequence[Point]) -> Point:
+    """The point that ratios are against."""
+    return next(one for one in points if one["kind"] != MODELLED and one["time_ratio_interval"] == 0.0)
+
+
+def _rows(points: Sequence[Point], answer_mhz: float) -> list[Point]:
+    """The clock of least energy for every slowdown that may be allowed, and that of the answer."""
+    chosen = [one for one in points if one["clock_mhz"] == answer_mhz]
+    for allowed in _ALLOWED:
+        within = [one for one in points if one["time_ratio"] <= 1 + allowed]
+        known = [one for one in within if one["joules"] is not None]
+        if known:
+            chosen.append(min(known, key=lambda one: float(one["joules"])))
+        elif within:
+            chosen.append(within[-1])
+    clocks = dict.fromkeys(one["clock_mhz"] for one in chosen)
+    return [one for one in points if one["clock_mhz"] in clocks]
+
+
+def _lowest_within(points: Sequence[Point], allowed: float) -> Point | None:
+    """The lowest clock down to which no round is slower than allowed."""
+    found = None
+    for one in points:
+        if one["time_ratio"] > 1 + allowed:
+            break
+        found = one
+    return found
+
+
+def _cells(point: Point, *, joules: bool) -> list[str]:
+    time = percent_with_interval(point["time_ratio"] - 1, point["time_ratio_interval"])
+    if not joules:
+        return [_mhz(point), time]
+    ratio, saved = point["joules_ratio"], point["saving_per_slowdown"]
+    energy = "–" if ratio is None else percent_with_interval(ratio - 1, point["joules_ratio_interval"])
+    return [_mhz(point), energy, time, "–" if saved is None else f"{significant(saved, 2)} %"]
+
+
+def _note(point: Point, points: Sequence[Point], answer_mhz: float) -> str:
+    """What a row is known for, and whether it was measured."""
+    known = [one for one in points if one["joules"] is not None]
+    notes = ["the answer's clock"] if point["clock_mhz"] == answer_mhz else []
+    if known and point is min(known, key=lambda one: float(one["joules"])):
+        notes.append("least energy")
+    return ", ".join([point["kind"], *notes])
+
+
+def _mhz(point: Point) -> str:
+    return f"{point['clock_mhz']:,} MHz"
