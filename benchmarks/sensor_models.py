@@ -4,8 +4,8 @@ Each sensor is calibrated with many seeds: of its noise, its update phase, its d
 Then a kernel of 0.2 s is measured on the lagging ones by integrating through the decay, with the C found and
 with one that is 20 % too small. Two loads are none of the models': one that draws up to 4 % more as it warms
 (with a time constant of 10 s, so that 25 s make most of it), and one whose power takes 15 ms (time constant)
-to rise and to fall. Nothing here needs a GPU; all numbers are of simulated sensors. Some eight minutes on two
-cores with 200 seeds.
+to rise and to fall. Nothing here needs a GPU; all numbers are of simulated sensors. Some twelve minutes on
+two cores with 200 seeds.
 
     python benchmarks/sensor_models.py --out benchmarks/results/sensor-models.json
 """

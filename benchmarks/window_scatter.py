@@ -18,8 +18,9 @@ from provenance import provenance
 
 from tuner.measurement.paired import PairedRepeats
 from tuner.measurement.pooling import join
-from tuner.measurement.scatter import stated, window_scatter
+from tuner.measurement.scatter import window_scatter
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.long_run import stated
 from tuner.model.objective import COVERAGE, Objective
 
 TRIALS = [Trial((Configuration({"i": number}),)) for number in range(4)]

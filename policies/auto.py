@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model import Measurement, Trial, stated
 
 from .analytical import analytical
 from .descent import Attempt, cheapest, recalled
@@ -104,10 +104,11 @@ def _shown(measurement: Measurement, label: str) -> str:
         return f"does not run ({measurement.status.value})"
     scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")
     numbers = f"takes {scale * measurement.makespan_s:.4g} {unit}"
-    if measurement.energy is not None:
-        joules = measurement.energy.joules
+    energy = stated(measurement).energy
+    if energy is not None:
+        joules = energy.joules
         scale, unit = (1e3, "mJ") if joules >= MILLIJOULE_J else (1e6, "µJ")
-        half = scale * COVERAGE * measurement.energy.uncertainty_j
+        half = scale * COVERAGE * energy.uncertainty_j
         decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
         numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
     return f"{numbers} per round" + (f" ({label})" if label else "")

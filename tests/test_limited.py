@@ -12,6 +12,7 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.interfaces import ClockReading
 from tuner.measurement.limited import LimitedWindows
 from tuner.measurement.measurer import TrialMeasurer
+from tuner.measurement.pooling import join
 from tuner.model import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
 
 LIMIT = ClockReading(1980.0, (), 100.0)
@@ -52,6 +53,17 @@ def test_watts_at_the_limit_are_flagged(watts: float, reading: ClockReading, fla
     told = [str(one) for one in measurement.flags if one.kind is FlagKind.POWER_LIMIT]
     assert told == ([] if flag is None else [flag])
     assert measurement.at_power_limit == (flag is not None)
+
+
+def test_repeats_at_the_limit_have_one_flag() -> None:
+    """Of several powers the last is told, beside what else the repeats say."""
+    other = Flag(FlagKind.NO_GRAPH, "a test")
+    repeats = [
+        replace(window(1.0, 0.8), flags=(Flag(FlagKind.POWER_LIMIT, f"{watts} W of 700 W"), other))
+        for watts in (701, 703, 702)
+    ]
+
+    assert set(map(str, join(repeats).flags)) == {"power-limit: 702 W of 700 W", str(other)}
 
 
 def test_windows_grow_until_joules_are_flat() -> None:

@@ -13,8 +13,8 @@ from tuner.devices.choice import open_device
 from tuner.devices.replay import RecordedClocks, ReplayDevice
 from tuner.errors import ClockError, CompileError, EmptySpaceError, InputError
 from tuner.interfaces import ClockControl, Device
-from tuner.measurement.scatter import stated
 from tuner.model import Configuration, Resources, Status, Trial
+from tuner.model.long_run import stated
 from tuner.model.objective import Objective
 from tuner.search.replaying import changed, measured_as, prepared, workload_of
 from tuner.search.request import Request, choose_run_clocks, conditions_of, resolve

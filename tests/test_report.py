@@ -16,8 +16,8 @@ from rich.console import Console
 from tuner.config.catalog import Catalog
 from tuner.measurement.co_run import compared
 from tuner.measurement.paired import PairedRepeats, Repeatability
-from tuner.measurement.scatter import ASSUMED_SCATTER
 from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.model.long_run import ASSUMED_SCATTER
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
 from tuner.report.run_report import show_run

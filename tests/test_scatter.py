@@ -13,15 +13,9 @@ from tuning_runs import REQUEST, tune
 
 from tuner.database import Store
 from tuner.measurement.pooling import join
-from tuner.measurement.scatter import (
-    ASSUMED,
-    LEAST_SCATTER,
-    WindowScatter,
-    of_window,
-    stated,
-    window_scatter,
-)
+from tuner.measurement.scatter import LEAST_SCATTER, window_scatter
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE
 from tuner.search.document import trial_document
 
@@ -81,6 +75,17 @@ def test_scatter_is_that_of_trials_and_turns_together() -> None:
 
     assert found.deviation == pytest.approx(math.sqrt(0.001 / 4))
     assert found.degrees == pytest.approx(4.0)
+
+
+def test_short_windows_of_the_search_tell_nothing() -> None:
+    """At a power limit a search's short window has other joules than the long ones that follow."""
+    columns = np.exp(np.outer([0.05, -0.001, 0.001, -0.001, 0.001], [1.0, 1.0, 1.0]))
+    searched, repeats = run_of(columns)
+    long = [{trial: replace(one, window_s=6.4) for trial, one in repeat.items()} for repeat in repeats]
+    short = {trial: replace(one, window_s=0.8) for trial, one in searched.items()}
+
+    assert window_scatter(short, long).deviation < 0.0045
+    assert window_scatter(searched, repeats).deviation > 0.01
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,10 @@ def test_a_sum_adds_watts_and_variances(watts: list[float]) -> None:
     assert single <= reading.uncertainty_w * 1.2
     assert reading.uncertainty_w <= 2.0 * sum(part.uncertainty_w for part in reading.parts)
     assert recording.joules() == pytest.approx(3.0 * sum(watts), rel=0.1)
+    spent = summed.spent()
+    assert spent is not None
+    assert spent.joules == pytest.approx(3.0 * sum(watts), rel=0.01)
+    assert 0.0 < spent.sigma_j < 0.02 * spent.joules
 
 
 @pytest.mark.usefixtures("h200", "host")

@@ -16,6 +16,7 @@ from tuner.errors import ClockError, ClockPermissionError
 from tuner.interfaces import ClockReading
 
 from .actuator import Ruling, no_ruling
+from .jetson_limit import JetsonPowerLimit
 from .jetson_throttle import JetsonThrottle
 
 CONTROL = "devfreq"  # how journal entries name this control
@@ -59,6 +60,7 @@ class DevfreqActuator:
         self._node = node
         self._rules = rules
         self._throttle = JetsonThrottle(root.parent.parent)
+        self._limit = JetsonPowerLimit(root.parent.parent)
         self._cool: FrequencyLimits | None = None  # limits that were read while no heat hid them
 
     @property
@@ -89,7 +91,7 @@ class DevfreqActuator:
             mhz = int(_text(self._node / "cur_freq")) / _MEGA
         except (OSError, ValueError):
             mhz = 0.0
-        return ClockReading(mhz or None, self._throttle.reasons())
+        return ClockReading(mhz or None, self._throttle.reasons(), *self._limit.read())
 
     def before(self) -> dict[str, Any]:
         """See ``Actuator.before``: limits in hertz; governor and power gating to see whether they change."""

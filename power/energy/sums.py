@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from tuner.interfaces import ClockReading, Meter, PowerReading, Recording, Sample, SensorInfo
+from tuner.interfaces import ClockReading, Meter, PowerReading, Recording, Sample, SensorInfo, SpentEnergy
 from tuner.model import contracted, expanded
 
 
@@ -43,6 +43,20 @@ class SummedMeter:
         """Collect the samples of all while the block runs."""
         with ExitStack() as stack:
             yield SummedRecording([stack.enter_context(meter.recording()) for meter in self._meters])
+
+    def spent(self) -> SpentEnergy | None:
+        """The sum of what all have spent since they were opened; None where one does not tell."""
+        parts = [meter.spent() for meter in self._meters]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        return SpentEnergy(
+            joules=math.fsum(part.joules for part in known),
+            sigma_j=math.hypot(*(part.sigma_j for part in known)),
+            unseen_j=math.fsum(part.unseen_j for part in known),
+            unseen_sigma_j=math.hypot(*(part.unseen_sigma_j for part in known)),
+            unseen_s=max(part.unseen_s for part in known),
+        )
 
     def close(self) -> None:
         """Release all sensors."""

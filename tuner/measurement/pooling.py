@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.model import Energy, Measurement, Part, WorkloadResult, contracted, expanded
+from tuner.model import Energy, Flag, FlagKind, Measurement, Part, WorkloadResult, contracted, expanded
 
 # Repeats are taken to differ by more than their own uncertainties explain where chance would make them so in
 # 40 % of cases. Were it rarer, intervals of three repeats that do differ a little would cover less than 93 %;
@@ -42,10 +42,17 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         rounds=sum(repeat.rounds for repeat in repeats),
         window_s=math.fsum(repeat.window_s for repeat in repeats),
         clock_mhz=statistics.median(clocks) if clocks else None,
-        flags=tuple(dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)),
+        flags=_flags(repeats),
         check_s=math.fsum(repeat.check_s for repeat in repeats),
         energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
     )
+
+
+def _flags(repeats: Sequence[Measurement]) -> tuple[Flag, ...]:
+    """The flags of all repeats; of several powers at the limit the last."""
+    flags = dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)
+    limited = [flag for flag in flags if flag.kind is FlagKind.POWER_LIMIT]
+    return tuple(flag for flag in flags if flag not in limited[:-1])
 
 
 def _result(same: Sequence[WorkloadResult]) -> WorkloadResult:

@@ -1,4 +1,4 @@
-"""How windows scatter over minutes, and the intervals of joules that cover the long run.
+"""How windows scatter over minutes, as a run shows it; ``tuner.model.long_run`` makes intervals of it.
 
 The uncertainty of a window is about that window. The same work a minute later takes joules that differ by 0.2
 to 0.5 % on an H200, ten times what a good counter's window is uncertain of. Whoever pays for joules pays for
@@ -19,13 +19,10 @@ of two trials, turn by turn, is taken to drift by 0.3 % in minutes; three config
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from tuner.model import Measurement, Part, Trial, contracted, expanded, student_factor
-from tuner.model.objective import COVERAGE, Objective
-
-ASSUMED_SCATTER = 0.004
-"""Relative standard deviation of joules of one trial's windows over minutes, where a run cannot tell."""
+from tuner.model import Measurement, Part, Trial, contracted, expanded
+from tuner.model.long_run import ASSUMED, WindowScatter
+from tuner.model.objective import Objective
 
 LEAST_SCATTER = 0.002
 """The least that a run is believed."""
@@ -38,35 +35,10 @@ LONG_S = 60.0
 
 _ENOUGH = 4.0  # degrees of freedom from which a run's own scatter is believed
 _TWO = 2
+_SHORT = 0.6  # of a repeat's window
 _ENERGY = Objective("energy")
 
 Repeats = Sequence[Mapping[Trial, Measurement]]
-
-
-@dataclass(frozen=True)
-class WindowScatter:
-    """Scatter of joules between windows of one trial.
-
-    Attributes:
-        deviation: relative standard deviation.
-        degrees: degrees of freedom it was learnt with; None where it is assumed.
-    """
-
-    deviation: float = ASSUMED_SCATTER
-    degrees: float | None = None
-
-    @property
-    def learnt(self) -> bool:
-        """True where the run has shown it."""
-        return self.degrees is not None
-
-    @property
-    def interval(self) -> float:
-        """Half the relative 95 % interval of a window without an uncertainty of its own."""
-        return COVERAGE * student_factor(self.degrees) * self.deviation
-
-
-ASSUMED = WindowScatter()
 
 
 def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> WindowScatter:
@@ -76,7 +48,9 @@ def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> W
         searched: what the search measured.
         repeats: the paired repeats of the contenders.
     """
-    columns = [searched, *repeats]
+    again = repeats[0] if repeats else {}
+    alike = {trial: one for trial, one in searched.items() if trial in again and _alike(one, again[trial])}
+    columns = [alike, *repeats] if alike else list(repeats)
     found = _components([_logarithms(column, _ENERGY) for column in columns])
     if found is None:
         return ASSUMED
@@ -109,43 +83,9 @@ def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:
     return Part(2.0 * found[3].variance, found[3].degrees)
 
 
-def stated(measurement: Measurement, scatter: WindowScatter = ASSUMED) -> Measurement:
-    """The measurement with the uncertainty of its joules about the mean over minutes.
-
-    That of its windows stays available as ``Energy.window_uncertainty_j``; stating again replaces it.
-    """
-    measured = of_window(measurement)
-    energy = measured.energy
-    if energy is None:
-        return measured
-    own = contracted(energy.uncertainty_j, energy.degrees)
-    between = Part((scatter.deviation * energy.joules) ** 2, scatter.degrees)
-    uncertainty_j, degrees = expanded([own, between])
-    if energy.uncertainty_j > uncertainty_j:  # of few degrees, which a known part makes seem more
-        uncertainty_j, degrees = energy.uncertainty_j, energy.degrees
-    told = replace(
-        energy,
-        uncertainty_j=uncertainty_j,
-        degrees=degrees,
-        window_uncertainty_j=energy.uncertainty_j,
-        window_degrees=energy.degrees,
-    )
-    return replace(measured, energy=told)
-
-
-def of_window(measurement: Measurement) -> Measurement:
-    """The measurement with the uncertainty of its windows alone: undoes ``stated``."""
-    energy = measurement.energy
-    if energy is None or energy.window_uncertainty_j is None:
-        return measurement
-    own = replace(
-        energy,
-        uncertainty_j=energy.window_uncertainty_j,
-        degrees=energy.window_degrees,
-        window_uncertainty_j=None,
-        window_degrees=None,
-    )
-    return replace(measurement, energy=own)
+def _alike(one: Measurement, again: Measurement) -> bool:
+    """False for a window so short that its joules may be others, as at a power limit, or hardly known."""
+    return one.window_s >= _SHORT * again.window_s
 
 
 def _logarithms(column: Mapping[Trial, Measurement], objective: Objective) -> dict[Trial, float]:

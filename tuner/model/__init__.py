@@ -8,6 +8,7 @@ from tuner.model.arguments import Scalar, StructValue, TensorMap
 from tuner.model.chains import BufferView, LibraryCall, Operand
 from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.inputs import DataFile, InputKind, InputSpec, PythonFunction
+from tuner.model.long_run import stated
 from tuner.model.plan import (
     Buffer,
     BufferRole,
@@ -69,6 +70,7 @@ __all__ = [
     "expanded",
     "sealed",
     "shown_values",
+    "stated",
     "student_factor",
     "tunable_names",
     "unsealed",

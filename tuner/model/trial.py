@@ -124,7 +124,7 @@ class Energy:
     """Joules of one round with their standard uncertainty: +- 1.96 of it covers 95 %.
 
     While a run measures, the uncertainty is that of its windows. What it prints and stores is about the mean
-    over minutes (``tuner.measurement.scatter``), and the uncertainty of the windows stands beside it. The
+    over minutes (``tuner.model.long_run``), and the uncertainty of the windows stands beside it. The
     sensor's gain, which may be some percent off on a board, is the same in all trials on it, and in neither.
 
     Attributes:

@@ -9,9 +9,10 @@ from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import clearly_higher
-from tuner.measurement.scatter import ASSUMED, WindowScatter, of_window, stated, window_scatter
+from tuner.measurement.scatter import window_scatter
 from tuner.measurement.window import MOST_S
 from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
+from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tuner.interfaces import Candidate
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
-from tuner.measurement.scatter import WindowScatter, stated
 from tuner.model import Energy, Measurement, Trial
+from tuner.model.long_run import WindowScatter, stated
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.answer import SearchOutcome

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from tuner.interfaces import Contest, Device, Measurer, Policy, Search, SpentEnergy, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
-from tuner.measurement.scatter import of_window, stated, window_scatter
+from tuner.measurement.scatter import window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
+from tuner.model.long_run import of_window, stated
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation

@@ -5,8 +5,8 @@ from typing import Any
 
 from tuner.measurement.co_run import CoRunComparison, compared
 from tuner.measurement.paired import PairedRepeats
-from tuner.measurement.scatter import ASSUMED, WindowScatter, stated
 from tuner.model import Measurement, RunStatus, Trial
+from tuner.model.long_run import ASSUMED, WindowScatter, stated
 from tuner.search.answer import outcome_of
 from tuner.search.driver import Driver
 from tuner.search.task import Task
