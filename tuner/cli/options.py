@@ -136,3 +136,12 @@ def _fraction(ctx: click.Context, parameter: click.Parameter, value: str) -> flo
     if not 0.0 <= number < math.inf or (number > 1.0 and not text.endswith("%")):
         raise click.BadParameter(f"{value!r} is not a share; write for example 5% or 0.05", ctx, parameter)
     return number
+
+
+scope_option = click.option(
+    "--scope",
+    metavar="PARTS",
+    default="gpu",
+    show_default=True,
+    help="What is counted: gpu, gpu+cpu with the host's processors and memory, or cpu alone.",
+)

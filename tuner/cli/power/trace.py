@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.options import finite
+from tuner.cli.options import finite, scope_option
 from tuner.cli.output import echo, writable
 from tuner.errors import InputError
 
@@ -31,13 +31,7 @@ _FAILED = 1  # where the command ended well and the files could not be written
     metavar="NAME",
     help="A reading, as `tuner power sensors` names it, or replay:FILE. Default: the best, and the counter.",
 )
-@click.option(
-    "--scope",
-    metavar="PARTS",
-    default="gpu",
-    show_default=True,
-    help="What is counted: gpu, gpu+cpu with the host's processors and memory, or cpu alone.",
-)
+@scope_option
 @click.option(
     "--against",
     metavar="NAME",

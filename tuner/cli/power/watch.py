@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import finite
+from tuner.cli.options import finite, scope_option
 from tuner.cli.output import console, writable
 from tuner.errors import InputError, PowerError, RunInterrupted
 from tuner.untrusted.json import escaped
@@ -34,13 +34,7 @@ Shown = Callable[["PowerSnapshot"], None]
     multiple=True,
     help="A reading of `tuner power sensors`, or replay:FILE; repeatable. Default: best and counter.",
 )
-@click.option(
-    "--scope",
-    metavar="PARTS",
-    default="gpu",
-    show_default=True,
-    help="What is counted: gpu, gpu+cpu with the host's processors and memory, or cpu alone.",
-)
+@scope_option
 @click.option(
     "--interval",
     "interval_s",
