@@ -106,7 +106,8 @@ def with_uncertainty(value: float | None, uncertainty: float | None, unit: str) 
         return "–"
     if not uncertainty:
         return si(value, unit)
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
+    larger = max(abs(value), uncertainty)  # what is hardly known has the unit of its interval
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if larger >= s), (1.0, ""))
     decimals = max(0, 1 - math.floor(math.log10(uncertainty / scale)))
     return f"{value / scale:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}"
 
