@@ -248,10 +248,10 @@ class Service:
     async def cancel(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.cancel``."""
         await self._check_may_change(number, peer, "cancel")
-        job = await self._board.change(number, JobState.CANCELLED, _by(peer))
-        if job.origin in OWN:  # else it would be queued again at once
+        job = self._board.get(number)
+        if job is not None and job.origin in OWN:  # before it is: else it would be queued again at once
             self._backlog.tried(job.spec)
-        return job
+        return await self._board.change(number, JobState.CANCELLED, _by(peer))
 
     async def pause(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.pause``."""
