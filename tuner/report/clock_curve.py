@@ -66,10 +66,12 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
     if saving <= unsure:
         yield f"no clock below {_mhz(answer)} is seen to save energy, down to {_mhz(points[-1])}"
         return
-    each = f", {significant(saving / slower, 2)} % per percent of slowdown" if slower > _FLAT else ""
+    unsure_time = least["time_ratio_interval"] / least["time_ratio"]
+    each = f", {significant(saving / slower, 2)} % per percent of slowdown" if slower > unsure_time else ""
     yield (
         f"from the answer's {_mhz(answer)} down to {_mhz(least)}:"
-        f" {percent_with_interval(-saving, unsure)} energy for {100 * slower:+.1f} % time{each}"
+        f" {percent_with_interval(-saving, unsure)} energy for"
+        f" {percent_with_interval(slower, unsure_time)} time{each}"
         f" ({least['kind']})"
     )
 
