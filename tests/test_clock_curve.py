@@ -1,5 +1,6 @@
 """The clock curve of a document: whose it is, against what its ratios are, and what the report says of it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -98,6 +99,9 @@ def test_what_a_lower_clock_would_bring_is_told() -> None:
     (sentence,) = sentences(curve_of(outcome(CORES, answer=0)), 1980)
 
     assert sentence.startswith("from the answer's 1,980 MHz down to ")
+    assert re.search(r"± [\d.]+ % energy for \+[\d.]+ ± [\d.]+ % time", sentence)
+    least = min(curve_of(outcome(CORES, answer=0)), key=lambda point: float(point["joules"]))
+    assert f"± {100 * least['joules_ratio_interval']:.1f} % energy" in sentence  # as in the table
     assert "% per percent of slowdown" in sentence
 
 

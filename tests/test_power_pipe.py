@@ -117,6 +117,16 @@ def test_lines_may_come_in_pieces(
     assert [sample.value for sample in found] == watts
 
 
+@pytest.mark.parametrize(
+    ("watts", "step_w"), [("42", 1.0), ("42.0", 0.1), ("4.25e1", 0.1), ("0e400", 1000.0)]
+)
+def test_watts_are_known_to_their_last_digit(tmp_path: Path, watts: str, step_w: float) -> None:
+    """A meter that shows the same number again and again is not known without uncertainty."""
+    lines = "".join(f"{0.5 * i},{watts}\n" for i in range(3))
+    with closing(Writer(tmp_path, lines)) as writer, closing(writer.sampler()) as sampler:
+        assert sampler.info.resolution == pytest.approx(step_w)
+
+
 def test_a_file_that_grows_is_read_from_its_end(tmp_path: Path) -> None:
     """What was written before is past."""
     path = tmp_path / "log.csv"

@@ -205,6 +205,22 @@ def test_windows_have_names() -> None:
     assert str(region).startswith("epoch: ")
 
 
+def test_a_region_in_a_list_is_readable() -> None:
+    """Its ``repr`` waits for no sensor and tells the energy once it is known."""
+    with tuner.energy(device=SIM) as region:
+        assert repr(region) == "<Region, open>"
+        time.sleep(0.02)
+    assert re.fullmatch(r"<Region, ended after [\d.]+ m?s>", repr(region))
+    region.result()
+    assert re.fullmatch(r"<Region: [\d.]+ ± [\d.]+ J, mean .* W \(modelled\)>", repr(region))
+
+
+def test_only_functions_are_decorated() -> None:
+    """What cannot be called is refused where it is decorated, not where it is called."""
+    with pytest.raises(InputError, match="3 is no function"):
+        tuner.energy(device=SIM)(3)  # type: ignore[arg-type]  # what a user may do
+
+
 def test_a_region_ends_with_an_error_too() -> None:
     """The error of the block passes through."""
     regions = []
@@ -230,6 +246,9 @@ def test_a_region_ends_with_an_error_too() -> None:
         ({"device": []}, "at least one GPU"),
         ({"device": "sim:gtx580"}, "no power sensor"),
         ({"sensor": "nvml"}, "choose from simulated-counter"),
+        ({"scope": ""}, "^scope='': '' is none of gpu"),
+        ({"device": "replay:h200"}, "or sim:NAME of a simulated GPU"),
+        ({"synchronize": 3}, "^synchronize=3: give True, False, a stream"),
     ],
 )
 def test_what_is_not_there_is_told(arguments: dict[str, Any], words: str) -> None:

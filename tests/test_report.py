@@ -21,7 +21,7 @@ from tuner.model.long_run import ASSUMED_SCATTER
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
 from tuner.report.run_report import show_run
-from tuner.report.words import percent, si, significant, with_uncertainty
+from tuner.report.words import half_percent, percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation, prepare_compiled
@@ -81,7 +81,8 @@ def test_significant_has_no_exponent(value: float) -> None:
         (100.0, 30.0, "100 ± 30 J"),
         (66377.0, 1629.0, "66,377 ± 1,629 J"),
         (176.88e-6, 0.28e-6, "176.88 ± 0.28 µJ"),
-        (-29e-6, 0.0498, "-0 ± 50 mJ"),
+        (-2e-6, 0.0548, "0 ± 55 mJ"),
+        (13e-3, 0.337, "13 ± 337 mJ"),
         (1.0, 0.0, "1.000 J"),
         (1.0, None, "1.000 J"),
         (None, 1.0, "–"),
@@ -92,6 +93,11 @@ def test_interval_has_two_digits(value: float | None, uncertainty: float | None,
     assert with_uncertainty(value, uncertainty, "J") == shown
 
 
+def test_a_number_without_a_unit_has_no_prefix() -> None:
+    """A ratio is written as it is, not in thousandths."""
+    assert with_uncertainty(0.952, 0.004, "") == "0.9520 ± 0.0040"
+
+
 @given(st.floats(1e-8, 1e6), st.floats(1e-4, 0.5))
 def test_interval_reads_back(value: float, relative: float) -> None:
     """Value and interval are shown to a twentieth of the interval or better, in one unit."""
@@ -100,6 +106,11 @@ def test_interval_reads_back(value: float, relative: float) -> None:
 
     assert float(number.replace(",", "")) * scale == pytest.approx(value, abs=0.051 * value * relative)
     assert float(interval.replace(",", "")) * scale == pytest.approx(value * relative, rel=0.051)
+
+
+def test_an_interval_of_rounding_errors_has_no_digits() -> None:
+    """Repeats of a model may agree to the last bit, which is no number to print."""
+    assert [half_percent(0.0043), half_percent(1e-16)] == ["0.43 %", "0.0001 % or less"]
 
 
 def test_percent_has_a_sign() -> None:

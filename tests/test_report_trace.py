@@ -41,6 +41,20 @@ def test_lines() -> None:
     )
 
 
+def test_a_gain_that_is_not_told_is_no_number() -> None:
+    """Where the load draws nothing above idle, two meters cannot be compared net of idle."""
+    reference = replace(TRACE.readings[1], info=replace(RING, name="meter"))
+    told = list(trace_lines(replace(TRACE, reference=reference)))
+    nothing = replace(ENERGY, net_j=0.1, net_sigma_j=5.0)
+    readings = tuple(replace(one, energy=nothing) for one in TRACE.readings)
+    unknown = list(
+        trace_lines(replace(TRACE, readings=readings, reference=replace(reference, energy=nothing)))
+    )
+
+    assert any(line.startswith("counter shows 1.0") and line.endswith("of it, net of idle") for line in told)
+    assert any(line.startswith("no gain of counter can be told") for line in unknown)
+
+
 def test_no_joules() -> None:
     """A trace without joules says so, and why."""
     readings = (replace(TRACE.readings[1], energy=None, failure="ring stopped answering: gone"),)

@@ -3,7 +3,8 @@
 A line is ``watts``, or ``seconds,watts`` on any clock that runs as fast as this one; others, such as a
 header, are passed over. The file is a named pipe, a file that grows, or ``-`` for standard input. A line
 without a time is of the moment that it is read. Where lines have times, the one with the least delay
-tells how the clocks compare.
+tells how the clocks compare. Watts are rounded as the first lines are written: 42 is known to 1 W, 42.0 to
+0.1 W.
 """
 
 import math
@@ -12,6 +13,7 @@ import select
 import stat
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 from tuner.errors import PowerError, SensorUnavailableError
@@ -29,6 +31,7 @@ _SHORTEST_LOOK_S = 0.001
 _SILENT = 50.0  # periods without a line, at least
 _SILENT_S = 5.0  # and so long: then the meter is gone
 _COLUMNS = 2
+_COARSEST = 3  # power of ten of a step in watts: no line overflows
 _SQRT_12 = 12.0**0.5
 
 
@@ -69,6 +72,7 @@ class PipeSampler:
         self._begun = self._ended = False  # a pipe whose writer is not there yet looks as one that has ended
         self._polled_s = now()
         self._last_s = -math.inf
+        self._step_w = math.inf  # the finest that a line has told watts to
         self._file = _opened(name, file)
         try:
             period_s = self._period_s()
@@ -84,6 +88,7 @@ class PipeSampler:
             period_s=period_s,
             poll_interval_s=min(max(period_s / _LOOKS, _SHORTEST_LOOK_S), _LONGEST_LOOK_S),
             response=response or Response("boxcar", window_s=period_s),
+            resolution=self._step_w,
         )
 
     @property
@@ -140,7 +145,8 @@ class PipeSampler:
         if len(self._rest) > _LONGEST_LINE:
             raise PowerError(f"{self._name}: a line of more than {_LONGEST_LINE} bytes is none of watts")
         rows = [row for row in map(_row, lines) if row is not None]
-        return self._dated(rows, since_s)
+        self._step_w = min((self._step_w, *(step_w for _, _, step_w in rows)))
+        return self._dated([(seconds, watts) for seconds, watts, _ in rows], since_s)
 
     def _dated(self, rows: list[tuple[float | None, float]], since_s: float) -> list[Sample]:
         """Samples of lines that came since the last look."""
@@ -177,12 +183,15 @@ def _opened(name: str, file: str) -> int:
     return descriptor
 
 
-def _row(line: bytes) -> tuple[float | None, float] | None:
-    """Seconds, where they are told, and watts; None for any other line."""
+def _row(line: bytes) -> tuple[float | None, float, float] | None:
+    """Seconds, where they are told, watts, and the step they are written in; None for any other line."""
+    texts = line.split(b",")
     try:
-        columns = [float(column) for column in line.split(b",")]
+        columns = [float(column) for column in texts]
+        exponent = int(Decimal(texts[-1].decode().strip()).as_tuple().exponent)  # no number for inf and nan
     except ValueError:
         return None
     if not all(map(math.isfinite, columns)) or len(columns) > _COLUMNS:
         return None
-    return (None, columns[0]) if len(columns) == 1 else (columns[0], columns[1])
+    seconds = None if len(columns) == 1 else columns[0]
+    return seconds, columns[-1], 10.0 ** min(exponent, _COARSEST)

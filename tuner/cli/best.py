@@ -1,5 +1,6 @@
 """``tuner best``: the best known answer for workloads, from the daemon or the database."""
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -161,7 +162,12 @@ def _show_stored(
         else:
             limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
             counted = "" if scope == SearchOptions.scope else f" --scope {scope}"
-            words = f"{' '.join(workloads)} --objective {objective}{limit}{counted}"
+            where = ["--device", device] if device else []
+            where += [word for file in kernel_files for word in ("--kernel", str(file))]
+            where += ["--database", str(database)] if database else []
+            words = " ".join(
+                [f"{shlex.join(workloads)} --objective {objective}{limit}{counted}", *map(shlex.quote, where)]
+            )
             far = "" if source is None else _far(query, source)
             echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
             sys.exit(1)

@@ -90,4 +90,4 @@ def _print(document: dict[str, Any], shown: "list[RankedTrial]", *, cut: bool, v
     out = console()
     show_run(document, out, verbose=verbose, trials=shown)
     if cut:
-        out.print("more: --top 0", highlight=False)
+        out.print("--top 0 shows all trials", highlight=False)

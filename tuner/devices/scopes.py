@@ -28,11 +28,11 @@ def parts_of(scope: str) -> tuple[str, ...]:
         InputError: a part is named twice.
     """
     words = [word.strip() for word in scope.split("+")]
+    shown = scope or "''"
     for word in words:
         if word not in SCOPES:
             raise UnknownNameError(
-                f"--scope {scope}: {word or 'nothing'!r} is none of {', '.join(SCOPES)}; join them with +,"
-                " as in gpu+cpu"
+                f"--scope {shown}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
             )
     spelt = [part for word in words for part in _SHORT.get(word, (word,))]
     twice = next((part for part in spelt if spelt.count(part) > 1), None)

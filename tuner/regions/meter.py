@@ -110,6 +110,8 @@ class EnergyMeter:
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Measure each call of a function; its attribute ``regions`` holds the latest thousand."""
         regions: deque[Region] = deque(maxlen=KEPT)
+        if not callable(function):
+            raise InputError(f"{function!r} is no function: write `with meter:` or @meter above a function")
         name = getattr(function, "__qualname__", "")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InputError(
@@ -196,12 +198,14 @@ def energy(
         The meter, which may be used again and by several threads.
 
     Raises:
-        InputError: scope, device or sensor is not there.
+        InputError: scope, device or sensor is not there, or nothing that can be waited for.
         DeviceUnavailableError: there is no such GPU.
         SensorUnavailableError: no power reading answers.
     """
     if not isinstance(scope, str):
         raise InputError(f"scope={scope!r}: write text such as 'gpu+cpu'; a decorator is @tuner.energy()")
+    if not (isinstance(synchronize, bool) or callable(getattr(synchronize, "synchronize", synchronize))):
+        raise InputError(f"synchronize={synchronize!r}: give True, False, a stream, or a function to call")
     if device is None or isinstance(device, (str, int)):
         device = [_spec(device)]
     devices = list(dict.fromkeys(map(_spec, device)))

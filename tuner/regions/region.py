@@ -219,6 +219,14 @@ class Region:
     def __str__(self) -> str:
         return str(self.result()) if self.ended else f"{self.name or 'a region'} that has not ended"
 
+    def __repr__(self) -> str:
+        """Waits for no sensor: a debugger may ask at any time."""
+        label = f"Region {self.name!r}" if self.name else "Region"
+        if self._energy is None:
+            return f"<{label}, ended after {si(self.seconds, 's')}>" if self.ended else f"<{label}, open>"
+        mark = f" ({MODELLED})" if self._energy.modelled else ""
+        return f"<{label}: {_figures(self._energy)}{mark}>"
+
     def _is_forked(self) -> bool:
         """True in a child of the process in which the region began: its recordings did not come along."""
         return self._registry is not process.REGISTRY

@@ -100,7 +100,7 @@ class SourceRegistry:
         return Source(device, recording, modelled=True)
 
     def _real(self, device: str, sensor: str | None) -> Source:
-        gpu = find_gpu(device or None, "tuner.energy")
+        gpu = find_gpu(device or None, "tuner.energy", "sim:NAME of a simulated GPU")
         key = f"{gpu.gpu} {sensor or ''}"
         if key not in self._recordings:
             samplers = self._opened.enter_context(opened(gpu, [sensor] if sensor else []))

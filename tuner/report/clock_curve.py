@@ -62,14 +62,16 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
         return
     least = min(lower, key=lambda one: float(one["joules"]))
     saving, slower = 1 - least["joules"] / answer["joules"], least["time_s"] / answer["time_s"] - 1
-    unsure = least["joules_ratio_interval"] / least["joules_ratio"]
+    unsure = (1 - saving) * least["joules_ratio_interval"] / least["joules_ratio"]
     if saving <= unsure:
         yield f"no clock below {_mhz(answer)} is seen to save energy, down to {_mhz(points[-1])}"
         return
-    each = f", {significant(saving / slower, 2)} % per percent of slowdown" if slower > _FLAT else ""
+    unsure_time = (1 + slower) * least["time_ratio_interval"] / least["time_ratio"]
+    each = f", {significant(saving / slower, 2)} % per percent of slowdown" if slower > unsure_time else ""
     yield (
         f"from the answer's {_mhz(answer)} down to {_mhz(least)}:"
-        f" {percent_with_interval(-saving, unsure)} energy for {100 * slower:+.1f} % time{each}"
+        f" {percent_with_interval(-saving, unsure)} energy for"
+        f" {percent_with_interval(slower, unsure_time)} time{each}"
         f" ({least['kind']})"
     )
 
@@ -104,6 +106,8 @@ def _lowest_within(points: Sequence[Point], allowed: float) -> Point | None:
 
 
 def _cells(point: Point, *, joules: bool) -> list[str]:
+    if point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0:  # what the others are against
+        return [_mhz(point), *("–" * (3 if joules else 1))]
     time = percent_with_interval(point["time_ratio"] - 1, point["time_ratio_interval"])
     if not joules:
         return [_mhz(point), time]

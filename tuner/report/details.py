@@ -5,7 +5,7 @@ from typing import Any
 
 from tuner.report.ranked_trials import same
 from tuner.report.trials_table import energy_of, interval
-from tuner.report.words import label, percent, si, significant, with_uncertainty
+from tuner.report.words import half_percent, label, percent, si, significant, with_uncertainty
 
 _NOTABLE = 0.001  # of the tuning cost
 
@@ -47,7 +47,7 @@ def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
         half = again.get(f"{name}_interval")
         if half:
             yield (
-                f"trials repeat to ± {100 * half:.2g} % in {name} (95 %{_mark(document)}):"
+                f"trials repeat to ± {half_percent(half)} in {name} (95 %{_mark(document)}):"
                 f" {again['trials']} contenders, measured again after the search, turn by turn"
             )
 

@@ -164,9 +164,15 @@ def _reference(trace: ProgramTrace, reference: ReadingResult) -> Iterator[str]:
     """What another meter of the same power says, and how the best reading compares."""
     yield f"{reference.info.name} (reference): {joules(reference)}, net of idle {net_joules(reference)}"
     gain, best = trace.gain, trace.best
-    if gain is not None and best is not None:
-        ratio, half = gain[0], COVERAGE * gain[1]
-        yield f"{best.info.name} shows {with_uncertainty(ratio, half, '')} of it, net of idle"
+    if best is None or best.energy is None or reference.energy is None:
+        return
+    if gain is not None and COVERAGE * gain[1] < gain[0]:
+        yield f"{best.info.name} shows {with_uncertainty(gain[0], COVERAGE * gain[1], '')} of it, net of idle"
+    else:
+        yield (
+            f"no gain of {best.info.name} can be told: net of idle, joules of the command do not differ"
+            " from zero"
+        )
 
 
 def trace_picture(trace: ProgramTrace) -> Picture | None:

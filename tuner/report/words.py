@@ -13,6 +13,7 @@ RECORDED = "recorded"
 MOMENT_WIDTH = len("2026-11-21 22:00:00 UTC")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 _MOST_DIGITS = 4  # of a percentage, after its point
+_LEAST_HALF = 1e-6  # of an interval that is worth digits
 _SHORT_S, _LONG_S, _LONG_MIN, _LEAST_MIN_S = 9.95, 119.5, 119.5, 60.0
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -101,15 +102,20 @@ def significant(value: float, digits: int = 4) -> str:
 
 
 def with_uncertainty(value: float | None, uncertainty: float | None, unit: str) -> str:
-    """A value with its interval, the interval to two significant digits: ``0.7710 ± 0.0012 J``."""
+    """A value with its interval, the interval to two significant digits: ``0.7710 ± 0.0012 J``.
+
+    The larger of the two chooses the prefix of the unit: ``-0.2 ± 5.5 mJ``. Numbers without a unit have none.
+    """
     if value is None or not math.isfinite(value):
         return "–"
     if not uncertainty:
         return si(value, unit)
-    larger = max(abs(value), uncertainty)  # what is hardly known has the unit of its interval
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if larger >= s), (1.0, ""))
+    larger = max(abs(value), uncertainty)
+    prefixes = _PREFIXES if unit else ()
+    scale, prefix = next(((s, p) for s, p in prefixes if larger >= s), (1.0, ""))
     decimals = max(0, 1 - math.floor(math.log10(uncertainty / scale)))
-    return f"{value / scale:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}"
+    shown = round(value / scale, decimals) + 0.0  # without the sign of a zero
+    return f"{shown:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}".rstrip()
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
@@ -124,6 +130,11 @@ def percent_with_interval(change: float, half: float | None, digits: int = 1) ->
     while 0 < 100 * half < 0.5 * 10**-digits and digits < _MOST_DIGITS:
         digits += 1
     return f"{100 * change + 0.0:+.{digits}f} ± {100 * half:.{digits}f} %"
+
+
+def half_percent(half: float) -> str:
+    """Half of an interval as a percentage: ``0.43 %``; a model's may be too small to be worth digits."""
+    return "0.0001 % or less" if half <= _LEAST_HALF else f"{100 * half:.2g} %"
 
 
 def lasting(seconds: float) -> str:

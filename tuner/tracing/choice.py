@@ -149,7 +149,7 @@ def opened_reference(gpu: Gpu, name: str | None) -> Iterator[tuple[PowerSampler,
     if name is None:
         yield ()
         return
-    (reading,) = _named(readings(gpu), [name])
+    (reading,) = _named(readings(gpu), [name], "--against")
     try:
         sampler = reading.open()
     except SensorUnavailableError as error:
@@ -174,8 +174,8 @@ def opened(
 
     Raises:
         UnknownNameError: no reading has such a name; the message lists those that answer.
-        SensorUnavailableError: one that was asked for does not answer, or none does.
-        InputError: a file is no trace.
+        SensorUnavailableError: none answers.
+        InputError: one that was asked for does not answer, or a file is no trace.
     """
     if gpu is THIS_HOST:
         yield ()
@@ -183,16 +183,24 @@ def opened(
     known = readings(gpu, interval_s)
     with ExitStack() as stack:
         if names:
-            yield tuple(stack.enter_context(closing(reading.open())) for reading in _named(known, names))
+            yield tuple(_named_sampler(reading, stack) for reading in _named(known, names))
         else:
             yield _best(known, gpu.name, stack, rails=rails)
 
 
-def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
+def _named_sampler(reading: Reading, stack: ExitStack) -> PowerSampler:
+    """The sampler of a reading that was asked for by its name."""
+    try:
+        return stack.enter_context(closing(reading.open()))
+    except SensorUnavailableError as error:
+        raise InputError(f"--sensor {error}") from error
+
+
+def _named(known: Iterator[Reading], names: Sequence[str], option: str = "--sensor") -> list[Reading]:
     found: dict[str, Reading] = {}
     for name in names:
-        if name == REPLAY:
-            raise InputError(f"--sensor {REPLAY} names no file: write {REPLAY}FILE")
+        if name in {REPLAY, PIPE}:
+            raise InputError(f"{option} {name} names no file: write {name}FILE")
         if name.startswith(REPLAY):
             found[name] = power.trace_reading(name.removeprefix(REPLAY))
         elif name.startswith(PIPE):
@@ -201,7 +209,7 @@ def _named(known: Iterator[Reading], names: Sequence[str]) -> list[Reading]:
         found |= {reading.name: reading for reading in known}
     for name in names:
         if name not in found:
-            raise UnknownNameError(f"--sensor {name}: no such power reading; {choices(found.values())}")
+            raise UnknownNameError(f"{option} {name}: no such power reading; {choices(found.values())}")
     return [found[name] for name in dict.fromkeys(names)]
 
 
