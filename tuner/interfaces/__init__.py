@@ -30,6 +30,7 @@ from tuner.interfaces.policies import (
 from tuner.interfaces.power import (
     ClockControl,
     ClockReading,
+    PowerLimitControl,
     PowerSampler,
     PowerSource,
     Reading,
@@ -55,6 +56,7 @@ __all__ = [
     "Payback",
     "Policy",
     "PowerLevel",
+    "PowerLimitControl",
     "PowerReading",
     "PowerSampler",
     "PowerSource",

@@ -188,3 +188,32 @@ class ClockControl(Protocol):
 
     def close(self) -> None:
         """Restore if needed and release."""
+
+
+class PowerLimitControl(Protocol):
+    """Reads the power limit of one GPU, and sets it when the user asked for that.
+
+    Opening and reading change nothing.
+    """
+
+    def supported_w(self) -> tuple[int, ...]:
+        """Whole watts that may be set, highest first; empty where none may.
+
+        None is above the default or the limit as found, or outside the range of the driver or of the
+        administrator.
+        """
+
+    def read_w(self) -> float | None:
+        """The limit that is set now, in watts; None where it is not told."""
+
+    def locked(self, watts: int) -> AbstractContextManager[None]:
+        """Hold the GPU at a limit while the block runs and restore what was there, on every way out.
+
+        Raises:
+            ClockPermissionError: this process may not set power limits.
+            ClockLostError: the limit was not held to the end of the block.
+            ClockError: the limit is not supported, or could not be set or restored.
+        """
+
+    def close(self) -> None:
+        """Restore if needed and release."""
