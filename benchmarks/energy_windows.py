@@ -37,7 +37,7 @@ from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
 from tuner.errors import InputError
 from tuner.interfaces import Device
-from tuner.measurement.clock_lock import ClockLock
+from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.window import WindowRunner, suggested_window_s
 from tuner.model import Configuration, Plan
 from tuner.model.objective import COVERAGE
@@ -96,7 +96,7 @@ def tools_of(spec: str) -> Iterator[Tools]:
         window_s = suggested_window_s(meter.info, PRECISION)
         yield Tools(
             Sensors(device, meter, ring),
-            WindowRunner(device, meter, ClockLock(clocks)),
+            WindowRunner(device, meter, SettingLock(clocks)),
             window_s,
             celsius,
         )

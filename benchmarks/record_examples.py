@@ -20,7 +20,7 @@ from record_spaces import FASTEST, check_fastest, shortened
 
 from tuner.config.catalog import Catalog
 from tuner.devices.worker import WorkerDevice
-from tuner.measurement.clock_lock import ClockLock
+from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
 from tuner.model import Measurement, Trial
@@ -64,7 +64,7 @@ def record(name: str, device: WorkerDevice, until: float) -> RecordedSpace:
     item = prepared(name, device)
     trials = [Trial((candidate.configuration,)) for candidate in item.candidates]
     random.Random(1).shuffle(trials)  # noqa: S311 - an order, not a secret
-    windows = WindowRunner(device, None, ClockLock(None))
+    windows = WindowRunner(device, None, SettingLock(None))
     measured: dict[Trial, Measurement] = {}
     for trial in trials:
         if time.monotonic() > until - FASTEST * CHECK_S:

@@ -28,7 +28,7 @@ from tuner.config.catalog import Catalog
 from tuner.devices.sensors import open_meter
 from tuner.devices.worker import WorkerDevice
 from tuner.interfaces import Meter
-from tuner.measurement.clock_lock import ClockLock
+from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
 from tuner.model import Configuration, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
@@ -132,7 +132,7 @@ def record(
     checks = AnswerChecks(device, 0)
     small = all(int(dict(i.workload.sizes)["N"]) <= CHECKED_TO for i in prepared)
     window_s = ENERGY_S if job.energy else TIME_S
-    windows = WindowRunner(device, meter, ClockLock(None))
+    windows = WindowRunner(device, meter, SettingLock(None))
     measured: dict[Trial, Measurement] = {}
     for trial in trials:
         if time.time() > until:

@@ -14,6 +14,9 @@ _SOME_ENERGY = Energy(joules=1.0, uncertainty_j=0.0, watts=0.0, sensor="", scope
 Attempt = Generator[list[Trial], list[Measurement], Trial | None]
 """A part of a search: yields trials, is sent their measurements, returns what it found, if anything."""
 
+Descent = Generator[list[Trial], list[Measurement], Trial]
+"""A part of a search: yields trials, is sent their measurements, returns the trial it ends at."""
+
 
 class Memory:
     """Measurements by trial, so that a descent compares every trial by one and the same number.
@@ -152,10 +155,14 @@ def along(memory: Memory, trial: Trial, i: int, line: Sequence[Sequence[Configur
 
 def at_clocks(memory: Memory, trial: Trial, clocks: Iterable[int | None]) -> Iterator[Trial]:
     """A trial at one clock after another, lower ones only while it is not too slow to be allowed."""
-    for clock_mhz in clocks:
-        clocked = replace(trial, clock_mhz=clock_mhz)
-        yield clocked
-        if memory.inadmissible(clocked):
+    return while_allowed(memory, (replace(trial, clock_mhz=clock_mhz) for clock_mhz in clocks))
+
+
+def while_allowed(memory: Memory, trials: Iterable[Trial]) -> Iterator[Trial]:
+    """Trials, to the first that is too slow to be allowed, as those after it are slower still."""
+    for trial in trials:
+        yield trial
+        if memory.inadmissible(trial):
             return
 
 

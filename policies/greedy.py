@@ -4,28 +4,25 @@
 """
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.interfaces import Search
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model import Configuration, Trial
 
 from .descent import (
     Attempt,
+    Descent,
     Memory,
     along,
-    at_clocks,
     by_own_time,
-    first_minimum,
     first_valid,
 )
+from .lines import along_lines, lowered
 from .ordering import Order, all_orders
 
-CLOCKS = 8  # at most so many are tried one by one, about as many as the papers' GPUs have
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
 REPEATABLE = 0.005  # relative gain that is no accident: so far apart two windows of the same trial may lie
-
-Descent = Generator[list[Trial], list[Measurement], Trial]
-"""A part of the search: yields trials, is sent their measurements, returns the trial it ends at."""
 
 
 def greedy(search: Search) -> Attempt:
@@ -75,7 +72,7 @@ def greedy(search: Search) -> Attempt:
     * Direction: the paper runs D from D[0] every time. Here D is descended from the distribution reached, to
       later entries and, if that leads to no gain beyond `REPEATABLE`, to earlier ones. From D[0] both are
       the same.
-    * Clocks: more than `CLOCKS` are descended in strides first, see `_lower_clock`.
+    * Clocks: more than `ONE_BY_ONE` are descended in strides first, see `lowered`.
     * Tunables beside the block size, which the paper does not have: see `_tune_kernel`.
 
     The counts of Table IV and section IV-A that can be replayed by the paper's own rules can be by these.
@@ -94,7 +91,9 @@ def greedy(search: Search) -> Attempt:
     tuned: set[tuple[int, int]] = set()
     cost_after = dict.fromkeys(range(len(orders)), math.inf)  # of kernel i's latest turn
     while True:
-        delta = yield from _lower_clock(memory, delta, search.clocks)  # steps 4-11 of Algorithm 4
+        delta = yield from lowered(
+            memory, delta, _at_clocks(delta, search.clocks)
+        )  # steps 4-11 of Algorithm 4
         if search.clocks_mhz or not kernels:
             kernels = by_own_time(memory, delta)  # step 9 of Algorithm 3, 12 of Algorithm 4
         found = delta
@@ -112,25 +111,8 @@ def _blocks(orders: Sequence[Order], trial: Trial) -> list[int]:
     return [order.block(c) for order, c in zip(orders, trial.configurations, strict=True)]
 
 
-def _lower_clock(memory: Memory, delta: Trial, clocks: Sequence[int | None]) -> Descent:
-    """Steps 4-10 of Algorithms 2 and 4, from the present clock on.
-
-    The paper's GPUs have up to five clocks, which are tried one by one. Where there are a hundred, neighbours
-    differ by less than the noise, and the first worsening says nothing: more than `CLOCKS` are descended in
-    strides, which are then halved around the clock found, to lower clocks and, if that leads nowhere, to
-    higher ones.
-    """
-    stride = 1
-    while len(clocks) > CLOCKS * stride:
-        stride *= 2
-    remaining = clocks[clocks.index(delta.clock_mhz) :: stride]
-    delta = (yield from first_minimum(memory, at_clocks(memory, delta, remaining))) or delta
-    while stride > 1:
-        stride //= 2
-        here = clocks.index(delta.clock_mhz)
-        lines = (clocks[here::stride], clocks[here::-stride])
-        delta = yield from _along(memory, (at_clocks(memory, delta, line) for line in lines), delta)
-    return delta
+def _at_clocks(trial: Trial, clocks: Sequence[int | None]) -> list[Trial]:
+    return [replace(trial, clock_mhz=clock_mhz) for clock_mhz in clocks]
 
 
 def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[tuple[int, int]]) -> Descent:
@@ -153,7 +135,7 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     here = _place(same_work, present)  # in both: one entry per block size
     sides = (same_work[here:], same_work[here::-1], same_tunables[here:])
     lines = [along(memory, delta, i, side) for side in sides]
-    delta = yield from _along(memory, lines, delta, REPEATABLE)
+    delta = yield from along_lines(memory, lines, delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
         return delta
@@ -162,33 +144,9 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
         line = order.line(delta.configurations[i], tunable)
         here = _place(line, delta.configurations[i])
         lines = [along(memory, delta, i, side) for side in (line[here::-1], line[here:])]
-        delta = yield from _along(memory, lines, delta)
+        delta = yield from along_lines(memory, lines, delta)
     return delta
 
 
 def _place(line: Sequence[Sequence[Configuration]], present: Configuration) -> int:
     return [nearest[0] for nearest in line].index(present)
-
-
-def _along(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:
-    """Descend along one line after another, all of which begin at ``delta``, until one leads away from it.
-
-    Args:
-        memory: what was measured.
-        lines: trials to descend along.
-        delta: where all begin.
-        gain: relative gain below which the next line is tried all the same.
-
-    Returns:
-        The cheapest trial the lines led to (of equals the last), or ``delta``.
-    """
-    start, best = memory.measured_cost(delta), delta
-    for line in lines:
-        found = yield from first_minimum(memory, line)
-        if found is None or found == delta:
-            continue
-        if memory.measured_cost(found) <= memory.measured_cost(best):
-            best = found
-        if memory.measured_cost(best) <= (1 - gain) * start:
-            break
-    return best

@@ -59,19 +59,21 @@ def trial_at(search: Search, number: int) -> Trial:
     for candidates in search.candidates:
         number, digit = divmod(number, len(candidates))
         configurations.append(candidates[digit].configuration)
-    return Trial(tuple(configurations), search.clocks[number])
+    setting = search.settings[number]
+    return Trial(tuple(configurations), setting.clock_mhz, setting.power_limit_w)
 
 
 def exhaustive(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Measure the whole pruned joint space and return its minimum.
 
-    The clock changes slowest, because setting it takes longest; then the first workload. The space is
-    walked, never built, so that its size costs no memory.
+    Power limit and clock change slowest, because setting them takes longest; then the first workload. The
+    space is walked, never built, so that its size costs no memory.
     """
     return (yield from sweep(search, _joint_space(search)))
 
 
 def _joint_space(search: Search) -> Iterator[Trial]:
-    for clock_mhz in search.clocks:
+    for setting in search.settings:
         for chosen in product(*search.candidates):
-            yield Trial(tuple(candidate.configuration for candidate in chosen), clock_mhz)
+            configurations = tuple(candidate.configuration for candidate in chosen)
+            yield Trial(configurations, setting.clock_mhz, setting.power_limit_w)

@@ -22,7 +22,7 @@ from tuner.power.clocks.actuator import ClockPaths
 
 from tuner.devices.choice import OpenedDevice
 from tuner.interfaces import RunRecord
-from tuner.measurement import clock_lock, warmup
+from tuner.measurement import setting_lock, warmup
 from tuner.model import Plan
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
@@ -140,7 +140,7 @@ def test_a_clock_that_is_not_followed_is_flagged(
     nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that says yes and does nothing is found out under load, in every trial."""
-    monkeypatch.setattr(clock_lock, "SETTLE_S", 0.2)
+    monkeypatch.setattr(setting_lock, "SETTLE_S", 0.2)
     nvml.disobedient = 1
     result, found = run(tmp_path, *FEW, window_s=LONG_S)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tuner.interfaces import Contest
 from tuner.measurement.joule_bounds import LEAST_TRIALS, JouleBounds, is_clearly_worse
 from tuner.measurement.race import SHORT_EXCESS
-from tuner.model import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
 
 ENERGY = Objective("energy")
@@ -34,7 +34,7 @@ def held(best: Measurement, objective: Objective = ENERGY) -> Contest:
 def bounds_of(*seen: Measurement, clock_mhz: int | None = None) -> JouleBounds:
     bounds = JouleBounds()
     for measurement in seen:
-        bounds.add(clock_mhz, measurement)
+        bounds.add(GpuSetting(clock_mhz), measurement)
     return bounds
 
 
@@ -44,29 +44,29 @@ SEEN = [BEST, *(spent(1.0 + 0.1 * n, 520.0) for n in range(LEAST_TRIALS - 1))]
 
 def test_idle_power_alone_rules_out() -> None:
     """At 100 W idle, six seconds are more than 500 J, whatever the kernel does: certain after one trial."""
-    found = bounds_of(BEST).rules_out(timed(6.0), None, IDLE, held(BEST))
+    found = bounds_of(BEST).rules_out(timed(6.0), GpuSetting(), IDLE, held(BEST))
 
     assert found is not None
     assert found.certain
     assert 500.0 < found.least_j <= 600.0
     assert found.estimate_j == pytest.approx(3000.0), "at the power seen so far"
-    assert bounds_of(BEST).rules_out(timed(4.0), None, IDLE, held(BEST)) is None
+    assert bounds_of(BEST).rules_out(timed(4.0), GpuSetting(), IDLE, held(BEST)) is None
 
 
 def test_the_lowest_net_energy_rules_out() -> None:
     """Net of idle the best took 400 J: two seconds spend 200 J idle and, plausibly, no less than that."""
-    found = bounds_of(*SEEN).rules_out(timed(2.0), None, IDLE, held(BEST))
+    found = bounds_of(*SEEN).rules_out(timed(2.0), GpuSetting(), IDLE, held(BEST))
 
     assert found is not None
     assert not found.certain
     assert found.least_j == pytest.approx(600.0, rel=0.01)
-    assert bounds_of(*SEEN[:-1]).rules_out(timed(2.0), None, IDLE, held(BEST)) is None, "too few seen"
-    assert bounds_of(*SEEN).rules_out(timed(1.02), None, IDLE, held(BEST)) is None, "too close"
+    assert bounds_of(*SEEN[:-1]).rules_out(timed(2.0), GpuSetting(), IDLE, held(BEST)) is None, "too few seen"
+    assert bounds_of(*SEEN).rules_out(timed(1.02), GpuSetting(), IDLE, held(BEST)) is None, "too close"
 
 
 def test_bounds_are_those_of_a_clock() -> None:
     """What was seen at one clock says nothing of another."""
-    assert bounds_of(*SEEN, clock_mhz=900).rules_out(timed(2.0), 800, IDLE, held(BEST)) is None
+    assert bounds_of(*SEEN, clock_mhz=900).rules_out(timed(2.0), GpuSetting(800), IDLE, held(BEST)) is None
 
 
 def test_products_are_bounded_by_their_time_too() -> None:
@@ -74,30 +74,32 @@ def test_products_are_bounded_by_their_time_too() -> None:
     product = Objective("edp")
     near = timed(1.15)
 
-    assert bounds_of(*SEEN).rules_out(near, None, IDLE, held(BEST, product)) is not None
-    assert bounds_of(*SEEN).rules_out(timed(0.9), None, IDLE, held(BEST, product)) is None
+    assert bounds_of(*SEEN).rules_out(near, GpuSetting(), IDLE, held(BEST, product)) is not None
+    assert bounds_of(*SEEN).rules_out(timed(0.9), GpuSetting(), IDLE, held(BEST, product)) is None
 
 
 def test_a_short_window_that_reads_too_long_spares_nobody() -> None:
     """A trial like the best one is no worse because its time is of a few milliseconds."""
     squared = Objective("ed2p")
 
-    assert bounds_of(*SEEN).rules_out(timed(1.0 + SHORT_EXCESS), None, IDLE, held(BEST, squared)) is None
-    assert bounds_of(*SEEN).rules_out(timed(1.2), None, IDLE, held(BEST, squared)) is not None
+    assert (
+        bounds_of(*SEEN).rules_out(timed(1.0 + SHORT_EXCESS), GpuSetting(), IDLE, held(BEST, squared)) is None
+    )
+    assert bounds_of(*SEEN).rules_out(timed(1.2), GpuSetting(), IDLE, held(BEST, squared)) is not None
 
 
 @given(st.floats(1.0, 50.0), st.floats(1.0, 5.0), st.sampled_from(["energy", "edp", "ed2p"]))
 def test_an_estimate_never_looks_better_than_the_best(seconds: float, longer: float, name: str) -> None:
     """What a policy hears of a spared trial is above the best cost, and a slower trial is spared as well."""
     objective, bounds = Objective(name), bounds_of(*SEEN)
-    found = bounds.rules_out(timed(seconds), None, IDLE, held(BEST, objective))
+    found = bounds.rules_out(timed(seconds), GpuSetting(), IDLE, held(BEST, objective))
     if found is None:
         return
     told = replace(timed(seconds), estimated_j=found.estimate_j)
 
     assert objective.cost(told) > objective.cost(BEST)
     assert objective.known(told) == float("inf")
-    assert bounds.rules_out(timed(seconds * longer), None, IDLE, held(BEST, objective)) is not None
+    assert bounds.rules_out(timed(seconds * longer), GpuSetting(), IDLE, held(BEST, objective)) is not None
 
 
 def test_a_brief_window_tells_who_is_clearly_worse() -> None:

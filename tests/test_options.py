@@ -90,7 +90,7 @@ def test_what_options_do_is_declared() -> None:
     """Limits end a search, methods change how is measured, and a job names three options itself."""
     assert {"budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days"} == LIMITS
     assert {"seed", "sensor", "window_s", "joules"} == METHODS
-    assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks"}
+    assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks", "power_limits"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from tuner.interfaces import PowerReading
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, WarmUp
-from tuner.model import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
+from tuner.model import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, WorkloadResult
 
 
 class Bench:
@@ -27,8 +27,8 @@ class Bench:
         energy = None if watts is None else Energy(watts, self.u_w, watts, "s", "gpu")
         return Measurement((WorkloadResult(Status.OK, 1.0),), 1.0, energy=energy)
 
-    def settle(self, clock_mhz: int | None = None) -> list[Measurement]:
-        return self.warmth.settle(clock_mhz, self.window)
+    def settle(self, clock_mhz: int | None = None, power_limit_w: int | None = None) -> list[Measurement]:
+        return self.warmth.settle(GpuSetting(clock_mhz, power_limit_w), self.window)
 
 
 def test_a_cold_gpu_is_warmed_until_joules_are_flat() -> None:
@@ -120,7 +120,7 @@ def test_a_rail_without_load_is_flat() -> None:
 def test_a_virtual_gpu_stays_warm() -> None:
     """A resumed run on a simulated device goes on as the killed one would have."""
     bench = Bench([100.0, 200.0])
-    bench.warmth.take_over(900)
+    bench.warmth.take_over(GpuSetting(900))
 
     assert len(bench.settle(900)) == 1
 

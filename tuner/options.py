@@ -200,6 +200,13 @@ class SearchOptions:
         Text("[a-z0-9:,]+", 1000, "off, auto, all, a list in MHz or MIN:MAX[:STEP], e.g. 600,900"),
         metavar="CHOICE",
     )
+    power_limits: str = _option(
+        "off",
+        "Power limits of the GPU to search: off (as found), all, a LIST in W, or MIN:MAX[:STEP]. Restored"
+        " afterwards.",
+        Text("[a-z0-9:,]+", 1000, "off, all, a list in W or MIN:MAX[:STEP], e.g. 500,600,700"),
+        metavar="CHOICE",
+    )
     budget: int | None = _option(
         None, "Measure at most this many trials.", Range(1, 10**9, whole=True), effect=Effect.LIMIT
     )
@@ -285,9 +292,14 @@ OPTIONS: Mapping[str, Option] = {
 """Every option by name."""
 
 JOB_OPTIONS: Mapping[str, Option] = {
-    name: option for name, option in OPTIONS.items() if name not in ("objective", "policy", "clocks")
+    name: option
+    for name, option in OPTIONS.items()
+    if name not in ("objective", "policy", "clocks", "power_limits")
 }
-"""Options that a job carries beside workloads, objective, policy and clocks, which it names itself."""
+"""Options that a job carries beside workloads, objective, policy and clocks, which it names itself.
+
+Jobs set no power limits.
+"""
 
 LIMITS = frozenset(name for name, option in OPTIONS.items() if option.effect is Effect.LIMIT)
 """Options that end a search before it has found what it looks for."""

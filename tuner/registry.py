@@ -25,6 +25,9 @@ TABLE: dict[str, dict[str, str]] = {
         "missing": "tuner.policies.analytical:missing",
         "first": "tuner.policies.analytical:first_compiled",
     },
+    "power-limits": {
+        "limited": "tuner.policies.power_limits:limited",
+    },
     "clocks": {
         "steered": "tuner.policies.clocks.steering:steered",
         "curve": "tuner.policies.clocks.curve:curve",

@@ -300,3 +300,55 @@ class SimulatedClocks:
 
     def close(self) -> None:
         """Nothing to release: ``locked`` restores."""
+
+
+class LimitedDevice(Protocol):
+    """A device with a power limit to set, as the simulated one."""
+
+    @property
+    def power_limit_w(self) -> float:
+        """The power limit in force."""
+
+    @property
+    def supported_limits_w(self) -> Sequence[int]:
+        """Power limits that can be set, in watts, highest first."""
+
+    def set_power_limit_w(self, watts: int | None) -> None:
+        """Set the power limit; None sets the default."""
+
+
+class SimulatedPowerLimits:
+    """Implements ``tuner.interfaces.PowerLimitControl`` over a simulated device.
+
+    Raises:
+        ClockError: it has no power limit that can be set.
+    """
+
+    def __init__(self, device: LimitedDevice) -> None:
+        if not device.supported_limits_w:
+            raise ClockError("the power limit of this GPU cannot be set")
+        self._device = device
+
+    def supported_w(self) -> tuple[int, ...]:
+        """Power limits that can be set, highest first."""
+        return tuple(self._device.supported_limits_w)
+
+    def read_w(self) -> float:
+        """The limit in force."""
+        return self._device.power_limit_w
+
+    @contextmanager
+    def locked(self, watts: int) -> Iterator[None]:
+        """Hold the device at a limit while the block runs; the default returns on every way out.
+
+        Raises:
+            ClockError: the device has no such limit.
+        """
+        try:
+            self._device.set_power_limit_w(watts)
+            yield
+        finally:
+            self._device.set_power_limit_w(None)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -51,6 +51,7 @@ class PowerModel:
         issue_w: all SMs issuing at full rate; joules follow V(f)^2.
         limit_w: power limit; above it the GPU lowers its clock.
         hold_s: how long a load that needs more gets it, before the clock is lowered.
+        least_limit_w: the lowest power limit that can be set; None where none can.
     """
 
     idle_w: float
@@ -61,6 +62,7 @@ class PowerModel:
     issue_w: float
     limit_w: float
     hold_s: float = 0.0
+    least_limit_w: float | None = None
 
 
 @dataclass(frozen=True)

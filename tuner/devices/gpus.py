@@ -126,7 +126,7 @@ _PAPER = (
         bandwidth=150.0e9,  # of 208 GB/s, with ECC
         crossbar_bytes=416.0,
         fp32_lanes=192,
-        power=PowerModel(40.0, 8.0, 15.0, 40.0, 15.0, 110.0, 225.0),
+        power=PowerModel(40.0, 8.0, 15.0, 40.0, 15.0, 110.0, 225.0, least_limit_w=150.0),
         voltage=VoltageCurve(0.875, 1.00, 600.0, 758.0),
         sensors=(SensorModel("stream", kind="stream", period_s=0.015, capacitance_s=0.833, noise=0.003),),
         alu_cycles=9.5,
@@ -143,7 +143,7 @@ _PAPER = (
         bandwidth=205.0e9,  # of 288 GB/s, with ECC
         crossbar_bytes=480.0,
         fp32_lanes=192,
-        power=PowerModel(45.0, 10.0, 18.0, 50.0, 20.0, 125.0, 235.0),
+        power=PowerModel(45.0, 10.0, 18.0, 50.0, 20.0, 125.0, 235.0, least_limit_w=180.0),
         voltage=VoltageCurve(0.90, 1.06, 640.0, 875.0),
         sensors=(SensorModel("stream", kind="stream", period_s=0.015, capacitance_s=0.79, noise=0.003),),
         alu_cycles=9.5,
@@ -198,7 +198,7 @@ _SERVERS = (
         bandwidth=800.0e9,  # of 900 GB/s HBM2
         crossbar_bytes=900.0,
         fp32_lanes=64,
-        power=PowerModel(40.0, 15.0, 18.0, 45.0, 40.0, 260.0, 300.0),
+        power=PowerModel(40.0, 15.0, 18.0, 45.0, 40.0, 260.0, 300.0, least_limit_w=100.0),
         voltage=VoltageCurve(0.71, 1.05, 800.0, 1530.0),
         sensors=(SensorModel("stream", kind="stream", period_s=0.02, window_s=0.01, noise=0.003),),
         memory_latency_s=220e-9,
@@ -212,7 +212,7 @@ _SERVERS = (
         bandwidth=1750.0e9,  # of 2039 GB/s HBM2e
         crossbar_bytes=1900.0,
         fp32_lanes=64,
-        power=PowerModel(55.0, 25.0, 20.0, 84.0, 80.0, 300.0, 400.0),
+        power=PowerModel(55.0, 25.0, 20.0, 84.0, 80.0, 300.0, 400.0, least_limit_w=100.0),
         voltage=VoltageCurve(0.70, 1.03, 750.0, 1410.0),
         sensors=(SensorModel("stream", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),),
         memory_latency_s=300e-9,
@@ -226,7 +226,7 @@ _SERVERS = (
         bandwidth=3000.0e9,  # of 3352 GB/s HBM3
         crossbar_bytes=2900.0,
         fp32_lanes=128,
-        power=PowerModel(65.0, 50.0, 25.0, 125.0, 144.0, 500.0, 700.0),
+        power=PowerModel(65.0, 50.0, 25.0, 125.0, 144.0, 500.0, 700.0, least_limit_w=200.0),
         voltage=VoltageCurve(0.67, 1.05, 1000.0, 1980.0),
         sensors=(
             SensorModel("stream", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
@@ -240,7 +240,7 @@ _SERVERS = (
         bandwidth=4292.0e9,  # a copy, measured; 4.8 TB/s HBM3e
         crossbar_bytes=3300.0,
         fp32_lanes=128,
-        power=PowerModel(70.0, 52.0, 25.0, 172.0, 206.0, 500.0, 700.0, hold_s=0.3),
+        power=PowerModel(70.0, 52.0, 25.0, 172.0, 206.0, 500.0, 700.0, hold_s=0.3, least_limit_w=200.0),
         voltage=VoltageCurve(0.67, 1.05, 1000.0, 1980.0),
         sensors=_hopper_sensors(),
     ),

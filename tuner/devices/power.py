@@ -18,6 +18,7 @@ from tuner.interfaces import (
     EnergyTotal,
     LoadSource,
     Meter,
+    PowerLimitControl,
     PowerSampler,
     PowerSource,
     ProgramEnergy,
@@ -44,6 +45,8 @@ from tuner.interfaces.gpu_state import (
 TARGETS = {
     "open_clock_control": "clocks.controls:open_control",
     "simulated_clocks": "sensors.simulated:SimulatedClocks",
+    "open_power_limits": "clocks.controls:open_power_limits",
+    "simulated_power_limits": "sensors.simulated:SimulatedPowerLimits",
     "restore_stale": "clocks.controls:restore_stale",
     "restore_all": "clocks.controls:restore_all",
     "reset_clock": "clocks.controls:reset",
@@ -95,6 +98,26 @@ def open_clock_control(gpu: str | int) -> ClockControl:
 def simulated_clocks(device: Device) -> ClockControl:
     """Clock control of a simulated device."""
     control: ClockControl = _load("simulated_clocks")(device)
+    return control
+
+
+def open_power_limits(gpu: str | int) -> PowerLimitControl:
+    """Control of a GPU's power limit; opening it changes nothing.
+
+    Raises:
+        ClockError: the GPU has no power limit that can be set.
+    """
+    control: PowerLimitControl = _load("open_power_limits")(gpu)
+    return control
+
+
+def simulated_power_limits(device: Device) -> PowerLimitControl:
+    """Control of the power limit of a simulated device.
+
+    Raises:
+        ClockError: it has none that can be set.
+    """
+    control: PowerLimitControl = _load("simulated_power_limits")(device)
     return control
 
 

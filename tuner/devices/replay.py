@@ -14,6 +14,7 @@ from tuner.model import (
     Configuration,
     DeviceIdentity,
     DeviceLimits,
+    GpuSetting,
     Measurement,
     Plan,
     Resources,
@@ -41,7 +42,7 @@ class ReplayDevice:
     Attributes:
         spec: as given.
         space: what was recorded.
-        clock_mhz: clock of the trials that ``run`` looks up; None for "as found".
+        setting: clock and power limit of the trials that ``run`` looks up.
 
     Raises:
         InputError: the file cannot be used, or those workloads are not in it.
@@ -51,7 +52,9 @@ class ReplayDevice:
         self.spec = spec
         self.recording = open_recording(spec.removeprefix(PREFIX))
         self.space: RecordedSpace = self.recording.space(matching(self.recording, workloads))
-        self.clock_mhz: int | None = self.space.clocks_mhz[0] if self.space.clocks_mhz else None
+        self.setting = GpuSetting(
+            next(iter(self.space.clocks_mhz), None), next(iter(self.space.power_limits_w), None)
+        )
         self._now_s = 0.0
 
     @cached_property
@@ -99,9 +102,10 @@ class ReplayDevice:
         return Check(Status.OK) if known else Check(Status.LAUNCH_ERROR, NOT_RECORDED)
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:  # noqa: ARG002 - windows are recorded
-        """What the plans gave together at the clock in force."""
+        """What the plans gave together at the clock and power limit in force."""
         begun_s = self._now_s
-        found = self.measurement(Trial(tuple(plan.configuration for plan in plans), self.clock_mhz))
+        chosen = tuple(plan.configuration for plan in plans)
+        found = self.measurement(Trial(chosen, self.setting.clock_mhz, self.setting.power_limit_w))
         return RunRecord(
             results=found.results,
             makespan_s=found.makespan_s,
@@ -168,7 +172,7 @@ class RecordedClocks:
 
     def read(self) -> ClockReading:
         """The clock chosen."""
-        mhz = self._device.clock_mhz
+        mhz = self._device.setting.clock_mhz
         return ClockReading(None if mhz is None else float(mhz))
 
     def locked(self, mhz: int) -> AbstractContextManager[None]:
@@ -179,7 +183,40 @@ class RecordedClocks:
         """
         if mhz not in self.supported_mhz():
             raise ClockError(f"{self._device.spec}: {mhz} MHz was not recorded")
-        self._device.clock_mhz = mhz
+        self._device.setting = replace(self._device.setting, clock_mhz=mhz)
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class RecordedPowerLimits:
+    """Implements ``PowerLimitControl``: the limits that were recorded can be chosen, and nothing is set.
+
+    Args:
+        device: whose power limit is chosen.
+    """
+
+    def __init__(self, device: ReplayDevice) -> None:
+        self._device = device
+
+    def supported_w(self) -> tuple[int, ...]:
+        """The power limits that were recorded, highest first."""
+        return self._device.space.power_limits_w
+
+    def read_w(self) -> float | None:
+        """The power limit chosen."""
+        return self._device.setting.power_limit_w
+
+    def locked(self, watts: int) -> AbstractContextManager[None]:
+        """Choose a power limit.
+
+        Raises:
+            ClockError: it was not recorded.
+        """
+        if watts not in self.supported_w():
+            raise ClockError(f"{self._device.spec}: a power limit of {watts} W was not recorded")
+        self._device.setting = replace(self._device.setting, power_limit_w=watts)
         return nullcontext()
 
     def close(self) -> None:

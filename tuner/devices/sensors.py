@@ -11,10 +11,19 @@ import platformdirs
 
 from tuner import registry
 from tuner.devices import power
-from tuner.devices.replay import RecordedClocks, ReplayDevice, replayed
+from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice, replayed
 from tuner.devices.scopes import GPU, host_samplers, parts_of
 from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
-from tuner.interfaces import ClockControl, Device, Meter, PowerSampler, Reading, Response, SensorInfo
+from tuner.interfaces import (
+    ClockControl,
+    Device,
+    Meter,
+    PowerLimitControl,
+    PowerSampler,
+    Reading,
+    Response,
+    SensorInfo,
+)
 from tuner.model import DeviceIdentity
 
 SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all users
@@ -72,6 +81,21 @@ def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
             return power.simulated_clocks(device), ""
         return power.open_clock_control(device.identity.uuid), ""
     except (ClockError, SensorUnavailableError) as error:
+        return None, str(error)
+
+
+def open_power_limits(device: Device) -> tuple[PowerLimitControl | None, str]:
+    """Control of a device's power limit, which sets nothing by being opened; or None and the reason."""
+    replay = replayed(device)
+    if replay is not None:
+        if replay.space.power_limits_w:
+            return RecordedPowerLimits(replay), ""
+        return None, f"{replay.spec}: all its trials were recorded with power limits as found"
+    try:
+        if device.identity.modelled:
+            return power.simulated_power_limits(device), ""
+        return power.open_power_limits(device.identity.uuid), ""
+    except ClockError as error:
         return None, str(error)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tuner.model import (
     Configuration,
     DeviceLimits,
+    GpuSetting,
     Measurement,
     Resources,
     Trial,
@@ -160,6 +161,8 @@ class Search:
         sizes: per workload, its problem sizes.
         limits: of the device; None where they are not known.
         device: product name of the device.
+        power_limits_w: power limits to choose from, highest first; empty means "as found". Policies that are
+            run by ``tuner.policies.power_limits`` are told none.
         label: what numbers of this device are, for messages: ``modelled``, ``recorded``, or empty.
         noise: relative standard uncertainty of a measurement's cost.
         prior_runs: what other runs measured of the workloads' kernels.
@@ -183,6 +186,7 @@ class Search:
     sizes: tuple[Mapping[str, int | str], ...] = ()
     limits: DeviceLimits | None = None
     device: str = ""
+    power_limits_w: tuple[int, ...] = ()
     label: str = ""
     noise: Callable[[Measurement], float] = _noiseless
     prior_runs: tuple[PriorRun, ...] = ()
@@ -197,9 +201,15 @@ class Search:
         return self.clocks_mhz or (None,)
 
     @property
+    def settings(self) -> tuple[GpuSetting, ...]:
+        """What is set for trials: every power limit with every clock, the clock changing fastest."""
+        limits = self.power_limits_w or (None,)
+        return tuple(GpuSetting(clock_mhz, limit_w) for limit_w in limits for clock_mhz in self.clocks)
+
+    @property
     def size(self) -> int:
         """Trials in the pruned joint space."""
-        total = len(self.clocks)
+        total = len(self.clocks) * max(1, len(self.power_limits_w))
         for candidates in self.candidates:
             total *= len(candidates)
         return total

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tuner.interfaces import Contest
 from tuner.measurement.race import ASSUMED_REPEATABILITY, SHORT_EXCESS, clearly_higher
-from tuner.model import Energy, Measurement, Part, contracted
+from tuner.model import Energy, GpuSetting, Measurement, Part, contracted
 from tuner.model.objective import COVERAGE, Objective
 
 LEAST_TRIALS = 5
@@ -55,24 +55,24 @@ class JouleBound:
 
 
 class JouleBounds:
-    """What a run has shown of power, by clock."""
+    """What a run has shown of power, by clock and power limit."""
 
     def __init__(self) -> None:
-        self._seen: dict[int | None, list[Energy]] = {}
+        self._seen: dict[GpuSetting, list[Energy]] = {}
 
-    def add(self, clock_mhz: int | None, measurement: Measurement) -> None:
+    def add(self, setting: GpuSetting, measurement: Measurement) -> None:
         """Learn from a trial with joules."""
         if measurement.energy is not None and measurement.energy.watts > 0:
-            self._seen.setdefault(clock_mhz, []).append(measurement.energy)
+            self._seen.setdefault(setting, []).append(measurement.energy)
 
     def rules_out(
-        self, measurement: Measurement, clock_mhz: int | None, idle: tuple[float, float], contest: Contest
+        self, measurement: Measurement, setting: GpuSetting, idle: tuple[float, float], contest: Contest
     ) -> JouleBound | None:
         """The bound of a trial that cannot be the best; None where it may be.
 
         Args:
             measurement: its time.
-            clock_mhz: its clock.
+            setting: its clock and power limit.
             idle: power of the idle GPU at that clock and its standard uncertainty, in W.
             contest: the best trial so far, under an objective that needs energy.
         """
@@ -81,7 +81,7 @@ class JouleBounds:
         least_s = max(0.0, (1.0 - SHORT_EXCESS) * makespan_s - COVERAGE * unsure_s)
         idle_w = max(0.0, idle[0] - COVERAGE * idle[1])
         certain_j = idle_w * least_s
-        seen = self._seen.get(clock_mhz)
+        seen = self._seen.get(setting)
         if not seen or contest.best is None:
             return None
         least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in seen)

@@ -6,13 +6,22 @@ from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.interfaces import Check, ClockControl, ClockReading, Contest, Device, Meter, SpentEnergy
-from tuner.measurement.clock_lock import ClockLock
+from tuner.interfaces import (
+    Check,
+    ClockControl,
+    ClockReading,
+    Contest,
+    Device,
+    Meter,
+    PowerLimitControl,
+    SpentEnergy,
+)
+from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.trial_windows import TrialWindows
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.warmup import IdlePower, WarmUp
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
-from tuner.model import Measurement, Plan, Status, Trial, Workload, WorkloadResult
+from tuner.model import GpuSetting, Measurement, Plan, Status, Trial, Workload, WorkloadResult
 from tuner.options import SearchOptions
 
 __all__ = ["TrialMeasurer", "open_clocks", "open_meter", "suggested_window_s"]
@@ -23,8 +32,8 @@ _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 class TrialMeasurer:
     """Measures trials on one device, one after another.
 
-    The clock of a trial stays locked until a trial with another clock comes, ``close`` is called, or an
-    exception passes through; device, meter and clock control stay the caller's.
+    Clock and power limit of a trial stay set until a trial with another one comes, ``close`` is called, or an
+    exception passes through; device, meter and controls stay the caller's.
 
     Args:
         device: where trials run.
@@ -40,6 +49,7 @@ class TrialMeasurer:
         precision: wanted of joules, see ``suggested_window_s``.
         thrifty: measure a trial in a contest no longer than it may be the best. Times are raced (``race``);
             for joules, bounds may rule a trial out (``joule_bounds``), or a brief window.
+        limits: sets the power limits of trials that name one.
     """
 
     def __init__(
@@ -54,14 +64,15 @@ class TrialMeasurer:
         warm_up: WarmUp | None = None,
         precision: float = SearchOptions.energy_precision,
         thrifty: bool = False,
+        limits: PowerLimitControl | None = None,
     ) -> None:
         self._device = device
         self._meter = meter
-        self._clock = ClockLock(clocks)
+        self._setting = SettingLock(clocks, limits)
         length_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
         self._idle = None if meter is None else IdlePower(device, meter, length_s)
         self._checks = AnswerChecks(device, seed)
-        self._windows = WindowRunner(device, meter, self._clock, needs_energy=needs_energy)
+        self._windows = WindowRunner(device, meter, self._setting, needs_energy=needs_energy)
         self._warm_up = warm_up
         self._trial = TrialWindows(
             device,
@@ -90,7 +101,7 @@ class TrialMeasurer:
         return () if self._warm_up is None else tuple(self._warm_up.notices)
 
     def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
-        """Check what was not checked before, then run the plans together at the trial's clock.
+        """Check what was not checked before, then run the plans at the trial's clock and power limit.
 
         Args:
             trial: what is measured.
@@ -101,14 +112,14 @@ class TrialMeasurer:
             The measurement; failures of a candidate are statuses in it.
 
         Raises:
-            ClockError: the trial's clock could not be set, held or restored.
+            ClockError: the trial's clock or power limit could not be set, held or restored.
             DeviceError: the device is lost.
             PowerError: joules are needed, and the sensor did not answer for three windows in a row.
         """
         try:
-            self._clock.hold(trial.clock_mhz)
+            self._setting.hold(trial.setting)
             measurement = self._measure(trial, plans, contest)
-            self._clock.confirm()
+            self._setting.confirm()
         except BaseException:
             self.close()
             raise
@@ -126,9 +137,9 @@ class TrialMeasurer:
         if self._idle is None:
             return 0.0
         try:
-            self._clock.hold(clock_mhz)
+            self._setting.hold(GpuSetting(clock_mhz))
             spent_j = self._idle.measure(clock_mhz)
-            self._clock.confirm()
+            self._setting.confirm()
         except BaseException:
             self.close()
             raise
@@ -165,11 +176,11 @@ class TrialMeasurer:
                 if number > 1 or energy is None or energy.idle_watts is None:  # else its idle power was read
                     self._trial.take_over(measurement.ended_s)
                 if self._warm_up is not None and energy is not None:
-                    self._warm_up.take_over(trial.clock_mhz)
+                    self._warm_up.take_over(trial.setting)
 
     def close(self) -> None:
-        """Give the clock back; the measurer may be used again."""
-        self._clock.release()
+        """Give clock and power limit back; the measurer may be used again."""
+        self._setting.release()
 
     def __enter__(self) -> "TrialMeasurer":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
@@ -219,12 +230,12 @@ class TrialMeasurer:
             with recording_of(self._meter) as recording:
                 record = self._device.run(plans, _ARRIVE_WINDOW_S)
                 if recording is None:
-                    return self._clock.read()
+                    return self._setting.read()
             spent_j += recording.joules()
             failed = any(result.status is not Status.OK for result in record.results)
             return None if failed else recording.clock(record.start_s, record.end_s)
 
-        self._clock.settle(look, self._device.now_s)
+        self._setting.settle(look, self._device.now_s)
         return spent_j
 
 

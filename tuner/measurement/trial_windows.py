@@ -72,7 +72,7 @@ class TrialWindows:
 
     def learn(self, trial: Trial, measurement: Measurement) -> None:
         """Take in what a trial shows of power, one of a killed run too."""
-        self._bounds.add(trial.clock_mhz, measurement)
+        self._bounds.add(trial.setting, measurement)
 
     def take_over(self, ended_s: float) -> None:
         """A virtual GPU goes on from when a killed run's trial had ended, as if it had not idled."""
@@ -131,7 +131,7 @@ class TrialWindows:
         windows = self._steady.run(trial, plans, LOOKS_S[0], joules=False)
         if not windows[-1].ok:
             return windows
-        bound = self._bounds.rules_out(windows[-1], trial.clock_mhz, idle, contest)
+        bound = self._bounds.rules_out(windows[-1], trial.setting, idle, contest)
         if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
             windows[-1] = _estimated(windows[-1], bound)
             return windows
@@ -143,7 +143,7 @@ class TrialWindows:
         return windows + self._to_the_end(trial, plans, contest)
 
     def _settling(self, trial: Trial) -> bool:
-        return self._warm_up is not None and self._warm_up.is_due(trial.clock_mhz)
+        return self._warm_up is not None and self._warm_up.is_due(trial.setting)
 
     def _to_the_end(
         self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None
@@ -155,7 +155,7 @@ class TrialWindows:
 
         def settled() -> list[Measurement]:
             warm_up = self._warm_up
-            return [window()] if warm_up is None else warm_up.settle(trial.clock_mhz, window)
+            return [window()] if warm_up is None else warm_up.settle(trial.setting, window)
 
         windows = self._steady.settled(trial, settled)
         if self._obeyed or not windows[-1].ok or not is_limited(windows[-1]):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tuner.errors import PowerError
 from tuner.interfaces import Device, Meter, PowerLevel, PowerReading
-from tuner.model import Flag, FlagKind, Measurement
+from tuner.model import Flag, FlagKind, GpuSetting, Measurement
 from tuner.model.objective import COVERAGE
 
 COLD_S = 6.0
@@ -44,7 +44,7 @@ class _Level(NamedTuple):
 class WarmUp:
     """Has windows of a trial repeated until its joules are flat, where they may not be; the last one counts.
 
-    That is so before the first trial, and after the clock has changed.
+    That is so before the first trial, and after the clock or the power limit has changed.
 
     Args:
         now_s: the device's time.
@@ -60,29 +60,29 @@ class WarmUp:
     ) -> None:
         self._now_s = now_s
         self._told = told
-        self._clock_mhz: int | None = None
+        self._setting = GpuSetting()
         self.cold = True
         self.notices: list[str] = []
 
-    def is_due(self, clock_mhz: int | None) -> bool:
-        """True where power may not be settled at this clock."""
-        return self.cold or clock_mhz != self._clock_mhz
+    def is_due(self, setting: GpuSetting) -> bool:
+        """True where power may not be settled at this clock and power limit."""
+        return self.cold or setting != self._setting
 
-    def take_over(self, clock_mhz: int | None) -> None:
-        """A virtual GPU goes on as warm as a killed run left it, at this clock."""
-        self.cold, self._clock_mhz = False, clock_mhz
+    def take_over(self, setting: GpuSetting) -> None:
+        """A virtual GPU goes on as warm as a killed run left it, at this clock and power limit."""
+        self.cold, self._setting = False, setting
 
-    def settle(self, clock_mhz: int | None, measure: Callable[[], Measurement]) -> list[Measurement]:
+    def settle(self, setting: GpuSetting, measure: Callable[[], Measurement]) -> list[Measurement]:
         """Measure once, and again as long as joules are not flat and may yet become so.
 
         Args:
-            clock_mhz: of the trial.
+            setting: clock and power limit of the trial.
             measure: measures it in one window.
 
         Returns:
             All that was measured; a failed trial, and one without joules, is measured once.
         """
-        if not self.is_due(clock_mhz):
+        if not self.is_due(setting):
             return [measure()]
         limit_s = COLD_S if self.cold else NEW_CLOCK_S
         begun_s = self._now_s()
@@ -103,7 +103,7 @@ class WarmUp:
             measured[-1] = replace(measured[-1], flags=(*measured[-1].flags, flag))
             if self.cold:
                 self.notices.append(f"{flag} of warm-up: the trials measured first may be off by as much")
-        self.cold, self._clock_mhz = False, clock_mhz
+        self.cold, self._setting = False, setting
         return measured
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import ClockReading, Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
-from tuner.measurement.clock_lock import ClockLock
+from tuner.measurement.setting_lock import SettingLock
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
 from tuner.options import SearchOptions
 
@@ -100,7 +100,7 @@ class WindowRunner:
     """
 
     def __init__(
-        self, device: Device, meter: Meter | None, clock: ClockLock, *, needs_energy: bool = False
+        self, device: Device, meter: Meter | None, clock: SettingLock, *, needs_energy: bool = False
     ) -> None:
         self._device = device
         self._meter = meter

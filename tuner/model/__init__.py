@@ -27,7 +27,16 @@ from tuner.model.plan import (
 )
 from tuner.model.records import RunStatus
 from tuner.model.sealing import sealed, unsealed
-from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import (
+    Energy,
+    Flag,
+    FlagKind,
+    GpuSetting,
+    Measurement,
+    Status,
+    Trial,
+    WorkloadResult,
+)
 from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName
 
@@ -42,6 +51,7 @@ __all__ = [
     "Energy",
     "Flag",
     "FlagKind",
+    "GpuSetting",
     "InputKind",
     "InputSpec",
     "LibraryCall",

@@ -117,13 +117,18 @@ def digest(document: object) -> str:
 
 
 def trial_record(trial: Trial, workloads: Sequence[str]) -> Record:
-    """A trial as ``{"configurations": {workload: {...}}, "clock_mhz": int | None}``."""
+    """A trial as ``{"configurations": {workload: {...}}, "clock_mhz": int | None}``.
+
+    Where a power limit is set, it is there as ``power_limit_w``.
+    """
+    limit = {} if trial.power_limit_w is None else {"power_limit_w": trial.power_limit_w}
     return {
         "configurations": {
             name: dict(configuration)
             for name, configuration in zip(workloads, trial.configurations, strict=True)
         },
         "clock_mhz": trial.clock_mhz,
+        **limit,
     }
 
 
@@ -131,6 +136,7 @@ def trial_record(trial: Trial, workloads: Sequence[str]) -> Record:
 class _TrialRecord:
     configurations: Mapping[str, Mapping[str, TunableValue]]
     clock_mhz: int | None
+    power_limit_w: int | None = None
 
 
 def trial_from(record: Mapping[str, Any], workloads: Sequence[str]) -> Trial:
@@ -146,7 +152,8 @@ def trial_from(record: Mapping[str, Any], workloads: Sequence[str]) -> Trial:
     missing = [name for name in workloads if name not in found.configurations]
     if missing:
         raise StoreError(f"a stored trial is not understood: it has no configuration of {missing[0]}")
-    return Trial(tuple(Configuration(found.configurations[name]) for name in workloads), found.clock_mhz)
+    chosen = tuple(Configuration(found.configurations[name]) for name in workloads)
+    return Trial(chosen, found.clock_mhz, found.power_limit_w)
 
 
 def measurement_record(measurement: Measurement) -> Record:

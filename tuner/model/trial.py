@@ -72,16 +72,36 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class GpuSetting:
+    """What is set of the GPU while trials are measured; None is "as found".
+
+    Attributes:
+        clock_mhz: GPU clock.
+        power_limit_w: power limit.
+    """
+
+    clock_mhz: int | None = None
+    power_limit_w: int | None = None
+
+
+@dataclass(frozen=True)
 class Trial:
     """What is run and measured together.
 
     Attributes:
         configurations: one per workload, in the order of the run's workloads.
         clock_mhz: GPU clock to set, or None for "as found".
+        power_limit_w: power limit to set, or None for "as found".
     """
 
     configurations: tuple[Configuration, ...]
     clock_mhz: int | None = None
+    power_limit_w: int | None = None
+
+    @property
+    def setting(self) -> GpuSetting:
+        """Clock and power limit."""
+        return GpuSetting(self.clock_mhz, self.power_limit_w)
 
 
 class Status(str, Enum):
@@ -232,11 +252,11 @@ class Measurement:
     def passing(self) -> frozenset[FlagKind]:
         """Of ``spoilt``, what may be gone in another window for joules.
 
-        A trial that nothing but the power limit held back is there again, and its rounds are uneven again, as
-        power and clock swing there.
+        A trial that nothing but the power limit held back is there again, below the clock that was set, and
+        its rounds are uneven again, as power and clock swing there.
         """
         limited = any(flag.only_power_limit for flag in self.flags)
-        return self.spoilt - ({FlagKind.THROTTLED, FlagKind.UNSTEADY} if limited else set())
+        return self.spoilt - (SPOILING if limited else set())
 
     @property
     def at_power_limit(self) -> bool:

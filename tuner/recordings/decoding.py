@@ -248,6 +248,9 @@ def _trials(
         for place, workload in zip(places, workloads, strict=True)
     ]
     set_mhz = column(document, "set_mhz", "trials", count, checks.SIZE, optional=True)
+    set_w: Sequence[int | None] = [None] * count  # where no trial was made at a power limit of its own
+    if "set_w" in document:
+        set_w = column(document, "set_w", "trials", count, checks.SIZE, optional=True)
     results = [
         _columns(lane, f"trials.results[{i}]", count, _RESULT | (_RESTORE if "restore_s" in lane else {}))
         for i, lane in enumerate(lanes)
@@ -260,7 +263,7 @@ def _trials(
     }
     for row in range(count):
         chosen = tuple(w.candidates[p[row]].configuration for w, p in zip(workloads, at, strict=True))
-        yield Trial(chosen, set_mhz[row]), _measurement(columns, results, energy, row)
+        yield Trial(chosen, set_mhz[row], set_w[row]), _measurement(columns, results, energy, row)
 
 
 def _columns(

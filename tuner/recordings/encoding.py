@@ -93,6 +93,7 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
         for workload in space.workloads
     ]
     trials, found = list(space.trials), list(space.trials.values())
+    limited = any(trial.power_limit_w is not None for trial in trials)
     return {
         "count": len(trials),
         "at": [
@@ -100,6 +101,7 @@ def _trials(space: RecordedSpace) -> dict[str, Any]:
             for lane, place in enumerate(places)
         ],
         "set_mhz": _packed([trial.clock_mhz for trial in trials]),
+        **({"set_w": _packed([trial.power_limit_w for trial in trials])} if limited else {}),
         "results": [
             {
                 name: _packed([_plain(getattr(m.results[lane], name)) for m in found])

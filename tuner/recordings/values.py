@@ -102,6 +102,12 @@ class RecordedSpace:
         """Clocks that were set, highest first; empty where all trials ran "as found"."""
         return tuple(sorted({t.clock_mhz for t in self.trials if t.clock_mhz is not None}, reverse=True))
 
+    @cached_property
+    def power_limits_w(self) -> tuple[int, ...]:
+        """Power limits that were set, highest first; empty where all trials ran "as found"."""
+        limits = {t.power_limit_w for t in self.trials if t.power_limit_w is not None}
+        return tuple(sorted(limits, reverse=True))
+
     def look(self, trial: Trial) -> Measurement:
         """What a trial gave; one that was not recorded is a failed one, and says so."""
         measurement = self.trials.get(trial)

@@ -79,9 +79,12 @@ def final_objective(task: Task, driver: Driver) -> Objective:
 
 
 def default_trial(task: Task) -> Trial:
-    """The default configuration of every workload, at the first clock."""
-    clock = task.clocks_mhz[0] if task.clocks_mhz else None
-    return Trial(tuple(default_configuration(item) for item in task.prepared), clock)
+    """The default configuration of every workload, at the highest clock and power limit to choose from."""
+    return Trial(
+        tuple(default_configuration(item) for item in task.prepared),
+        next(iter(task.clocks_mhz), None),
+        next(iter(task.power_limits_w), None),
+    )
 
 
 def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
@@ -286,6 +289,6 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
         return []
     notice = (
         f"power-limited: {len(capped)} of {len(valid)} trials ran at the GPU's power limit, where energy is"
-        " little more than limit times time; lower clocks (--clocks) leave the limit"
+        " little more than limit times time; lower clocks (--clocks) or limits (--power-limits) may save some"
     )
     return [notice]

@@ -79,7 +79,7 @@ def _record(outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference:
         saving = (1.0 - joules_ratio) / slower
     return {
         "clock_mhz": point.clock_mhz,
-        "power_limit_w": getattr(answer, "power_limit_w", None),
+        "power_limit_w": answer.power_limit_w,
         "time_s": point.time_s,
         "time_s_uncertainty": point.time_uncertainty_s,
         "time_ratio": time_ratio,

@@ -92,6 +92,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
     energy = measurement.energy
     return {
         **trial_record(trial, names),
+        "power_limit_w": trial.power_limit_w,
         "status": measurement.status.value,
         "time_s": measurement.makespan_s,
         "time_spread_s": measurement.makespan_spread_s,
@@ -234,14 +235,15 @@ def _tuning_energy(outcome: SearchOutcome) -> Record:
 
 
 def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:
-    clocks = max(1, len(task.clocks_mhz))
+    settings = max(1, len(task.clocks_mhz)) * max(1, len(task.power_limits_w))
     return {
-        "size": math.prod(len(item.space) for item in prepared) * clocks,
-        "pruned": math.prod(len(item.candidates) for item in prepared) * clocks,
+        "size": math.prod(len(item.space) for item in prepared) * settings,
+        "pruned": math.prod(len(item.candidates) for item in prepared) * settings,
         "measured": len(outcome.trials),
         "failed": sum(not measurement.ok for _, measurement in outcome.trials),
         "spared": sum(measurement.estimated_j is not None for _, measurement in outcome.trials),
         "clocks_mhz": list(task.clocks_mhz),
+        "power_limits_w": list(task.power_limits_w),
     }
 
 

@@ -358,6 +358,7 @@ class Driver:
                         names.get(one, one) for names, one in zip(declared, trial.configurations, strict=True)
                     ),
                     trial.clock_mhz,
+                    trial.power_limit_w,
                 ),
                 measurement,
             )

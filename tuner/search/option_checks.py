@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner import registry
 from tuner.errors import ClockError, InputError, suggestion
@@ -19,6 +19,19 @@ AUTO_CLOCKS = "auto"
 _LONGEST_SHOWN = 200  # characters of a value in a message
 
 
+class _Setting(NamedTuple):
+    """What is chosen by a list or a range, with the step of a range that names none."""
+
+    option: str
+    name: str
+    unit: str
+    step: int
+
+
+_CLOCKS = _Setting("--clocks", "clock", "MHz", 1)
+_POWER_LIMITS = _Setting("--power-limits", "power limit", "W", 10)
+
+
 def wrong_clocks(text: str) -> str:
     """What is wrong in a text that is no choice of clocks on any GPU; empty where it is one."""
     if text in ("off", "all", AUTO_CLOCKS) or _LIST.fullmatch(text):
@@ -29,6 +42,19 @@ def wrong_clocks(text: str) -> str:
     return (
         f"{text!r} is not a choice of clocks; write off, auto, all, a list such as 875,810"
         " or a range MIN:MAX[:STEP] in MHz"
+    )
+
+
+def wrong_power_limits(text: str) -> str:
+    """What is wrong in a text that is no choice of power limits on any GPU; empty where it is one."""
+    if text in ("off", "all") or _LIST.fullmatch(text):
+        return ""
+    bounds = _RANGE.fullmatch(text)
+    if bounds is not None and int(bounds[1]) <= int(bounds[2]):
+        return ""
+    return (
+        f"{text!r} is not a choice of power limits; write off, all, a list such as 600,700"
+        " or a range MIN:MAX[:STEP] in W"
     )
 
 
@@ -57,40 +83,77 @@ def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
         raise ClockError(f"--clocks auto: this GPU has one clock, {supported[0]} MHz; use --clocks off")
     if text in ("all", AUTO_CLOCKS):
         return tuple(supported)
+    return _chosen(text, supported, _CLOCKS)
+
+
+def choose_power_limits(text: str, supported_w: Sequence[int]) -> tuple[int, ...]:
+    """The power limits to search, highest first; empty for ``off``.
+
+    Args:
+        text: the option: ``off``, ``all``, ``600,700`` or ``MIN:MAX[:STEP]``. A list must name limits that
+            may be set; a range takes those in it, from the highest down, STEP (10 W) apart, as ``all`` does.
+        supported_w: what may be set, in whole watts.
+
+    Raises:
+        InputError: a limit that may not be set, or a range without any; the message says which may.
+        ClockError: there is no choice.
+    """
+    wrong = wrong_power_limits(text)
+    if wrong:
+        raise InputError(f"--power-limits: {wrong}")
+    if text == "off":
+        return ()
+    supported = sorted(set(supported_w), reverse=True)
+    if not supported:
+        raise ClockError(
+            f"--power-limits {text}: this GPU offers no power limits to choose from; use --power-limits off"
+        )
+    if text == "all":
+        return tuple(_thinned(supported, _POWER_LIMITS.step))
+    return _chosen(text, supported, _POWER_LIMITS)
+
+
+def _chosen(text: str, supported: Sequence[int], setting: _Setting) -> tuple[int, ...]:
+    """A list or a range of an option, of supported values, highest first."""
+    option, unit = setting.option, setting.unit
     bounds = _RANGE.fullmatch(text)
     if bounds is not None:
-        low, high, step = (int(group or 1) for group in bounds.groups())
-        return _range(text, supported, low, high, step)
-    return _listed(text, supported, {int(part) for part in text.split(",")})
-
-
-def _range(text: str, supported: Sequence[int], low: int, high: int, step: int) -> tuple[int, ...]:
-    kept: list[int] = []
-    for clock in supported:
-        if low <= clock <= high and (not kept or kept[-1] - clock >= step):
-            kept.append(clock)
-    if not kept:
-        raise InputError(f"--clocks {text}: this GPU has no clock in that range; {_offer(supported)}")
-    return tuple(kept)
-
-
-def _listed(text: str, supported: Sequence[int], wanted: set[int]) -> tuple[int, ...]:
+        low, high, step = (int(group or setting.step) for group in bounds.groups())
+        kept = _thinned([one for one in supported if low <= one <= high], step)
+        if not kept:
+            raise InputError(
+                f"{option} {text}: this GPU has no {setting.name} in that range; {_offer(supported, unit)}"
+            )
+        return tuple(kept)
+    wanted = {int(part) for part in text.split(",")}
     unknown = sorted(wanted - set(supported))
     if unknown:
         nearest = sorted({_nearest(supported, want) for want in unknown})
         raise InputError(
-            f"--clocks {text}: this GPU does not have {', '.join(map(str, unknown))} MHz;"
-            f" {_offer(supported)}, the nearest are {', '.join(map(str, nearest))}"
+            f"{option} {text}: this GPU does not have {', '.join(map(str, unknown))} {unit};"
+            f" {_offer(supported, unit)}, the nearest are {', '.join(map(str, nearest))}"
         )
     return tuple(sorted(wanted, reverse=True))
 
 
+def _thinned(values: Sequence[int], step: int) -> list[int]:
+    """Of values, highest first, those that are at least a step below the one kept before."""
+    kept: list[int] = []
+    for value in values:
+        if not kept or kept[-1] - value >= step:
+            kept.append(value)
+    return kept
+
+
 def _nearest(supported: Sequence[int], wanted: int) -> int:
-    return min(supported, key=lambda clock: abs(clock - wanted))
+    return min(supported, key=lambda one: abs(one - wanted))
 
 
-def _offer(supported: Sequence[int]) -> str:
-    return f"it has {len(supported)} from {supported[-1]} to {supported[0]} MHz"
+def _offer(supported: Sequence[int], unit: str) -> str:
+    return f"it has {len(supported)} from {supported[-1]} to {supported[0]} {unit}"
+
+
+_CHOICES = {"clocks": wrong_clocks, "power_limits": wrong_power_limits}
 
 
 def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -107,8 +170,8 @@ def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if value not in named[name]:
                 near = suggestion(str(value), named[name])
                 yield name, f"unknown {name} {value!r}; choose from {', '.join(named[name])}{near}"
-        elif name == "clocks":
-            wrong = wrong_clocks(value)
+        elif name in _CHOICES:
+            wrong = _CHOICES[name](value)
             yield from ((name, wrong),) if wrong else ()
         elif not OPTIONS[name].holds(value):
             yield name, f"{repr(value)[:_LONGEST_SHOWN]}: write {OPTIONS[name].form}"

@@ -194,6 +194,19 @@ def require_clocks(space: RecordedSpace, clocks: str) -> None:
         raise InputError(f"--clocks off: trials were recorded at {recorded} MHz only; use --clocks all")
 
 
+def require_power_limits(space: RecordedSpace, power_limits: str) -> None:
+    """Refuse power limits as found where every trial was recorded at one that was set.
+
+    Raises:
+        InputError: the message names the limits.
+    """
+    if power_limits == "off" and all(trial.power_limit_w is not None for trial in space.trials):
+        recorded = ", ".join(map(str, space.power_limits_w))
+        raise InputError(
+            f"--power-limits off: trials were recorded at {recorded} W only; use --power-limits all"
+        )
+
+
 def require_joules(space: RecordedSpace, recording: RecordedSpaces, objective: str) -> None:
     """Refuse an objective that needs joules where none were recorded.
 

@@ -16,7 +16,7 @@ from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
 from tuner.devices.scopes import normalised
 from tuner.errors import ClockError, InputError
-from tuner.interfaces import ClockControl, Device, Progress
+from tuner.interfaces import ClockControl, Device, PowerLimitControl, Progress
 from tuner.model import Workload
 from tuner.model.objective import described
 from tuner.model.records import Conditions
@@ -26,7 +26,7 @@ from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.compilation import Compilation
 from tuner.search.driver import SearchLimits
-from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks
+from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks, choose_power_limits
 from tuner.search.task import Task
 
 
@@ -184,12 +184,35 @@ def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: 
     return choose_clocks(request.clocks, clocks.supported_mhz())
 
 
+def choose_run_limits(
+    request: Request, limits: PowerLimitControl | None, no_limits: str = ""
+) -> tuple[int, ...]:
+    """The power limits the run may set, highest first; empty for "as found".
+
+    Args:
+        request: whose choice of power limits.
+        limits: control of the device's power limit; None where there is none.
+        no_limits: why there is none.
+
+    Raises:
+        ClockError: power limits were asked for and this GPU or this user has none to set.
+    """
+    if request.power_limits == "off":
+        return ()
+    if limits is None:
+        reason = no_limits or "the power limit of this device cannot be set here"
+        raise ClockError(f"--power-limits {request.power_limits}: {reason}; use --power-limits off")
+    return choose_power_limits(request.power_limits, limits.supported_w())
+
+
 def make_task(
     request: Request,
     pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]],
     device: Device,
     clocks_mhz: tuple[int, ...],
     progress: Progress | None = None,
+    *,
+    power_limits_w: tuple[int, ...] = (),
 ) -> Task:
     """Prune the spaces of the workloads, and compile what a search begins with: the defaults.
 
@@ -199,6 +222,7 @@ def make_task(
         device: where they run.
         clocks_mhz: clocks to choose from.
         progress: told how many of the configurations asked for are compiled, also during the search.
+        power_limits_w: power limits to choose from.
 
     Raises:
         EmptySpaceError: nothing is left of a workload's space.
@@ -218,6 +242,7 @@ def make_task(
         runs_per_day=request.runs_per_day,
         pay_back_days=request.pay_back_days,
         steers_clocks=request.clocks == AUTO_CLOCKS,
+        power_limits_w=power_limits_w,
     )
 
 
@@ -244,6 +269,7 @@ def conditions_of(
     *,
     asked: Mapping[str, int] | None = None,
     measuring: Mapping[str, Any] | None = None,
+    power_limits_w: tuple[int, ...] = (),
 ) -> Conditions:
     """What the answer of this request is bound to.
 
@@ -254,6 +280,7 @@ def conditions_of(
         clocks_mhz: clocks to choose from.
         asked: batches before they were capped.
         measuring: how trials are measured (sensor, window), where that is known already.
+        power_limits_w: power limits to choose from.
     """
     capped = {str(w): (asked or {}).get(str(w), w.batch) for _, w in pairs}
     workloads = tuple((str(workload), workload.batch) for _, workload in pairs)
@@ -270,6 +297,7 @@ def conditions_of(
             "window_s": request.window_s,
             "energy_precision": request.energy_precision,
             **({"joules": True} if request.joules else {}),  # absent in runs of before there was the option
+            **({"power_limits_w": list(power_limits_w)} if power_limits_w else {}),
             **request.search_settings,
             **(measuring or {}),
         },

@@ -126,9 +126,12 @@ def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedE
     policy: Policy = partial(registry.load("policy", task.policy), **task.options)
     if task.steers_clocks:
         policy = partial(registry.load("clocks", "steered"), inner=policy)
+    whole = task.policy in _WHOLE_SPACE and not task.steers_clocks
+    if task.power_limits_w and not whole:
+        policy = partial(registry.load("power-limits", "limited"), inner=policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)
-    expected = search.size if task.policy in _WHOLE_SPACE and not task.steers_clocks else None
+    expected = search.size if whole else None
     if task.policy in _ANALYTICAL_FIRST:
         search.expect(registry.load("explain", "first")(search))
     try:

@@ -8,14 +8,20 @@ from typing import Any
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.scopes import GPU
-from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
+from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
 from tuner.errors import InputError
-from tuner.interfaces import ClockControl, Device, Measurer, Meter
+from tuner.interfaces import ClockControl, Device, Measurer, Meter, PowerLimitControl
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.warmup import WarmUp
 from tuner.measurement.window import least_window_s
 from tuner.model.objective import Objective
-from tuner.search.replaying import ReplayMeasurer, measured_as, require_clocks, require_joules
+from tuner.search.replaying import (
+    ReplayMeasurer,
+    measured_as,
+    require_clocks,
+    require_joules,
+    require_power_limits,
+)
 from tuner.search.request import Request
 
 
@@ -31,6 +37,8 @@ class MeasurementSetup:
         meter: its power meter; None where there is none.
         window_s: measuring window of a trial.
         notices: what the user should know of the choices made.
+        power_limits: control of the device's power limit; None where there is none, or none was asked for.
+        no_power_limits: why there is none; empty where there is one.
     """
 
     device: Device
@@ -40,6 +48,8 @@ class MeasurementSetup:
     meter: Meter | None
     window_s: float
     notices: tuple[str, ...]
+    power_limits: PowerLimitControl | None = None
+    no_power_limits: str = ""
 
     @property
     def measuring(self) -> dict[str, Any]:
@@ -89,6 +99,9 @@ def open_setup(
         clocks, no_clocks = open_clocks(device)
         if clocks is not None:
             stack.callback(clocks.close)
+        limits, no_limits = _power_limits(device, request)
+        if limits is not None:
+            stack.callback(limits.close)
         needs_energy = Objective(request.objective).needs_energy
         meter, no_meter = None, ""
         asked = request.sensor is not None or request.scope != GPU
@@ -112,12 +125,21 @@ def open_setup(
                 warm_up=WarmUp(device.now_s, warming),
                 precision=request.energy_precision,
                 thrifty=request.window_s is None and not every,
+                limits=limits,
             )
         )
         notices = [notice] if notice else []
         if no_meter:
             notices.append(f"no energy is measured: {no_meter}")
-        yield MeasurementSetup(device, measurer, clocks, no_clocks, meter, measurer.window_s, tuple(notices))
+        window_s = measurer.window_s
+        yield MeasurementSetup(
+            device, measurer, clocks, no_clocks, meter, window_s, tuple(notices), limits, no_limits
+        )
+
+
+def _power_limits(device: Device, request: Request) -> tuple[PowerLimitControl | None, str]:
+    """The control of a device's power limit where the request names some; or None and the reason."""
+    return (None, "") if request.power_limits == "off" else open_power_limits(device)
 
 
 def _check_window(request: Request, meter: Meter) -> None:
@@ -140,6 +162,9 @@ def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:
     if Objective(request.objective).needs_energy:
         require_joules(device.space, device.recording, request.objective)
     require_clocks(device.space, request.clocks)
+    require_power_limits(device.space, request.power_limits)
     clocks, no_clocks = open_clocks(device)
+    limits, no_limits = _power_limits(device, request)
     window_s = measured_as(device.space)["window_s"]
-    return MeasurementSetup(device, ReplayMeasurer(device), clocks, no_clocks, None, window_s, ())
+    measurer = ReplayMeasurer(device)
+    return MeasurementSetup(device, measurer, clocks, no_clocks, None, window_s, (), limits, no_limits)

@@ -41,6 +41,7 @@ class Task:
         policy: name of the policy.
         clocks_mhz: clocks to choose from, highest first; empty for "as found".
         steers_clocks: a model of time and power says which of them are measured.
+        power_limits_w: power limits to choose from, highest first; empty for "as found".
         seed: of the policy.
         limits: when to stop early.
         precision: wanted half-width of the 95 % interval of a contender's cost, relative to it.
@@ -62,6 +63,7 @@ class Task:
     runs_per_day: float | None = None
     pay_back_days: float = SearchOptions.pay_back_days
     steers_clocks: bool = False
+    power_limits_w: tuple[int, ...] = ()
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext
@@ -72,6 +74,7 @@ class Task:
             candidates=tuple(item.candidates for item in self.prepared),
             defaults=tuple(default_configuration(item) for item in self.prepared),
             clocks_mhz=self.clocks_mhz,
+            power_limits_w=self.power_limits_w,
             cost=objective.cost,
             seed=self.seed,
             prior=prior,

@@ -11,7 +11,15 @@ from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
 from tuner.search.driver import TrialEvent
-from tuner.search.request import Request, asked_batches, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.search.request import (
+    Request,
+    asked_batches,
+    choose_run_clocks,
+    choose_run_limits,
+    conditions_of,
+    make_task,
+    resolve,
+)
 from tuner.search.setup import MeasurementSetup
 from tuner.tracing.marks import mark
 
@@ -69,10 +77,11 @@ def tune(
 
     Raises:
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
-        ClockError: clocks were asked for that cannot be set.
+        ClockError: clocks or power limits were asked for that cannot be set.
     """
     pairs, notices = resolve(catalog, request.workloads, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
+    power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
     conditions = conditions_of(
         request,
         pairs,
@@ -80,10 +89,13 @@ def tune(
         clocks_mhz,
         asked=asked_batches(catalog, request.workloads, setup.device),
         measuring=setup.measuring,
+        power_limits_w=power_limits_w,
     )
     begun = time.monotonic()
     mark("compile")
-    task = make_task(request, pairs, setup.device, clocks_mhz, listener.compiled)
+    task = make_task(
+        request, pairs, setup.device, clocks_mhz, listener.compiled, power_limits_w=power_limits_w
+    )
     prepare_s = time.monotonic() - begun
 
     told: list[str] = []

@@ -6,6 +6,7 @@ right unless the device is told to fail (``faults``).
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -113,7 +114,25 @@ class SimulatedDevice:
     @property
     def power_limit_w(self) -> float:
         """The power limit in force."""
-        return self.gpu.power.limit_w
+        return self._model.limit_w
+
+    @property
+    def supported_limits_w(self) -> tuple[int, ...]:
+        """Power limits that can be set, in whole watts, highest first; empty where none can."""
+        least_w = self.gpu.power.least_limit_w
+        return (
+            () if least_w is None else tuple(range(int(self.gpu.power.limit_w), math.ceil(least_w) - 1, -1))
+        )
+
+    def set_power_limit_w(self, watts: int | None) -> None:
+        """Set the power limit; None sets the default, which is the highest.
+
+        Raises:
+            ClockError: the GPU has no such limit.
+        """
+        if watts is not None and watts not in self.supported_limits_w:
+            raise ClockError(f"sim:{self.gpu.name} has no power limit of {watts} W")
+        self._model.limit_w = self.gpu.power.limit_w if watts is None else float(watts)
 
     @property
     def limit_scope(self) -> str:
@@ -208,7 +227,7 @@ class SimulatedDevice:
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """See ``LoadSource.pulse``: arithmetic at full rate, as far as the power limit goes."""
         self._occupant.enter()
-        watts = load_watts(self.gpu, self._set_mhz)
+        watts = load_watts(self.gpu, self._set_mhz, self._model.limit_w)
         played = []
         for busy_s, idle_s in pulses:
             begin_s = self.now_s()

@@ -18,6 +18,7 @@ same bytes draw less power at the same bandwidth, and for memory-bound work the 
 between the lowest clock (which lasts long) and the highest (which wastes voltage).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,10 +85,10 @@ def active_watts(gpu: GpuModel, clock_mhz: float) -> float:
     return idle_watts(gpu, clock_mhz) + gpu.power.active_w * _switching(gpu, clock_mhz)
 
 
-def load_watts(gpu: GpuModel, clock_mhz: float) -> float:
-    """Power with every multiprocessor issuing arithmetic at full rate."""
+def load_watts(gpu: GpuModel, clock_mhz: float, limit_w: float = math.inf) -> float:
+    """Power with every multiprocessor issuing arithmetic at full rate, under a power limit in watts."""
     issue_w = gpu.power.issue_w * _switching(gpu, clock_mhz)
-    return min(gpu.power.limit_w, active_watts(gpu, clock_mhz) + issue_w)
+    return min(gpu.power.limit_w, limit_w, active_watts(gpu, clock_mhz) + issue_w)
 
 
 def work_joules(launch: LaunchModel, gpu: GpuModel, clock_mhz: float) -> float:
@@ -122,9 +123,14 @@ class Round:
 
 
 class RoundModel:
-    """The model's terms of every plan seen, kept so that a joint search does not compute them anew."""
+    """The model's terms of every plan seen, kept so that a joint search does not compute them anew.
+
+    Attributes:
+        limit_w: the power limit in force.
+    """
 
     def __init__(self, gpu: GpuModel) -> None:
+        self.limit_w = gpu.power.limit_w
         self._gpu = gpu
         self._launches: dict[_Key, tuple[Plan, tuple[LaunchModel, ...]]] = {}
         self._terms: dict[tuple[_Key, int], tuple[tuple[Demand, ...], float]] = {}
@@ -159,10 +165,9 @@ class RoundModel:
 
     def round(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
         """A round of the plans at a clock, or at the highest below it that respects the power limit."""
-        limit_w = self._gpu.power.limit_w
         lower = [mhz for mhz in self._gpu.clocks_mhz if mhz < clock_mhz]
         found = self.round_at(plans, clock_mhz)
-        while found.watts > limit_w and lower:
+        while found.watts > self.limit_w and lower:
             found = self.round_at(plans, lower.pop(0))
         return found
 

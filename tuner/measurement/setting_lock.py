@@ -1,12 +1,13 @@
-"""The clock of trials: locked from one trial to the next at the same clock, and seen to be there."""
+"""Clock and power limit of trials: held from one trial to the next, and seen to be there."""
 
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from tuner.errors import ClockError, ClockLostError
-from tuner.interfaces import ClockControl, ClockReading
-from tuner.model import Flag, FlagKind
+from tuner.interfaces import ClockControl, ClockReading, PowerLimitControl
+from tuner.model import Flag, FlagKind, GpuSetting
 
 SETTLE_S = 5.0
 """A clock that is not there by then is flagged; a lock takes milliseconds."""
@@ -14,38 +15,60 @@ SETTLE_S = 5.0
 _LOG = logging.getLogger(__name__)
 
 
-class ClockLock:
-    """Holds at most one clock of a control; the control stays the caller's.
+class SettingLock:
+    """Holds at most one clock and one power limit; their controls stay the caller's.
 
     Args:
         clocks: sets clocks; None where there is nothing to set them with.
-
-    Attributes:
-        mhz: the clock that is held; None for none.
+        limits: sets power limits; None where there is nothing to set them with.
     """
 
-    def __init__(self, clocks: ClockControl | None) -> None:
+    def __init__(self, clocks: ClockControl | None, limits: PowerLimitControl | None = None) -> None:
         self._clocks = clocks
-        self._lock = ExitStack()
+        self._limits = limits
+        self._clock_lock = ExitStack()
+        self._limit_lock = ExitStack()
         self._settled = True
-        self.mhz: int | None = None
+        self._held = GpuSetting()
 
-    def hold(self, mhz: int | None) -> None:
-        """Hold a clock, or none.
+    @property
+    def mhz(self) -> int | None:
+        """The clock that is held; None for none."""
+        return self._held.clock_mhz
+
+    def hold(self, setting: GpuSetting) -> None:
+        """Hold a clock, a power limit, both or none.
 
         Raises:
-            ClockError: it could not be set, or the one before not be given back.
+            ClockError: one could not be set, or the one before not be given back.
         """
-        if mhz == self.mhz:
-            return
-        self.release()
+        if setting.clock_mhz != self._held.clock_mhz:
+            self._hold_clock(setting.clock_mhz)
+        if setting.power_limit_w != self._held.power_limit_w:
+            self._hold_limit(setting.power_limit_w)
+
+    def _hold_clock(self, mhz: int | None) -> None:
+        self._held = replace(self._held, clock_mhz=None)
+        self._clock_lock.close()
         if mhz is None:
             return
         if self._clocks is None:
             raise ClockError(f"a trial asks for {mhz} MHz, and the clocks of this device cannot be set here")
-        self._lock.enter_context(self._clocks.locked(mhz))
-        self.mhz = mhz
+        self._clock_lock.enter_context(self._clocks.locked(mhz))
+        self._held = replace(self._held, clock_mhz=mhz)
         self._settled = False
+
+    def _hold_limit(self, watts: int | None) -> None:
+        self._held = replace(self._held, power_limit_w=None)
+        self._limit_lock.close()
+        if watts is None:
+            return
+        if self._limits is None:
+            raise ClockError(
+                f"a trial asks for a power limit of {watts} W, and that of this device cannot be set here"
+            )
+        self._limit_lock.enter_context(self._limits.locked(watts))
+        self._held = replace(self._held, power_limit_w=watts)
 
     def settle(self, look: Callable[[], ClockReading | None], now_s: Callable[[], float]) -> None:
         """After a clock was set, keep the GPU busy until it has it.
@@ -72,9 +95,12 @@ class ClockLock:
             seen = look()
 
     def release(self) -> None:
-        """Give the clock back."""
-        self.mhz = None
-        self._lock.close()
+        """Give clock and power limit back."""
+        self._held = GpuSetting()
+        try:
+            self._clock_lock.close()
+        finally:
+            self._limit_lock.close()
 
     def read(self) -> ClockReading:
         """The present clock.
@@ -85,19 +111,15 @@ class ClockLock:
         return ClockReading(None) if self._clocks is None else self._clocks.read()
 
     def confirm(self) -> None:
-        """See that the clock is still held, after a trial at it.
+        """See that clock and power limit are still held, after a trial at them.
 
         Raises:
-            ClockLostError: it is not, and may not have been during the trial.
+            ClockLostError: one is not, and may not have been during the trial.
         """
-        if self.mhz is None:
-            return
-        try:
-            self.read()
-        except ClockLostError:
-            raise
-        except ClockError:  # a GPU that tells no clock: its windows have none either
-            return
+        if self._held.clock_mhz is not None:
+            _confirm(self.read)
+        if self._limits is not None and self._held.power_limit_w is not None:
+            _confirm(self._limits.read_w)
 
     def flags(self, seen: ClockReading) -> list[Flag]:
         """What a reader must know of the clock seen in a window."""
@@ -121,3 +143,13 @@ class ClockLock:
             return 0.0
         place = supported.index(mhz)
         return max(abs(mhz - other) for other in supported[max(place - 1, 0) : place + 2])
+
+
+def _confirm(read: Callable[[], object]) -> None:
+    """Read what is held, only to hear that it is not any more."""
+    try:
+        read()
+    except ClockLostError:
+        raise
+    except ClockError:  # a GPU that does not tell it: its windows have none either
+        return
