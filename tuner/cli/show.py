@@ -51,7 +51,8 @@ def show(
 
     RUN is a number of `tuner history`, or a file of `tuner run --json`; without one, the newest run is shown.
     An EXPRESSION is written as in kernel files. It may use tunables, number, rank, status, time_s, energy_j,
-    power_w and clock_mhz. Tunables of several workloads carry the number of the workload: P_1, P_2.
+    power_w, clock_mhz and power_limit_w. Tunables of several workloads carry the number of the workload: P_1,
+    P_2.
     """
     from tuner.report.ranked_trials import ranked_trials
     from tuner.report.selection import csv_of, selected

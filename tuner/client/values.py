@@ -114,6 +114,7 @@ class Best:
         run: number of the run that a stored answer is of.
         refinement: number of the job that refines the answer; None where there is none.
         notices: what to know beside.
+        power_limit_w: power limit of a stored answer; None for as found.
     """
 
     origin: str
@@ -126,6 +127,7 @@ class Best:
     run: int | None
     refinement: int | None
     notices: tuple[str, ...]
+    power_limit_w: int | None = None
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ class Reply:
         run: number of the run that a stored answer is of.
         refinement: number of the job that refines the answer; None where there is none.
         notices: what the client should know.
+        power_limit_w: power limit of a stored answer; None for as found.
     """
 
     origin: str
@@ -100,6 +101,7 @@ class Reply:
     run: int | None
     refinement: int | None
     notices: Sequence[str] = ()
+    power_limit_w: int | None = None
 
     @cached_property
     def json(self) -> bytes:
@@ -111,6 +113,7 @@ class Reply:
                 "objective": self.objective,
                 "workloads": self.workloads,
                 "clock_mhz": self.clock_mhz,
+                "power_limit_w": self.power_limit_w,
                 "stale": self.stale,
                 "answer": self.answer,
                 "run": self.run,

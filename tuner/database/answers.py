@@ -137,6 +137,7 @@ class StoredAnswer:
         clock_mhz: that it sets; None for as found.
         answer: times, joules and intervals, as the run's document has them.
         samples: what measuring it again has shown.
+        power_limit_w: that it sets; None for as found.
     """
 
     run: int
@@ -150,6 +151,7 @@ class StoredAnswer:
     clock_mhz: int | None
     answer: Mapping[str, Any]
     samples: SampleHistory = field(default_factory=SampleHistory)
+    power_limit_w: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -173,8 +175,13 @@ class StoredAnswer:
 
     @property
     def clocks_as_found(self) -> bool:
-        """True where the run set no clock."""
-        return bool(self.conditions["clocks"] == "off")
+        """True where the run set no clock and no power limit."""
+        return bool(self.conditions["clocks"] == "off") and self.power_limit_w is None
+
+    @property
+    def as_found(self) -> bool:
+        """True where the answer itself sets no clock and no power limit."""
+        return self.clock_mhz is None and self.power_limit_w is None
 
     @property
     def uuid(self) -> str:
@@ -237,6 +244,7 @@ def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> 
                 "default": None if document.get("default") is None else _trial(document["default"]),
             },
             samples=SampleHistory.of(samples),
+            power_limit_w=best.get("power_limit_w"),
         )
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)

@@ -251,5 +251,7 @@ def _first_values(kernel: KernelFile, most: int) -> list[dict[str, TunableValue]
 
 
 def _clocked(answer: StoredAnswer) -> str:
-    """Said of an answer whose clock is not set with it: its configuration need not be the best without."""
-    return "" if answer.clock_mhz is None else f", tuned at {answer.clock_mhz} MHz"
+    """Said of an answer that sets what is not set with it: its configuration need not be the best without."""
+    clock = "" if answer.clock_mhz is None else f", tuned at {answer.clock_mhz} MHz"
+    limit = answer.power_limit_w
+    return clock if limit is None else f"{clock}, tuned at a power limit of {limit} W"

@@ -227,7 +227,8 @@ def _check_answer(answer: Mapping[str, Any], names: set[str]) -> None:
         )
         if not names <= values.keys():
             raise UnfitError(f"{place}.configurations lacks {min(names - values.keys())}")
-        typed(int | None, one.get("clock_mhz"), f"{place}.clock_mhz")
+        for name in ("clock_mhz", "power_limit_w"):
+            typed(int | None, one.get(name), f"{place}.{name}")
     if answer.get("repeatability") is not None:
         _check_numbers(answer["repeatability"], _INTERVALS, "answer.repeatability")
 

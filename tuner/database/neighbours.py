@@ -145,5 +145,5 @@ def _rank(query: AnswerQuery, apart: Distance, neighbour: Neighbour) -> tuple[ob
     _, answer = neighbour
     return (
         *(apart.far, answer.uuid != query.device.uuid, bool(query.stale(answer, {}))),
-        *(answer.clock_mhz is not None, apart.batches, not answer.finished, -answer.run),
+        *(not answer.as_found, apart.batches, not answer.finished, -answer.run),
     )

@@ -58,7 +58,7 @@ class AnswerQuery:
         objective: as stored, with the slowdown limit; empty for any.
         device: the GPU, as it is now.
         limits: of that GPU; None where they are not known, and grids are not looked at.
-        clocks_as_found: no clock may be set.
+        clocks_as_found: no clock and no power limit may be set.
         doubts: further reasons for which an answer is stale.
     """
 
@@ -140,7 +140,7 @@ def rank_stored(
             not near,
             answer.uuid != query.device.uuid,
             bool(query.stale(answer, {})),
-            lent and answer.clock_mhz is not None,
+            lent and not answer.as_found,
             sum(apart),
             not answer.finished,
             -answer.run,

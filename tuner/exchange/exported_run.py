@@ -28,6 +28,7 @@ class ExportedTrial:
         energy_j: of a round; None where it was not measured.
         energy_uncertainty_j: its standard uncertainty.
         clock_mhz: the clock that was set; None for "as found".
+        power_limit_w: the power limit that was set; None for "as found".
     """
 
     configurations: tuple[Configuration, ...]
@@ -37,6 +38,7 @@ class ExportedTrial:
     energy_j: float | None = None
     energy_uncertainty_j: float = 0.0
     clock_mhz: int | None = None
+    power_limit_w: int | None = None
 
     def cost(self, objective: str) -> float | None:
         """The number an objective minimises, in SI units; None where it was not measured."""
@@ -148,6 +150,7 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
         energy_j=energy_j,
         energy_uncertainty_j=float(record.get("energy_j_uncertainty") or 0.0),
         clock_mhz=record.get("clock_mhz"),
+        power_limit_w=record.get("power_limit_w"),
     )
 
 
@@ -177,4 +180,5 @@ def _exported(trial: Trial, measurement: Measurement) -> ExportedTrial:
         energy_j=None if energy is None else energy.joules,
         energy_uncertainty_j=0.0 if energy is None else energy.uncertainty_j,
         clock_mhz=trial.clock_mhz,
+        power_limit_w=trial.power_limit_w,
     )

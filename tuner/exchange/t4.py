@@ -65,6 +65,8 @@ def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
         measured.append(_measured("energy_uncertainty", trial.energy_uncertainty_j, "J"))
     if trial.clock_mhz is not None:
         measured.append(_measured("gpu_clock", trial.clock_mhz, "MHz"))
+    if trial.power_limit_w is not None:
+        measured.append(_measured("power_limit", trial.power_limit_w, "W"))
     limited = trial.status is Status.LAUNCH_ERROR and trial.detail == _CONSTRAINTS
     return {
         "configuration": run.parameters(trial),

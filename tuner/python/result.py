@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
 _WIDTH = 100  # characters of a report where there is no terminal
 _LEAST_WIDTH = 40
-_COLUMNS = ("number", "status", "time_s", "energy_j", "energy_uncertainty_j", "power_w", "clock_mhz")
+_COLUMNS = (
+    "number",
+    "status",
+    "time_s",
+    "energy_j",
+    "energy_uncertainty_j",
+    "power_w",
+    "clock_mhz",
+    "power_limit_w",
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class TrialRow:
         energy_uncertainty_j: their standard uncertainty.
         power_w: mean power.
         clock_mhz: the clock that was set; None for the clock as found.
+        power_limit_w: the power limit that was set; None for that as found.
         detail: of a failure.
     """
 
@@ -49,6 +59,7 @@ class TrialRow:
     energy_uncertainty_j: float | None
     power_w: float | None
     clock_mhz: int | None
+    power_limit_w: int | None = None
     detail: str = ""
 
     @property
@@ -118,6 +129,12 @@ class Result:
         """The best GPU clock; None for the clock as found."""
         best = self.document["best"]
         return None if best is None else best["clock_mhz"]
+
+    @property
+    def power_limit_w(self) -> int | None:
+        """The best power limit; None for that as found."""
+        best = self.document["best"]
+        return None if best is None else best.get("power_limit_w")
 
     @property
     def interrupted(self) -> bool:
@@ -250,6 +267,7 @@ def _row(number: int, trial: Mapping[str, Any]) -> TrialRow:
         energy_uncertainty_j=trial["energy_j_uncertainty"],
         power_w=trial["power_w"],
         clock_mhz=trial["clock_mhz"],
+        power_limit_w=trial.get("power_limit_w"),
         detail="; ".join(filter(None, details)) if trial["status"] != "ok" else "",
     )
 

@@ -13,7 +13,7 @@ _INDENT = "  "
 
 
 def totals(document: Mapping[str, Any]) -> list[str]:
-    """Time, joules, power, rate and clock of the answer; of a round of all workloads."""
+    """Time, joules, power, rate, clock and power limit of the answer; of a round of all workloads."""
     best, workloads = document["best"], document["workloads"]
     parts = [si(best["time_s"], "s")]
     if best["energy_j"] is not None:
@@ -25,7 +25,9 @@ def totals(document: Mapping[str, Any]) -> list[str]:
     clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
     if best["clock_mhz"] is None and best.get("clock_seen_mhz") is not None:
         clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
-    return [*parts, clock, *([f"({label(document)})"] if label(document) else [])]
+    limit = best.get("power_limit_w")
+    limits = [] if limit is None else [f"power limit {limit:g} W"]
+    return [*parts, clock, *limits, *([f"({label(document)})"] if label(document) else [])]
 
 
 def _rates(workload: Mapping[str, Any]) -> list[str]:

@@ -55,10 +55,10 @@ def unit_of_cost(document: Mapping[str, Any]) -> str:
 
 
 def same(trial: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """True for the same configurations at the same clock."""
+    """True for the same configurations at the same clock and power limit."""
     if trial is None or other is None:
         return False
-    return all(trial[key] == other[key] for key in ("configurations", "clock_mhz"))
+    return all(trial.get(key) == other.get(key) for key in ("configurations", "clock_mhz", "power_limit_w"))
 
 
 def ranked_trials(document: Mapping[str, Any]) -> list[RankedTrial]:

@@ -70,7 +70,10 @@ def _numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[
     yield ["time", si(a.get("time_s"), "s"), si(b.get("time_s"), "s"), change("time_s")]
     yield ["energy", energy_of(a), energy_of(b), change("energy_j")]
     yield ["power", si(a.get("power_w"), "W"), si(b.get("power_w"), "W"), change("power_w")]
-    yield ["clock", _clock(a), _clock(b), ""]
+    yield ["clock", _setting(a, "clock_mhz", "MHz"), _setting(b, "clock_mhz", "MHz"), ""]
+    if any(one.get("power_limit_w") is not None for one in (a, b)):
+        limits = [_setting(one, "power_limit_w", "W") for one in (a, b)]
+        yield ["power limit", *limits, ""]
     yield ["trials", *(f"{document['space']['measured']:,}" for document in (one, other)), ""]
     walls = [si(document.get("wall_s"), "s", 3) for document in (one, other)]
     yield ["wall time", *walls, ""]
@@ -90,10 +93,10 @@ def _change(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> str:
     return percent_with_interval(after / before - 1, half or None)
 
 
-def _clock(trial: Mapping[str, Any]) -> str:
+def _setting(trial: Mapping[str, Any], key: str, unit: str) -> str:
     if not trial:
         return _UNKNOWN
-    return "as found" if trial["clock_mhz"] is None else f"{trial['clock_mhz']:g} MHz"
+    return "as found" if trial.get(key) is None else f"{trial[key]:g} {unit}"
 
 
 def _answers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,10 @@ from tuner.errors import ExpressionError, InputError, suggestion
 from tuner.expressions import Expression
 from tuner.report.ranked_trials import RankedTrial
 
-_NUMBERS = ("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w", "clock_mhz")
+_NUMBERS = (
+    *("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w"),
+    *("clock_mhz", "power_limit_w"),
+)
 _SORTED_BY = {"time": "time_s", "energy": "energy_j", "power": "power_w", "clock": "clock_mhz"}
 
 

@@ -39,7 +39,8 @@ def _lines(best: Best) -> Iterator[str]:
     trial = (best.answer or {}).get("best")
     stored = trial if best.origin == "stored" else None
     numbers = f"{_totals(stored)} per round, " if stored else "nothing was measured, "
-    yield f"answer ({best.objective}{modelled}): {numbers}clock {clock}"
+    limit = "" if best.power_limit_w is None else f", power limit {best.power_limit_w} W"
+    yield f"answer ({best.objective}{modelled}): {numbers}clock {clock}{limit}"
     yield from (f"stale: {with_moments(reason)}" for reason in best.stale)
     if best.refinement is not None:
         yield f"job {best.refinement} is refining this answer: `tuner follow {best.refinement}`"

@@ -65,7 +65,9 @@ def _numbers(trials: Sequence[RankedTrial], *, numbered: bool) -> tuple[list[str
         columns["energy"] = [energy_of(one.trial) for one in trials]
         columns["power"] = [si(one.trial.get("power_w"), "W") for one in trials]
     if any(one.trial["clock_mhz"] is not None for one in trials):
-        columns["clock"] = [_clock(one.trial["clock_mhz"]) for one in trials]
+        columns["clock"] = [_setting(one.trial["clock_mhz"], "MHz") for one in trials]
+    if any(one.trial.get("power_limit_w") is not None for one in trials):
+        columns["power limit"] = [_setting(one.trial.get("power_limit_w"), "W") for one in trials]
     marks = [", ".join((*one.marks, *(_flags(one.trial) if numbered else ()))) for one in trials]
     if any(marks):
         columns[""] = marks
@@ -77,8 +79,8 @@ def _flags(trial: Mapping[str, Any]) -> list[str]:
     return [flag.partition(":")[0] for flag in trial.get("flags", ())]
 
 
-def _clock(mhz: float | None) -> str:
-    return "as found" if mhz is None else f"{mhz:g} MHz"
+def _setting(value: float | None, unit: str) -> str:
+    return "as found" if value is None else f"{value:g} {unit}"
 
 
 def _differing(configurations: Sequence[Mapping[str, Any]]) -> list[str]:

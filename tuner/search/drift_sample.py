@@ -35,7 +35,8 @@ def measure_again(
         record: the trial, as ``tuner.model.records.trial_record`` writes it.
 
     Raises:
-        InputError: the trial is not of the request's workloads, or at a clock that may not be set.
+        InputError: the trial is not of the request's workloads, or at a clock or power limit that may not
+            be set.
         ClockError: clocks were asked for that cannot be set.
     """
     pairs, _ = resolve(catalog, request.workloads, setup.device)
@@ -45,6 +46,8 @@ def measure_again(
         raise InputError(
             f"the sample is of {trial.clock_mhz} MHz, which may not be set under clocks {request.clocks!r}"
         )
+    if trial.power_limit_w is not None:
+        raise InputError(f"the sample is at a power limit of {trial.power_limit_w} W, which no job sets")
     plans = [
         kernel.plan(workload, configuration)
         for (kernel, workload), configuration in zip(pairs, trial.configurations, strict=True)

@@ -137,7 +137,7 @@ def answer_query(
         specs: the workloads.
         device_spec: as `worker.open_device` takes it.
         objective: as stored; empty for any.
-        clocks_as_found: no clock may be set.
+        clocks_as_found: no clock and no power limit may be set.
 
     Raises:
         InputError: an unknown kernel, size or device, or a recording that cannot be used.

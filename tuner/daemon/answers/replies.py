@@ -243,6 +243,7 @@ def _stored(query: AnswerQuery, best: BestKnown, found: ServedAnswer) -> Reply:
             for name, configuration in found.configurations.items()
         },
         clock_mhz=found.answer.clock_mhz,
+        power_limit_w=found.answer.power_limit_w,
         stale=found.stale,
         answer=found.answer.answer,
         run=found.answer.run,

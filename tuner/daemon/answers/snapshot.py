@@ -153,7 +153,7 @@ class AnswerSnapshot:
 
     def doubts(self, answer: StoredAnswer) -> Iterable[str]:
         """Why the settings forbid an answer as it is."""
-        return filter(None, [clock_reason(answer.clock_mhz, self.settings)])
+        return filter(None, [clock_reason(answer.clock_mhz, self.settings), _limit_reason(answer)])
 
     def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
         """See ``tuner.database.best_known.AnswerSource``."""
@@ -186,6 +186,12 @@ def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
     if any(_holds(choice, clock_mhz) for choice in choices):
         return ""
     return f"it sets the GPU clock to {clock_mhz} MHz, and [tuning] clocks is {settings.tuning.clocks!r} now"
+
+
+def _limit_reason(answer: StoredAnswer) -> str:
+    """Why an answer's power limit may not be set; empty where it sets none."""
+    limit_w = answer.power_limit_w
+    return "" if limit_w is None else f"it sets a power limit of {limit_w} W, which no job does"
 
 
 def _holds(choice: str, clock_mhz: int) -> bool:

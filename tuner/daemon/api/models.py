@@ -191,6 +191,7 @@ class BestAnswer(BaseModel):
         description="Name to configuration, and where it comes from (origin, details)."
     )
     clock_mhz: int | None = Field(description="GPU clock of a stored answer in MHz; null for as found.")
+    power_limit_w: int | None = Field(description="Power limit of a stored answer in W; null for as found.")
     stale: list[str] = Field(description="Why a stored answer need not be true any more; empty when fresh.")
     answer: dict[str, Any] | None = Field(description="Times in s and energies in J of a stored answer.")
     run: int | None

@@ -34,7 +34,7 @@ _WAIT_S = 0.5  # for a daemon that is slow to read, before events are dropped; t
 _RESULT_WAIT_S = 5.0  # for the result, on which more depends
 _LONGEST_SENTENCE = 2000  # characters
 _ANSWER = (
-    *("configurations", "clock_mhz", "time_s", "time_s_uncertainty"),
+    *("configurations", "clock_mhz", "power_limit_w", "time_s", "time_s_uncertainty"),
     *("energy_j", "energy_j_uncertainty", "bursts", "flags"),
 )
 
