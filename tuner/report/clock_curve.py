@@ -32,8 +32,8 @@ def curve_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]
     yield from lines_of(title, width)
     rows = _rows(points, best["clock_mhz"])
     joules = any(point["joules"] is not None for point in points)
-    heads = ["clock", "energy", "time", "saved per % slower"] if joules else ["clock", "time"]
-    cells = [_cells(point, joules=joules) for point in rows]
+    heads = ["clock", *heads_of(joules=joules)]
+    cells = [[_mhz(point), *ratio_cells(point, joules=joules)] for point in rows]
     notes = [_note(point, points, best["clock_mhz"]) for point in rows]
     head, *lines = table([heads, *cells], ["", *notes], width, right=set(range(len(heads))), indent=_INDENT)
     yield ReportLine(head, "dim")
@@ -105,15 +105,21 @@ def _lowest_within(points: Sequence[Point], allowed: float) -> Point | None:
     return found
 
 
-def _cells(point: Point, *, joules: bool) -> list[str]:
+def heads_of(*, joules: bool) -> list[str]:
+    """Heads of ``ratio_cells``."""
+    return ["energy", "time", "saved per % slower"] if joules else ["time"]
+
+
+def ratio_cells(point: Point, *, joules: bool) -> list[str]:
+    """Change of energy, change of time, and what is saved per percent of slowdown."""
     if point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0:  # what the others are against
-        return [_mhz(point), *("–" * (3 if joules else 1))]
+        return ["–"] * (3 if joules else 1)
     time = percent_with_interval(point["time_ratio"] - 1, point["time_ratio_interval"])
     if not joules:
-        return [_mhz(point), time]
+        return [time]
     ratio, saved = point["joules_ratio"], point["saving_per_slowdown"]
     energy = "–" if ratio is None else percent_with_interval(ratio - 1, point["joules_ratio_interval"])
-    return [_mhz(point), energy, time, "–" if saved is None else f"{significant(saved, 2)} %"]
+    return [energy, time, "–" if saved is None else f"{significant(saved, 2)} %"]
 
 
 def _note(point: Point, points: Sequence[Point], answer_mhz: float) -> str:

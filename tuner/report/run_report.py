@@ -14,6 +14,7 @@ from tuner.report.flags import flags_of
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
 from tuner.report.notices import notices_of, stand_in, warnings
+from tuner.report.power_limit_curve import limit_lines
 from tuner.report.ranked_trials import RankedTrial, goal, ranked_trials, top
 from tuner.report.trials_table import trials_table
 from tuner.report.words import label, lasting, note
@@ -81,6 +82,7 @@ def report_lines(
         yield from lines_of(notice, width, _WARNING)
     yield from _answer(document, width)
     yield from curve_lines(document, width)
+    yield from limit_lines(document, width)
     for notice in warnings(document, seen, of_ties=lower):
         yield from lines_of(notice, width, _WARNING)
     if ranked:

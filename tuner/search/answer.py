@@ -282,8 +282,8 @@ def _imprecise(task: Task, answer: Measurement | None, scatter: WindowScatter) -
 
 
 def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
-    """A notice where most trials ran into the power limit: there, energy follows time."""
-    valid = [measurement for _, measurement in trials if measurement.ok]
+    """A notice where most trials ran into the power limit as found: there, energy follows time."""
+    valid = [found for trial, found in trials if found.ok and trial.power_limit_w is None]
     capped = [measurement for measurement in valid if measurement.at_power_limit]
     if len(capped) * 2 <= len(valid):
         return []

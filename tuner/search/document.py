@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.interfaces import Candidate
-from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
 from tuner.model import Energy, Measurement, Trial
-from tuner.model.long_run import WindowScatter, stated
-from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.clock_curve import clock_curve
+from tuner.search.comparison import against
+from tuner.search.power_limit_curve import power_limit_curve
 from tuner.search.solo import record_of
 from tuner.search.task import Task
 
@@ -67,10 +66,11 @@ def document(
         "default": named(outcome.default),
         "fastest": named(outcome.fastest),
         "least_energy": named(least),
-        "against_default": _against(outcome, outcome.answer, outcome.default),
-        "trade_off": _against(outcome, outcome.answer, outcome.fastest),
-        "energy_trade_off": _against(outcome, least, outcome.answer),
+        "against_default": against(outcome, outcome.answer, outcome.default),
+        "trade_off": against(outcome, outcome.answer, outcome.fastest),
+        "energy_trade_off": against(outcome, least, outcome.answer),
         **clock_curve(outcome, task.clocks_mhz, names),
+        "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
         "window_scatter": _scatter(outcome),
@@ -252,54 +252,6 @@ def _least_energy(outcome: SearchOutcome) -> int | None:
     measured = enumerate(measurement for _, measurement in outcome.trials)
     joules = {number: one.energy.joules for number, one in measured if one.ok and one.energy is not None}
     return min(joules, key=joules.__getitem__, default=None)
-
-
-def _against(outcome: SearchOutcome, one: int | None, other: int | None) -> Record | None:
-    """What a trial costs in time and saves in energy against another one; None where one has failed.
-
-    The answer against the trial with the shortest makespan is table IV of the multi-kernel paper. Savings
-    carry a 95 % interval: of paired repeats where both have them, else of two single windows.
-    """
-    if one is None or other is None:
-        return None
-    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
-    if answer.makespan_s is None or measured.makespan_s is None:
-        return None
-    slowdown = answer.makespan_s / measured.makespan_s - 1
-    against = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, one, other)}
-    if answer.energy is None or measured.energy is None:
-        return against
-    paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))
-    ratio = paired or _of_single_windows(answer, measured, outcome.scatter)
-    if one == other:
-        ratio = Ratio(1.0, 0.0)
-    return against | {
-        "energy_saving": 1 - ratio.value,
-        "energy_saving_interval": ratio.interval,
-        "turn_by_turn": None if one == other else paired is not None,
-    }
-
-
-def _time_interval(outcome: SearchOutcome, one: int, other: int) -> float:
-    """Half of the 95 % interval of the slowdown of a valid trial against another one."""
-    if one == other:
-        return 0.0
-    time = Objective("time")
-    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
-    paired = outcome.paired.ratio(trial, reference, time)
-    if paired is not None:
-        return paired.interval
-    own = (time.relative_uncertainty(measurement) for measurement in (answer, measured))
-    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
-    return COVERAGE * relative * time.cost(answer) / time.cost(measured)
-
-
-def _of_single_windows(one: Measurement, other: Measurement, scatter: WindowScatter) -> Ratio:
-    """A ratio of joules that were measured at different times."""
-    energy = Objective("energy")
-    value = energy.cost(one) / energy.cost(other)
-    relative = math.hypot(*(energy.relative_uncertainty(stated(both, scatter)) for both in (one, other)))
-    return Ratio(value, COVERAGE * value * relative)
 
 
 def _scatter(outcome: SearchOutcome) -> Record | None:
