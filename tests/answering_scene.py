@@ -72,12 +72,14 @@ def trial(
     joules: float = 1.0,
     time_s: float = 0.01,
     clock_mhz: int | None = None,
+    power_limit_w: int | None = None,
     unsure: float = 0.001,
 ) -> dict[str, Any]:
     """A trial as the document of a run has it; ``unsure`` is its relative standard uncertainty."""
     return {
         "configurations": {name: dict(one) for name, one in values.items()},
         "clock_mhz": clock_mhz,
+        "power_limit_w": power_limit_w,
         "time_s": time_s,
         "time_s_uncertainty": unsure * time_s,
         "energy_j": joules,

@@ -109,6 +109,12 @@ def test_objective_limit_batch_and_clocks_must_be_those_asked_for(store: Store) 
     lent = answers.reply(Question((SCAN,), clocks_as_found=True))
     assert (lent.origin, lent.clock_mhz, lent.run) == ("nearest", None, None)
     assert "tuned at 691 MHz" in lent.workloads[SCAN]["details"]
+    limited = answerer()
+    limited.take(known([SCAN], power_limit_w=450))
+    lent = limited.reply(Question((SCAN,), clocks_as_found=True))
+    assert (lent.origin, lent.power_limit_w, lent.run) == ("nearest", None, None)
+    assert "tuned at a power limit of 450 W" in lent.workloads[SCAN]["details"]
+    assert limited.reply(Question((SCAN,))).power_limit_w == 450
     reply = answers.reply(Question((SCAN,)))
     assert (reply.run, reply.clock_mhz, reply.stale) == (clocked, 691, ())
     batch = shipped().workload(SCAN).batch

@@ -64,6 +64,12 @@ def test_clock_policy() -> None:
     assert reason == "it sets the GPU clock to 1005 MHz, and [tuning] clocks is 'off' now"
 
 
+def test_a_power_limit_is_none_that_a_job_sets() -> None:
+    """The answer of a run of a user's own is served as stale, and named with its limit."""
+    (reason,) = stale(power_limit_w=450)
+    assert reason == "it sets a power limit of 450 W, which no job does"
+
+
 @pytest.mark.parametrize(
     ("clocks", "allowed"),
     [

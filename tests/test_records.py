@@ -46,10 +46,12 @@ def test_measurement_survives_json(measurement: Measurement) -> None:
     assert measurement == measurement_from(json.loads(canonical(measurement_record(measurement))))
 
 
-@given(configurations, configurations, st.none() | st.integers(1, 3000))
-def test_trial_survives_json(a: Configuration, b: Configuration, clock_mhz: int | None) -> None:
+@given(configurations, configurations, *[st.none() | st.integers(1, 3000)] * 2)
+def test_trial_survives_json(
+    a: Configuration, b: Configuration, clock_mhz: int | None, power_limit_w: int | None
+) -> None:
     """A trial comes back equal and with the same hash, though the text has its keys sorted."""
-    trial = Trial((a, b), clock_mhz)
+    trial = Trial((a, b), clock_mhz, power_limit_w)
     restored = trial_from(json.loads(canonical(trial_record(trial, ("x", "y")))), ("x", "y"))
 
     assert trial == restored

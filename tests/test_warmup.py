@@ -31,6 +31,13 @@ class Bench:
         return self.warmth.settle(GpuSetting(clock_mhz, power_limit_w), self.window)
 
 
+def test_a_new_power_limit_is_waited_for() -> None:
+    """At another power limit the GPU settles again, as at another clock."""
+    bench = Bench([100.0, 100.0, 70.0, 65.0, 65.0, 65.0])
+
+    assert [len(bench.settle(None, limit_w)) for limit_w in (None, 200, 200)] == [2, 3, 1]
+
+
 def test_a_cold_gpu_is_warmed_until_joules_are_flat() -> None:
     """Windows go on until two in a row agree within 0.5 %; the last one counts, each is told."""
     bench = Bench([580.0, 590.0, 598.0, 600.0, 605.0])

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tuner import registry
+from tuner.model import Flag, FlagKind
 
 _NO_GPU = "no GPU"
 _OF_TIES = re.compile("(tie|near):")
@@ -30,7 +31,7 @@ def warnings(
     """
     best = document["best"]
     if best is not None:
-        yield from (f"beware: {flag}" for flag in best.get("flags", ()))
+        yield from (f"beware: {flag}" for flag in best.get("flags", ()) if not _is_wanted(flag, best))
         yield from (
             f"beware: {workload['name']} spills registers"
             for workload in document["workloads"]
@@ -54,6 +55,13 @@ def notices_of(
 
 def _new(document: Mapping[str, Any], seen: Collection[str]) -> Iterator[str]:
     yield from (one for one in dict.fromkeys(document.get("notices", ())) if one not in seen)
+
+
+def _is_wanted(text: str, trial: Mapping[str, Any]) -> bool:
+    """True for what a power limit that was set does: the load reaches it."""
+    flag = Flag.parse(text)
+    reached = flag.only_power_limit or flag.kind is FlagKind.POWER_LIMIT
+    return reached and trial.get("power_limit_w") is not None
 
 
 def _is_calm(notice: str) -> bool:
