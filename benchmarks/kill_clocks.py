@@ -1,10 +1,11 @@
-"""Kills those who hold a GPU's clock at random instants: what is left set after the next start?
+"""Kills those who hold a GPU's clock or power limit at random instants: what is left set afterwards?
 
-On a fake NVML and a fake Jetson: no clock of this machine is read or set, and no GPU is needed. A holder sets
-one clock after the other; holder, guardian or helper, or two of them, are killed 0 to 1.2 s after the start,
-so that every step from the first to the last is hit. In the container scenes, holder and guardian have
-namespaces of their own and another boot id, and share the runtime directory with who restores. 200 kills of
-each of the six scenes take 25 minutes.
+On a fake NVML and a fake Jetson: nothing of this machine is read or set, and no GPU is needed. A holder sets
+one clock after the other, or one power limit, or both at once, each with a guardian of its own. Holder,
+guardians or helper, or all of them, are killed 0 to 1.2 s after the start, so that every step from the first
+to the last is hit. In the container scenes, holder and guardian have namespaces of their own and another boot
+id, and share the runtime directory with who restores. Looked at is what is set after the next start. 200 kills
+of each of the eleven scenes take 45 minutes.
 
     python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
 """
@@ -27,7 +28,7 @@ from helper_kills import SCENES, unavailable
 
 COLUMNS = (
     "kills",
-    "clock set at the kill",
+    "set at the kill",
     "left for the next start",
     "changed after it",
     "journals after it",

@@ -1,6 +1,6 @@
-"""Kills those who hold a GPU's clock at random instants, and looks at what is left set.
+"""Kills those who hold a GPU's clock or power limit at random instants, and looks at what is left set.
 
-A scene is a way to hold a clock: a process that sets one clock after the other, and whoever watches over it.
+A scene is a way to hold them: a process that sets one value after the other, and whoever watches over it.
 ``run`` kills some of them, waits until all are gone, does what the next start does, and reports.
 """
 
@@ -31,13 +31,16 @@ SIGNALS: tuple[tuple[str, ...], ...] = (
     ("SIGINT", "SIGINT"),  # an impatient user
     ("SIGTERM", "SIGKILL"),  # an impatient service manager
 )
+BOTH = "clock+limit"
+"""Settings of a scene with two guardians."""
+
 LONGEST_DELAY_S = 1.2  # from the first line of the holder on: imports, guardian, then clocks set and restored
 LONGEST_GAP_S = 0.03  # between two signals, and between the end of a watcher and that of the holder
 
-# Sets one clock after the other until it is told to end; takes signals as a run does.
+# Sets one value after the other until it is told to end; takes signals as a run does.
 HOLDER = """
 import itertools, random, signal, sys, time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 def stop(*_):
@@ -47,14 +50,23 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, stop)
 print("here", flush=True)
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import open_control
+from tuner.power.clocks.controls import open_control, open_power_limits
 
-gpu, library, devfreq, directory, socket = sys.argv[1:]
+gpu, library, devfreq, directory, socket, settings = sys.argv[1:]
 nothing = Path(directory) / "nothing"
 where = ClockPaths(library or None, Path(devfreq), nothing, Path(directory), Path(socket))
-with closing(open_control(gpu, where)) as clocks:
-    for mhz in itertools.cycle(clocks.supported_mhz()):
-        with clocks.locked(mhz):
+with ExitStack() as opened:
+    held = []
+    if "clock" in settings:
+        clocks = opened.enter_context(closing(open_control(gpu, where)))
+        held.append((clocks, itertools.cycle(clocks.supported_mhz())))
+    if "limit" in settings:
+        limits = opened.enter_context(closing(open_power_limits(gpu, where)))
+        held.append((limits, itertools.cycle(limits.supported_w()[50::50])))
+    while True:
+        with ExitStack() as locks:
+            for control, values in held:
+                locks.enter_context(control.locked(next(values)))
             time.sleep(random.uniform(0.0, 0.02))
 """
 
@@ -83,7 +95,7 @@ class Outcome:
     Attributes:
         scene: name of the scene.
         kill: what was done.
-        was_set: a clock was set just before the kill.
+        was_set: something was set just before the kill.
         left_set: one was still set when all were gone; only the next start can restore it.
         changed: one is set after the next start.
         journals: entries after the next start.
@@ -98,7 +110,7 @@ class Outcome:
 
 
 class Scene(Protocol):
-    """A way to hold a GPU's clock."""
+    """A way to hold a GPU's clock or power limit."""
 
     name: str
     roles: tuple[str, ...]
@@ -116,28 +128,34 @@ class Scene(Protocol):
         """Do what the next start does."""
 
     def changed(self) -> bool:
-        """True while a clock is set."""
+        """True while something is set."""
 
     def journals(self) -> int:
         """Entries of the journal."""
 
 
 class GuardedScene:
-    """A process that sets clocks itself, and its guardian.
+    """A process that sets something itself, and its guardian; one guardian for each setting.
 
     Args:
         name: of the scene.
-        gpu: whose clock.
+        gpu: whose clock or power limit.
         where: fake NVML or fake devfreq, and a directory of the test's.
-        changed: tells whether a clock is set.
+        changed: tells whether something is set.
+        settings: that are held: ``clock``, ``limit``, or both joined by a plus.
     """
 
     roles: tuple[str, ...] = ("owner", "guardian")
     script = HOLDER
 
-    def __init__(self, name: str, gpu: str, where: ClockPaths, changed: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, gpu: str, where: ClockPaths, changed: Callable[[], bool], settings: str = "clock"
+    ) -> None:
         self.name = name
         self.changed = changed
+        self.settings = settings
+        if settings == BOTH:
+            self.roles = (*self.roles, "second guardian")
         self._gpu = gpu
         self._where = where
         assert where.directory is not None
@@ -146,7 +164,7 @@ class GuardedScene:
 
     def start(self) -> None:
         where = self._where
-        words = (self._gpu, where.library or "", where.devfreq, self._directory, where.socket)
+        words = (self._gpu, where.library or "", where.devfreq, self._directory, where.socket, self.settings)
         self._holder = subprocess.Popen(
             self._contained([sys.executable, "-c", self.script, *map(str, words)]),
             stdout=subprocess.PIPE,
@@ -163,7 +181,7 @@ class GuardedScene:
     def pid(self, role: str) -> int | None:
         if self._holder is None:
             return None
-        return self._holder.pid if role == "owner" else next(children(self._holder.pid), None)
+        return self._holder.pid if role == "owner" else guardian_of(self._holder.pid, role)
 
     def finish(self) -> None:
         assert self._holder is not None
@@ -200,6 +218,30 @@ def nvml_scene(folder: Path) -> Iterator[GuardedScene]:
 
 
 @contextmanager
+def limit_scene(folder: Path) -> Iterator[GuardedScene]:
+    """The power limit of a fake NVML."""
+    with fake_nvml(folder) as state:
+        where = _where(folder, library=library())
+        found_mw = state.limit_milliwatts
+        yield GuardedScene(
+            "power-limit", UUID, where, lambda: bool(state.limit_milliwatts != found_mw), "limit"
+        )
+
+
+@contextmanager
+def both_scene(folder: Path) -> Iterator[GuardedScene]:
+    """Locked clocks and the power limit of a fake NVML at the same time."""
+    with fake_nvml(folder) as state:
+        where = _where(folder, library=library())
+        found_mw = state.limit_milliwatts
+
+        def changed() -> bool:
+            return bool(state.locked_max_mhz or state.limit_milliwatts != found_mw)
+
+        yield GuardedScene("clock-and-limit", UUID, where, changed, BOTH)
+
+
+@contextmanager
 def devfreq_scene(folder: Path) -> Iterator[GuardedScene]:
     """Limits of a fake Jetson, without NVML."""
     sysfs = build(folder, "agx-orin")
@@ -211,6 +253,8 @@ def devfreq_scene(folder: Path) -> Iterator[GuardedScene]:
 SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
     "nvml": nvml_scene,
     "devfreq": devfreq_scene,
+    "power-limit": limit_scene,
+    "clock-and-limit": both_scene,
 }
 """Makes a scene in an empty folder."""
 
@@ -259,6 +303,13 @@ def children(pid: int) -> Iterator[int]:
                 kind, parent = _status(int(folder.name))[:2]
                 if int(parent) == pid and kind != "Z":
                     yield int(folder.name)
+
+
+def guardian_of(pid: int, role: str) -> int | None:
+    """The guardian of a process, or its second one; None while there is none."""
+    guardians = sorted(children(pid))
+    place = int(role.startswith("second"))
+    return guardians[place] if place < len(guardians) else None
 
 
 def guarding(pid: int) -> Iterator[int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from clock_kills import GuardedScene, Scene, children
+from clock_kills import GuardedScene, Scene, children, guardian_of
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 OTHER_BOOT = "0c0ffee0-0000-4000-8000-000000000000"
@@ -38,7 +38,8 @@ class ContainerScene(GuardedScene):
     """Owner and guardian in a container: when the owner, its first process, ends, so does the guardian."""
 
     def __init__(self, guarded: GuardedScene) -> None:
-        super().__init__(f"container-{guarded.name}", guarded._gpu, guarded._where, guarded.changed)
+        name, settings = f"container-{guarded.name}", guarded.settings
+        super().__init__(name, guarded._gpu, guarded._where, guarded.changed, settings)
         self._boot_id = guarded._directory.parent / "boot_id"
         self._boot_id.write_text(f"{OTHER_BOOT}\n")
 
@@ -47,7 +48,7 @@ class ContainerScene(GuardedScene):
 
     def pid(self, role: str) -> int | None:
         owner = None if self._holder is None else next(children(self._holder.pid), None)
-        return owner if role == "owner" or owner is None else next(children(owner), None)
+        return owner if role == "owner" or owner is None else guardian_of(owner, role)
 
     def finish(self) -> None:
         owner = self.pid("owner")

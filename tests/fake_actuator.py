@@ -52,10 +52,10 @@ class FakeActuator:
     def permitted(self) -> bool:
         return True
 
-    def listed_mhz(self) -> tuple[int, ...]:
+    def listed(self) -> tuple[int, ...]:
         return CLOCKS_MHZ
 
-    def supported_mhz(self) -> tuple[int, ...]:
+    def supported(self) -> tuple[int, ...]:
         return CLOCKS_MHZ
 
     def read(self) -> ClockReading:
@@ -70,9 +70,9 @@ class FakeActuator:
         self.state.fail(self.state.set_errors)
         self.state.held_mhz = mhz
 
-    def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
+    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
         assert self.open
-        self.state.calls.append(f"restore {new_mhz}")
+        self.state.calls.append(f"restore {new}")
         self.state.fail(self.state.restore_errors)
         self.state.held_mhz = old["held_mhz"]
         return []
@@ -117,7 +117,7 @@ class Holder:
         self.leases = Leases(
             run_dir,
             lambda *_: open_actuator(),
-            undo or (lambda entry: actuator.restore(entry.old, entry.new_mhz)),
+            undo or (lambda entry: actuator.restore(entry.old, entry.new)),
         )
         self._close = actuator.close
 

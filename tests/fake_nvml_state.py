@@ -24,7 +24,7 @@ NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, UNKNOWN = 3, 4, 15, 999
 CALLS = (
     *("energy", "ring", "instant", "average", "usage", "clock", "reasons", "supported", "set", "reset"),
     *("applications", "set_applications", "reset_applications", "processes", "persistence", "mig"),
-    *("temperature", "limit", "identity", "capability", "virtualization", "restriction", "load"),
+    *("temperature", "limit", "set_limit", "identity", "capability", "virtualization", "restriction", "load"),
 )
 _U32, _U64, _I32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32
 
@@ -83,6 +83,10 @@ class Gpu(ctypes.Structure):
         *((name, _U32) for name in ("capability_major", "capability_minor")),
         *((name, _U32) for name in ("virtualization_mode", "restricted")),
         *((f"{name}_milliwatts", _U32) for name in ("limit", "enforced_limit", "least_limit", "most_limit")),
+        ("default_limit_milliwatts", _U32),
+        ("limit_sets", _U32),
+        ("limit_step_milliwatts", _U32),
+        ("limit_spare", _U32),
     ]
 
 
@@ -184,7 +188,7 @@ def _default(gpu: Gpu, uuid: str) -> None:
     gpu.module = NOT_SUPPORTED
     gpu.persistence_mode, gpu.temperature_c = 1, 40
     gpu.limit_milliwatts = gpu.enforced_limit_milliwatts = gpu.most_limit_milliwatts = 700_000
-    gpu.least_limit_milliwatts = 200_000
+    gpu.least_limit_milliwatts, gpu.default_limit_milliwatts = 200_000, 700_000
 
 
 def users() -> int:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import clock_kills
-from clock_kills import GuardedScene, Scene, devfreq_scene, nvml_scene
+from clock_kills import GuardedScene, Scene, both_scene, devfreq_scene, limit_scene, nvml_scene
 from container_kills import contained, why_not
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
@@ -20,12 +20,19 @@ from tuner.power.clocks.controls import choose_actuator
 from tuner.power.clocks.lease import LeasedClocks
 
 CLIENT = clock_kills.HOLDER.replace(
-    "from tuner.power.clocks.controls import open_control",
-    "from functools import partial; from tuner.power.clocks.clockd_client import reach; "
-    "from tuner.power.clocks.controls import choose_actuator; "
-    "from tuner.power.clocks.lease import LeasedClocks",
-).replace(
-    "open_control(gpu, where)", "LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))"
+    "from tuner.power.clocks.controls import open_control, open_power_limits",
+    """
+from functools import partial
+from tuner.power.clocks.clockd_client import reach
+from tuner.power.clocks.controls import choose_actuator, choose_limit_actuator
+from tuner.power.clocks.lease import LeasedClocks, LeasedPowerLimit
+
+def open_control(gpu, where):
+    return LeasedClocks(choose_actuator(gpu, where), partial(reach, where.socket))
+
+def open_power_limits(gpu, where):
+    return LeasedPowerLimit(choose_limit_actuator(gpu, where), partial(reach, where.socket))
+""",
 )
 
 
@@ -72,7 +79,8 @@ class HelperScene(GuardedScene):
     def __init__(self, guarded: GuardedScene) -> None:
         socket_path = guarded._directory.parent / "clockd.sock"
         where = replace(guarded._where, socket=socket_path)
-        super().__init__(f"helper-{guarded.name}", guarded._gpu, where, guarded.changed)
+        super().__init__(f"helper-{guarded.name}", guarded._gpu, where, guarded.changed, guarded.settings)
+        self.roles = HelperScene.roles  # one helper, whatever is set
         self._helper: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -109,7 +117,10 @@ SCENES: dict[str, Callable[[Path], AbstractContextManager[Scene]]] = {
     **clock_kills.SCENES,
     "helper-nvml": helped(nvml_scene),
     "helper-devfreq": helped(devfreq_scene),
+    "helper-power-limit": helped(limit_scene),
+    "helper-clock-and-limit": helped(both_scene),
     "container-nvml": contained(nvml_scene),
+    "container-clock-and-limit": contained(both_scene),
     "container-devfreq": contained(devfreq_scene),
 }
 """Makes a scene in an empty folder."""

@@ -1,4 +1,4 @@
-"""Clocks survive any kill: a small version of ``benchmarks/kill_clocks.py``."""
+"""Clocks and power limits survive any kill: a small version of ``benchmarks/kill_clocks.py``."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def test_the_harness_sees_a_clock_left_set(name: str, tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         scene.finish()
         assert scene.changed()
-        assert scene.journals() == 1
+        assert scene.journals() >= 1
 
         scene.restart()
         assert not scene.changed()

@@ -271,7 +271,7 @@ def test_a_wrong_file_of_the_administrator_is_told(around: Surroundings) -> None
 @pytest.mark.usefixtures("nvml")
 def test_who_may_set_clocks(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the permission, and without the helper, --clocks is not to be had; that is no error."""
-    monkeypatch.setattr("tuner.power.nvml.clocks._capabilities", lambda: 0)
+    monkeypatch.setattr("tuner.power.nvml.setting._capabilities", lambda: 0)
     finding = only(list(examine(around)), "--clocks")
 
     assert finding.severity == "note"

@@ -51,7 +51,7 @@ class Helper:
         self.server = ClockServer(listener, self.leases, ttl_s=TTL_S, now=lambda: self.time_s)
 
     def undo(self, entry: JournalEntry) -> list[str]:
-        return self.gpus.open(entry.control, entry.gpu).restore(entry.old, entry.new_mhz)
+        return self.gpus.open(entry.control, entry.gpu).restore(entry.old, entry.new)
 
     def connect(self) -> "Client":
         client = Client(self.path)
@@ -116,7 +116,7 @@ def client(helper: Helper) -> Iterator[Client]:
 
 def test_a_clock_is_set_and_reset(helper: Helper, client: Client) -> None:
     """Between set and reset the clock is held and announced in the journal; afterwards neither is left."""
-    assert helper.hear(client, ClockRequest("hello")) == {"ok": True, "protocol": 1, "ttl_s": TTL_S}
+    assert helper.hear(client, ClockRequest("hello")) == {"ok": True, "protocol": 2, "ttl_s": TTL_S}
     assert helper.hear(client, SET)["ok"] is True
     assert helper.gpus["GPU-1"].held_mhz == 900
     entry = JournalPlace(helper.run_dir, "nvml", "GPU-1").read()

@@ -85,7 +85,7 @@ def test_every_board_is_found_and_reading_changes_nothing(board: str, tmp_path: 
     clocks_hz = BOARDS[board].gpu.clocks_hz
 
     assert gpu.gpu == gpu_node(sysfs).name
-    assert gpu.supported_mhz() == tuple(round(hz / 1e6) for hz in reversed(clocks_hz))
+    assert gpu.supported() == tuple(round(hz / 1e6) for hz in reversed(clocks_hz))
     assert gpu.read().mhz == clocks_hz[0] / 1e6
     assert (gpu.before()["min_hz"], gpu.before()["max_hz"]) == (clocks_hz[0], clocks_hz[-1])
     assert gpu.permitted()
@@ -102,7 +102,7 @@ def test_every_clock_of_every_board_is_held_and_given_back(
     set_limits_hz(sysfs, clocks_hz[2], clocks_hz[4])
     before = contents(sysfs)
     gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
-    for mhz, hertz in zip(gpu.supported_mhz(), reversed(clocks_hz), strict=True):
+    for mhz, hertz in zip(gpu.supported(), reversed(clocks_hz), strict=True):
         old = gpu.before()
         gpu.set(mhz)
         assert limits_hz(sysfs) == (hertz, hertz)
@@ -172,7 +172,7 @@ def test_half_a_change_is_undone(board: str, tmp_path: Path) -> None:
     sysfs = build(tmp_path, board)
     gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
     low, high = limits_hz(sysfs)
-    mhz = gpu.supported_mhz()[3]
+    mhz = gpu.supported()[3]
     hertz = BOARDS[board].gpu.clocks_hz[-4]
     for state in ((low, high), (hertz, high), (low, hertz), (hertz, hertz)):
         old = gpu.before()
@@ -304,7 +304,7 @@ def test_a_gpu_without_power_has_no_clock(gpu: DevfreqActuator, sysfs: Path) -> 
 def test_a_board_that_lists_no_clocks_offers_none(gpu: DevfreqActuator, sysfs: Path) -> None:
     """Without available clocks there is nothing to set, and nothing to reset to."""
     (gpu_node(sysfs) / "available_frequencies").unlink()
-    assert gpu.supported_mhz() == ()
+    assert gpu.supported() == ()
     with pytest.raises(ClockError, match="no available clocks"):
         gpu.reset()
 
@@ -319,7 +319,7 @@ def test_a_reset_opens_the_whole_range(gpu: DevfreqActuator, sysfs: Path) -> Non
 def test_limits_of_the_administrator_hold(sysfs: Path) -> None:
     """Clocks outside the configured limits are not offered."""
     rules: Callable[[str], ClockRules] = {"17000000.gpu": ClockRules(limits_mhz=(400, 612))}.__getitem__
-    assert DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq", rules=rules).supported_mhz() == (
+    assert DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq", rules=rules).supported() == (
         612,
         510,
         408,

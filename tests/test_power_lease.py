@@ -38,7 +38,7 @@ class Helper:
         listener.listen()
 
         def undo(entry: JournalEntry) -> list[str]:
-            return gpus.open(entry.control, entry.gpu).restore(entry.old, entry.new_mhz)
+            return gpus.open(entry.control, entry.gpu).restore(entry.old, entry.new)
 
         leases = Leases(run_dir, gpus.open, undo, lambda: self.time_s)
         self.server = ClockServer(listener, leases, ttl_s=TTL_S, now=lambda: self.time_s)
@@ -313,8 +313,8 @@ def test_a_helper_that_hangs_is_not_waited_for(
 @pytest.mark.parametrize(
     "answer",
     [
-        *(b"SSH-2.0-OpenSSH_9.2\r\n", b'{"ok": true}\n', b'{"ok": true, "protocol": 1, "ttl_s": "x"}\n'),
-        *(b'{"ok": true, "protocol": 2, "ttl_s": 1}\n', b"[" * 5000 + b"\n", b"x" * 10_000, b""),
+        *(b"SSH-2.0-OpenSSH_9.2\r\n", b'{"ok": true}\n', b'{"ok": true, "protocol": 2, "ttl_s": "x"}\n'),
+        *(b'{"ok": true, "protocol": 1, "ttl_s": 1}\n', b"[" * 5000 + b"\n", b"x" * 10_000, b""),
     ],
 )
 def test_others_on_the_socket_are_no_helper(tmp_path: Path, gpu: FakeGpu, answer: bytes) -> None:

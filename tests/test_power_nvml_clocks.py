@@ -12,7 +12,7 @@ from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, Stat
 from tuner.power.clocks import clockd_leases
 from tuner.power.clocks.actuator import ClockRules
 from tuner.power.clocks.journal import JournalEntry
-from tuner.power.nvml import clocks as nvml_clocks
+from tuner.power.nvml import setting as nvml_setting
 from tuner.power.nvml.clocks import NvmlActuator
 
 from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
@@ -50,7 +50,7 @@ def holder(run_dir: Path, rules: ClockRules = NO_RULES) -> Holder:
 
     def undo(entry: JournalEntry) -> list[str]:
         with closing(NvmlActuator(entry.gpu)) as actuator:
-            return list(actuator.restore(entry.old, entry.new_mhz))
+            return list(actuator.restore(entry.old, entry.new))
 
     return Holder(lambda: NvmlActuator(UUID, rules=lambda _: rules), run_dir, undo)
 
@@ -65,7 +65,7 @@ def test_reading_changes_nothing(nvml: State, architecture: int) -> None:
     nvml.architecture = architecture
     actuator = NvmlActuator(UUID)
 
-    assert actuator.supported_mhz() == CLOCKS_MHZ
+    assert actuator.supported() == CLOCKS_MHZ
     assert actuator.read().mhz == 1980.0
     actuator.before()
     actuator.permitted()
@@ -108,7 +108,7 @@ def test_clocks_that_cannot_be_set_are_not_offered(
     nvml.architecture = architecture
     setattr(nvml, call, NOT_SUPPORTED)
     with closing(NvmlActuator(UUID)) as actuator:
-        assert actuator.listed_mhz() == actuator.supported_mhz() == ()
+        assert actuator.listed() == actuator.supported() == ()
     with pytest.raises(ClockError, match="--clocks off"):
         holder(tmp_path).set(900)
     assert setters(nvml) == 0
@@ -118,8 +118,8 @@ def test_a_list_that_fails_is_an_error(nvml: State, gpu: NvmlActuator) -> None:
     """A GPU that fails to list its clocks is not one that has none."""
     fail(nvml, "supported", UNKNOWN)
     with pytest.raises(ClockError, match="cannot be listed"):
-        gpu.supported_mhz()
-    assert gpu.supported_mhz() == CLOCKS_MHZ
+        gpu.supported()
+    assert gpu.supported() == CLOCKS_MHZ
 
 
 def test_an_unsupported_clock_names_its_neighbours(nvml: State, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_limits_of_the_administrator_hold(nvml: State, tmp_path: Path) -> None:
     """Clocks outside the configured limits are neither offered nor set."""
     rules = ClockRules(limits_mhz=(900, 1500))
     with closing(NvmlActuator(UUID, rules=lambda _: rules)) as actuator:
-        assert actuator.supported_mhz() == (1500, 900)
+        assert actuator.supported() == (1500, 900)
     with pytest.raises(ClockError, match="no clock of 1980 MHz"):
         holder(tmp_path, rules).set(1980)
     assert setters(nvml) == 0
@@ -272,7 +272,7 @@ def test_who_may_set(
 ) -> None:
     """The driver asks for CAP_SYS_ADMIN; that is told without setting anything."""
     nvml.architecture = architecture
-    monkeypatch.setattr(nvml_clocks, "_capabilities", lambda: mask)
+    monkeypatch.setattr(nvml_setting, "_capabilities", lambda: mask)
     actuator = NvmlActuator(UUID)
     assert actuator.permitted() == permitted
     actuator.close()
@@ -283,7 +283,7 @@ def test_capabilities_are_those_of_this_process() -> None:
     """What the kernel says of this process is understood."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (told,) = (line.split()[1] for line in lines if line.startswith("CapEff:"))
-    assert nvml_clocks._capabilities() == int(told, 16)
+    assert nvml_setting._capabilities() == int(told, 16)
 
 
 def test_rules_sort_and_limit() -> None:

@@ -1,13 +1,15 @@
-"""What a clock control can do to one GPU, and what an administrator allows.
+"""What the control of clocks or of a power limit can do to one GPU, and what an administrator allows.
 
 The administrator's file is ``/etc/tuner/clockd.toml``, which need not be there.
 
-The format, in MHz, lowest and highest; ``"*"`` is every GPU that is not named::
+The format, lowest and highest, in MHz and for power limits in W; ``"*"`` is every GPU that is not named::
 
     [baseline]  # locked again after a reset, as NVML does not tell which lock was there before
     "GPU-6f0d..." = [345, 1410]
     [limits]    # clocks that may be set
     "*" = [345, 1755]
+    [power_limits]  # power limits that may be set, in W
+    "*" = [200, 600]
     [powercap]  # whether energy counters of processors are read for the helper's group
     read = true
 """
@@ -24,22 +26,25 @@ from tuner.untrusted.files import read_text
 from tuner.untrusted.limits import TEXT_BYTES
 from tuner.untrusted.toml import load_toml
 
+from .settings import kind_of
+
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
-_TABLES = ("baseline", "limits")
+_TABLES = {"baseline": "MHz", "limits": "MHz", "power_limits": "W"}
 _POWERCAP = "powercap"
 _NAME = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._:-]*")
-_HIGHEST_MHZ = 100_000  # no clock is near it: kHz or Hz were written
+_HIGHEST = 100_000  # no clock in MHz and no limit in W is near it: kHz or mW were written
 _ENDS = 2
 
 Range = tuple[int, int]
 
 
 class Actuator(Protocol):
-    """Reads and sets the clock of one GPU. Opening and reading change nothing.
+    """Reads and sets one setting of one GPU, its clock or its power limit.
 
-    Whoever sets has a journal entry on disk before, with what ``before`` says, and calls ``restore`` with it
-    afterwards: that is ``clockd_leases`` alone.
+    Opening and reading change nothing. Values are whole numbers in the unit of the setting
+    (``settings.kind_of``). Whoever sets has a journal entry on disk before, with what ``before`` says, and
+    calls ``restore`` with it afterwards: that is ``clockd_leases`` alone.
     """
 
     @property
@@ -55,28 +60,21 @@ class Actuator(Protocol):
         """The GPU for people."""
 
     def permitted(self) -> bool:
-        """True where this process may set clocks, as far as that can be told without setting one."""
+        """True where this process may set it, as far as that can be told without doing so."""
 
-    def listed_mhz(self) -> tuple[int, ...]:
-        """Clocks that can be set, whoever may; empty where none can.
+    def listed(self) -> tuple[int, ...]:
+        """Values that can be set, whoever may; empty where none can.
 
         Raises:
             ClockError: the GPU stopped answering.
         """
 
-    def supported_mhz(self) -> tuple[int, ...]:
+    def supported(self) -> tuple[int, ...]:
         """Those of them that the administrator allows, highest first.
 
         Raises:
             ClockError: the GPU stopped answering.
             InputError: the administrator's file is wrong.
-        """
-
-    def read(self) -> ClockReading:
-        """Present clock and throttle reasons.
-
-        Raises:
-            ClockError: the GPU stopped answering.
         """
 
     def before(self) -> dict[str, Any]:
@@ -87,20 +85,20 @@ class Actuator(Protocol):
             InputError: the administrator's file is wrong.
         """
 
-    def set(self, mhz: int) -> None:
-        """Hold the GPU at a supported clock.
+    def set(self, value: int) -> None:
+        """Hold the GPU at a supported value.
 
         Raises:
             ClockRefusedError: it cannot be or may not be (``ClockPermissionError``); nothing was changed.
             ClockError: something went wrong on the way; ``restore`` has to be called.
         """
 
-    def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
+    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
         """Undo what ``set`` did, or had begun to do, and see that it is undone where that can be read.
 
         Args:
             old: what ``before`` said.
-            new_mhz: the clock that was or was about to be set.
+            new: the value that was or was about to be set.
 
         Returns:
             What was left alone because somebody else has changed it since, for people.
@@ -110,7 +108,7 @@ class Actuator(Protocol):
         """
 
     def reset(self) -> None:
-        """Give the clock back to driver and configuration, whoever set it; for an explicit order only.
+        """Give the setting back to driver and configuration, whoever set it; for an explicit order only.
 
         Raises:
             ClockError: the driver is gone or refuses.
@@ -119,6 +117,17 @@ class Actuator(Protocol):
 
     def close(self) -> None:
         """Release the GPU; changes nothing."""
+
+
+class ClockActuator(Actuator, Protocol):
+    """An actuator of a clock, which also tells how the GPU runs."""
+
+    def read(self) -> ClockReading:
+        """Present clock and throttle reasons.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+        """
 
 
 @dataclass(frozen=True)
@@ -142,20 +151,30 @@ class ClockPaths:
 
 @dataclass(frozen=True)
 class ClockRules:
-    """What the administrator rules for one GPU; ranges in MHz, both ends included.
+    """What the administrator rules for one GPU; both ends of ranges are included.
 
     Attributes:
         limits_mhz: clocks that may be set; None for all that are supported.
         baseline_mhz: range to lock the GPU to after a reset; None to leave it unlocked.
+        power_limits_w: power limits that may be set; None for all that are supported.
     """
 
-    limits_mhz: tuple[int, int] | None = None
-    baseline_mhz: tuple[int, int] | None = None
+    limits_mhz: Range | None = None
+    baseline_mhz: Range | None = None
+    power_limits_w: Range | None = None
 
     def allowed(self, clocks_mhz: Sequence[int]) -> tuple[int, ...]:
         """Those of some clocks that may be set, highest first."""
-        low, high = self.limits_mhz or (0, max(clocks_mhz, default=0))
-        return tuple(sorted({mhz for mhz in clocks_mhz if low <= mhz <= high}, reverse=True))
+        return _within(self.limits_mhz, clocks_mhz)
+
+    def allowed_w(self, limits_w: Sequence[int]) -> tuple[int, ...]:
+        """Those of some power limits that may be set, highest first."""
+        return _within(self.power_limits_w, limits_w)
+
+
+def _within(bounds: Range | None, values: Sequence[int]) -> tuple[int, ...]:
+    low, high = bounds or (0, max(values, default=0))
+    return tuple(sorted({value for value in values if low <= value <= high}, reverse=True))
 
 
 Ruling = Callable[[str], ClockRules]
@@ -167,34 +186,36 @@ def no_ruling(_gpu: str) -> ClockRules:
     return ClockRules()
 
 
-def demand(actuator: Actuator, mhz: int) -> None:
-    """Refuse a clock that an actuator does not support.
+def demand(actuator: Actuator, value: int) -> None:
+    """Refuse a value that an actuator does not support.
 
     Raises:
         ClockError: the message names the nearest ones.
     """
-    supported = actuator.supported_mhz()
+    kind, supported = kind_of(actuator.control), actuator.supported()
     if not supported:
-        raise ClockError(f"the clocks of {actuator.name} cannot be set: use --clocks off")
-    if mhz not in supported:
-        near = ", ".join(map(str, sorted(sorted(supported, key=lambda clock: abs(clock - mhz))[:_NEAR])))
-        raise ClockError(f"{actuator.name} has no clock of {mhz} MHz; near it are {near}")
+        raise ClockError(f"the {kind.name} of {actuator.name} cannot be set: use {kind.option} off")
+    if value not in supported:
+        nearest = sorted(supported, key=lambda one: abs(one - value))[:_NEAR]
+        near = ", ".join(map(str, sorted(nearest)))
+        raise ClockError(f"{actuator.name} has no {kind.value} of {value} {kind.unit}; near it are {near}")
 
 
 @dataclass(frozen=True)
 class ClockConfig:
-    """Ranges in MHz by GPU: a UUID, a devfreq node, or ``*`` for those that are not named.
+    """Ranges by GPU, in MHz and for power limits in W: a UUID, a devfreq node, or ``*`` for all others.
 
     ``reads_powercap`` says whether energy counters are read for others.
     """
 
     baseline: Mapping[str, Range] = field(default_factory=dict)
     limits: Mapping[str, Range] = field(default_factory=dict)
+    power_limits: Mapping[str, Range] = field(default_factory=dict)
     reads_powercap: bool = False
 
     def rules(self, gpu: str) -> ClockRules:
         """What holds for one GPU."""
-        return ClockRules(_of(self.limits, gpu), _of(self.baseline, gpu))
+        return ClockRules(*(_of(one, gpu) for one in (self.limits, self.baseline, self.power_limits)))
 
 
 def load_config(path: Path) -> ClockConfig:
@@ -212,7 +233,8 @@ def load_config(path: Path) -> ClockConfig:
     unknown = sorted(document.keys() - {*_TABLES, _POWERCAP})
     if unknown:
         raise InputError(
-            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits] and [powercap]"
+            f"{path}: unknown key {unknown[0]!r}; there may be [baseline], [limits], [power_limits]"
+            " and [powercap]"
         )
     ranges = {table: _ranges(path, table, document.get(table, {})) for table in _TABLES}
     return ClockConfig(**ranges, reads_powercap=_is_read(path, document.get(_POWERCAP, {})))
@@ -233,8 +255,8 @@ def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: 
             raise InputError(f'{path}: {table}.{name!r}: name a GPU by its UUID or devfreq node, or "*"')
         # bool is an int to Python, and no clock
         whole = isinstance(ends, list) and len(ends) == _ENDS and all(type(end) is int for end in ends)
-        if not whole or not 0 < ends[0] <= ends[1] <= _HIGHEST_MHZ:
-            raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in MHz")
+        if not whole or not 0 < ends[0] <= ends[1] <= _HIGHEST:
+            raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in {_TABLES[table]}")
     return {name: (ends[0], ends[1]) for name, ends in entries.items()}
 
 

@@ -1,4 +1,4 @@
-"""Leases of ``tuner-clockd``: at most one GPU per client, journalled and restored."""
+"""Leases of ``tuner-clockd``: at most one setting of one GPU per client, journalled and restored."""
 
 import logging
 import time
@@ -12,6 +12,7 @@ from .actuator import Actuator, demand
 from .clockd_protocol import ClockRefusal, ClockRequest
 from .journal import JournalPlace
 from .ownership import GLANCE_S, Ownership, Undo, restore_stale
+from .settings import kind_of
 
 _ATTEMPTS = 3
 _PAUSE_S = 0.1  # short: the other clients wait meanwhile
@@ -24,27 +25,27 @@ OpenActuator = Callable[[str, str], Actuator]
 
 
 class _ClientLease:
-    """One GPU in the hands of one client; the helper owns its clocks as long as this is open."""
+    """A setting of one GPU in the hands of one client; the helper owns it as long as this is open."""
 
     def __init__(self, actuator: Actuator, ownership: Ownership) -> None:
         self.actuator = actuator
         self._ownership = ownership
         self._old: dict[str, Any] | None = None
-        self._new_mhz = 0
+        self._new = 0
 
-    def set(self, mhz: int) -> None:
-        """Set a clock, from what was there before any other that this lease has set.
+    def set(self, value: int) -> None:
+        """Set a value, from what was there before any other that this lease has set.
 
         Going back first costs one more call and keeps the journal simple: at every moment one entry tells
         the whole way back.
         """
-        demand(self.actuator, mhz)
+        demand(self.actuator, value)
         self.restore()
         old = self.actuator.before()
-        self._ownership.announce(old, mhz)
-        self._old, self._new_mhz = old, mhz
+        self._ownership.announce(old, value)
+        self._old, self._new = old, value
         try:
-            self.actuator.set(mhz)
+            self.actuator.set(value)
         except ClockRefusedError:  # nothing was changed
             self._forget()
             raise
@@ -58,7 +59,7 @@ class _ClientLease:
             return []
         for attempt in range(_ATTEMPTS):
             try:
-                left = self.actuator.restore(self._old, self._new_mhz)
+                left = self.actuator.restore(self._old, self._new)
                 break
             except ClockError:
                 if attempt == _ATTEMPTS - 1:
@@ -78,7 +79,7 @@ class _ClientLease:
 
 
 class Leases:
-    """The GPUs that clients hold.
+    """The settings of GPUs that clients hold.
 
     Args:
         directory: of journals and locks.
@@ -113,31 +114,31 @@ class Leases:
         return len(self._held)
 
     def set(self, holder: Hashable, request: ClockRequest) -> None:
-        """Hold a GPU at a clock for ``holder``; a client's first success makes it the owner.
+        """Hold a setting of a GPU for ``holder``; a client's first success makes it the owner.
 
         Raises:
-            Refused: another client holds the GPU, or this one holds another GPU.
-            ClockError: the clock is not supported or not allowed, or setting it failed; then nothing is set.
+            Refused: another client holds it, or this one holds another.
+            ClockError: the value is not supported or not allowed, or setting it failed; then nothing is set.
         """
+        kind = kind_of(request.control)
         lease = self._held.get(holder)
         if lease is not None:
             if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
-                raise ClockRefusal(
-                    "busy", f"this connection holds {lease.actuator.gpu}: open another for {request.gpu}"
-                )
-            lease.set(request.mhz)
+                held = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
+                raise ClockRefusal("busy", f"this connection holds {held}: open another for {request.gpu}")
+            lease.set(request.value)
         else:
             lease = self._held[holder] = self._opened(request)
             try:
-                lease.set(request.mhz)
+                lease.set(request.value)
             except BaseException:
                 self.drop(holder)
                 raise
-            _LOG.info("%s holds the clocks of %s", holder, request.gpu)
-        _LOG.debug("%s set %s to %d MHz", holder, request.gpu, request.mhz)
+            _LOG.info("%s holds the %s of %s", holder, kind.name, request.gpu)
+        _LOG.debug("%s set %s to %d %s", holder, request.gpu, request.value, kind.unit)
 
     def reset(self, holder: Hashable) -> list[str]:
-        """Restore the clock of a holder, who stays its owner; tells what was left alone.
+        """Restore the setting of a holder, who stays its owner; tells what was left alone.
 
         Raises:
             ClockError: it could not be restored; the journal stays.
@@ -150,16 +151,17 @@ class Leases:
         lease = self._held.pop(holder, None)
         if lease is None:
             return
+        kind = kind_of(lease.actuator.control)
         try:
             for left in lease.restore():
                 _LOG.warning("%s: %s", lease.actuator.gpu, left)
-        except Exception:  # noqa: BLE001 - the other clocks must be restored, whatever this one met
-            _LOG.exception("the clock of %s is not restored yet", lease.actuator.gpu)
+        except Exception:  # noqa: BLE001 - the others must be restored, whatever this one met
+            _LOG.exception("the %s of %s is not restored yet", kind.value, lease.actuator.gpu)
             self._retry_s = _FIRST_RETRY_S
             self._retry_at_s = self._now() + self._retry_s
         finally:
             lease.close()
-        _LOG.info("%s gave up the clocks of %s", holder, lease.actuator.gpu)
+        _LOG.info("%s gave up the %s of %s", holder, kind.name, lease.actuator.gpu)
 
     def restore_stale(self) -> bool:
         """Undo what dead owners left, and what could not be restored before; False if something is left."""
@@ -185,10 +187,11 @@ class Leases:
             self.drop(holder)
 
     def _opened(self, request: ClockRequest) -> _ClientLease:
+        kind = kind_of(request.control)
         for holder, lease in self._held.items():
             if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
                 raise ClockRefusal(
-                    "busy", f"the clocks of {request.gpu} are held by {holder}: wait for it or end it"
+                    "busy", f"the {kind.name} of {request.gpu} {kind.held} by {holder}: wait for it or end it"
                 )
         actuator = self._open_actuator(request.control, request.gpu)
         if (actuator.control, actuator.gpu) != (request.control, request.gpu):

@@ -6,6 +6,7 @@ that nobody can renew or reset another's. ::
 
     {"verb": "hello"}
     {"verb": "set", "control": "nvml", "gpu": "GPU-6f0d...", "mhz": 900}
+    {"verb": "limit", "gpu": "GPU-6f0d...", "watts": 450}
     {"verb": "renew"}
     {"verb": "reset"}
     {"verb": "energy", "zone": "package-0"}
@@ -20,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PROTOCOL = 1
+from .settings import POWER_LIMIT
+
+PROTOCOL = 2  # since there is the verb limit
 SOCKET = Path("/run/tuner/clockd.sock")
 MAX_REQUEST_BYTES = 512  # four times the longest sensible request
 MAX_ANSWER_BYTES = 4096  # a message may list what was left alone
@@ -34,6 +37,7 @@ FINAL = ("malformed", "full", "expired", "stopped")
 _FIELDS: dict[str, dict[str, type]] = {
     "hello": {},
     "set": {"control": str, "gpu": str, "mhz": int},
+    "limit": {"gpu": str, "watts": int},
     "renew": {},
     "reset": {},
     "energy": {"zone": str},
@@ -48,7 +52,20 @@ class ClockRequest:
     control: str = ""
     gpu: str = ""
     mhz: int = 0
+    watts: int = 0
     zone: str = ""
+
+    @property
+    def value(self) -> int:
+        """What is to be set, in the unit of the setting."""
+        return self.watts if self.verb == "limit" else self.mhz
+
+
+def setting_request(control: str, gpu: str, value: int) -> ClockRequest:
+    """The request that holds a GPU at a clock in MHz, or at a power limit in W."""
+    if control == POWER_LIMIT:
+        return ClockRequest("limit", control, gpu, watts=value)
+    return ClockRequest("set", control, gpu, mhz=value)
 
 
 class ClockRefusal(Exception):  # noqa: N818 - an answer, not a fault of the helper
@@ -83,8 +100,10 @@ def parse_request(line: bytes) -> ClockRequest:
             raise ClockRefusal(
                 "malformed", f'"{name}" must be {"a whole number" if kind is int else "a text"}'
             )
+    if verb == "limit":
+        record["control"] = POWER_LIMIT
     request = ClockRequest(verb, **record)
-    if verb == "set":
+    if verb in ("set", "limit"):
         _check(request)
     if verb == "energy" and not _ZONE.fullmatch(request.zone):
         raise ClockRefusal("malformed", '"zone" must be a package or its DRAM, e.g. package-0 or dram-0')
@@ -92,10 +111,15 @@ def parse_request(line: bytes) -> ClockRequest:
 
 
 def _check(request: ClockRequest) -> None:
-    if not request.control.isascii() or not request.control.isalpha():
+    if not request.control.isascii() or not request.control.isalpha() or _is_disguised(request):
         raise ClockRefusal("malformed", '"control" must be the name of a clock control, e.g. nvml')
     if not _GPU.fullmatch(request.gpu):
         raise ClockRefusal("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
+
+
+def _is_disguised(request: ClockRequest) -> bool:
+    """True for a power limit that is given as a clock."""
+    return request.verb == "set" and request.control == POWER_LIMIT
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -250,7 +250,7 @@ class ClockServer:
         return answer
 
     def _granted(self, client: _Client, request: ClockRequest) -> bytes:
-        if request.verb == "set":
+        if request.verb in ("set", "limit"):
             self._leases.set(client, request)
         elif request.verb == "reset":
             return granted(left=self._leases.reset(client))

@@ -1,24 +1,27 @@
-"""Chooses the clock control of a GPU, and restores what is left set on this machine."""
+"""Chooses the controls of a GPU's clock and power limit, and restores what is left set on this machine."""
 
+import contextlib
 import logging
 import os
 from functools import cache, partial
 
 from tuner.errors import ClockError
-from tuner.interfaces import ClockControl
+from tuner.interfaces import ClockControl, PowerLimitControl
 
 from ..nvml import clocks as nvml_clocks
 from ..nvml.library import NvmlGpu
+from ..nvml.power_limit import NvmlPowerLimitActuator
 from . import devfreq
-from .actuator import Actuator, ClockPaths, Ruling, load_config, no_ruling
+from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, load_config, no_ruling
 from .clockd_client import SetterLink, helper_answers, reach
 from .guardian import hire
 from .journal import JournalEntry, JournalPlace, directories, runtime_directory
-from .lease import LeasedClocks
+from .lease import LeasedClocks, LeasedPowerLimit
 from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
+from .settings import POWER_LIMIT
 
-CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL)
+CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT)
 SYSTEM = ClockPaths()
 _LOG = logging.getLogger(__name__)
 
@@ -26,19 +29,25 @@ _LOG = logging.getLogger(__name__)
 def open_actuator(
     control: str, gpu: str | int, where: ClockPaths = SYSTEM, rules: Ruling = no_ruling
 ) -> Actuator:
-    """Open a GPU by the name of its control; changes nothing.
+    """Open a setting of a GPU by the name of its control; changes nothing.
 
     Raises:
         ClockError: no such control, no driver or no such GPU.
     """
+    if control == POWER_LIMIT:
+        return NvmlPowerLimitActuator(gpu, library=where.library, rules=rules)
+    return _open_clock(control, gpu, where, rules)
+
+
+def _open_clock(control: str, gpu: str | int, where: ClockPaths, rules: Ruling) -> ClockActuator:
     if control == nvml_clocks.CONTROL:
         return nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
     if control == devfreq.CONTROL:
         return devfreq.DevfreqActuator(gpu, root=where.devfreq, rules=rules)
-    raise ClockError(f"no clock control is called {control!r}; there are {' and '.join(CONTROLS)}")
+    raise ClockError(f"no control is called {control!r}; there are {', '.join(CONTROLS)}")
 
 
-def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> Actuator:
+def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator:
     """The control of a GPU: NVML if it can set clocks, else devfreq if the board has it, else NVML to read.
 
     On a Jetson NVML may open and then answer nothing, so that opening says little. The administrator's file
@@ -51,17 +60,17 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> Actuator:
     Raises:
         ClockError: neither knows the GPU; the message says why.
     """
-    rules = cache(lambda name: load_config(where.config).rules(name))
+    rules = _rules(where)
     reasons = []
-    nvml: Actuator | None = None
+    nvml: ClockActuator | None = None
     try:
-        nvml = open_actuator(nvml_clocks.CONTROL, gpu, where, rules)
-        if nvml.listed_mhz():
+        nvml = _open_clock(nvml_clocks.CONTROL, gpu, where, rules)
+        if nvml.listed():
             return nvml
     except ClockError as error:
         reasons.append(str(error))
     try:
-        board = open_actuator(devfreq.CONTROL, gpu, where, rules)
+        board = _open_clock(devfreq.CONTROL, gpu, where, rules)
     except ClockError as error:
         reasons.append(str(error))
         if nvml is None:
@@ -70,6 +79,11 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> Actuator:
     if nvml is not None:
         nvml.close()
     return board
+
+
+def _rules(where: ClockPaths) -> Ruling:
+    """The administrator's rules, read when they are first asked for."""
+    return cache(lambda name: load_config(where.config).rules(name))
 
 
 def open_control(gpu: str | int, where: ClockPaths | None = None) -> ClockControl:
@@ -83,8 +97,39 @@ def open_control(gpu: str | int, where: ClockPaths | None = None) -> ClockContro
     return LeasedClocks(actuator, partial(_setter, actuator, where))
 
 
+def open_power_limits(gpu: str | int, where: ClockPaths | None = None) -> PowerLimitControl:
+    """Control of a GPU's power limit; opening it changes nothing, and asks nobody who may set it.
+
+    Raises:
+        ClockError: NVML does not know the GPU, or none of its power limits can be set.
+    """
+    where = where or SYSTEM
+    actuator = choose_limit_actuator(gpu, where)
+    return LeasedPowerLimit(actuator, partial(_setter, actuator, where))
+
+
+def choose_limit_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> NvmlPowerLimitActuator:
+    """The power limit of a GPU.
+
+    Raises:
+        ClockError: NVML does not know the GPU, or none of its power limits can be set; the message says why.
+    """
+    try:
+        actuator = NvmlPowerLimitActuator(gpu, library=where.library, rules=_rules(where))
+    except ClockError as error:
+        raise ClockError(f"power limits are set through NVML: {error}") from error
+    try:
+        if actuator.listed():
+            return actuator
+        why = ClockError(f"the driver lets no power limit of {actuator.name} be set")
+    except ClockError as error:
+        why = error
+    actuator.close()
+    raise why
+
+
 def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
-    """The way to who sets clocks: the helper where it answers, else a guardian.
+    """The way to who sets clocks and power limits: the helper where it answers, else a guardian.
 
     Users who may set clocks themselves go to the helper too, so that all are in one queue. Root needs no
     helper: it keeps its locks and journals in the same place.
@@ -96,7 +141,7 @@ def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
 
 
 def _demand_free(actuator: Actuator, where: ClockPaths) -> None:
-    """Refuse a GPU whose clock is set under the lock of another directory, as far as this user can see that.
+    """Refuse a GPU that is set under the lock of another directory, as far as this user can see that.
 
     Raises:
         HeldError: somebody owns it.
@@ -104,12 +149,13 @@ def _demand_free(actuator: Actuator, where: ClockPaths) -> None:
     """
     own = where.directory or runtime_directory()
     for folder in directories(where.directory):
+        place = JournalPlace(folder, actuator.control, actuator.gpu)
         try:
-            owner = "" if folder == own else owner_of(JournalPlace(folder, actuator.control, actuator.gpu))
+            owner = "" if folder == own else owner_of(place)
         except ClockError:  # nobody tells this user
             continue
         if owner:
-            raise HeldError(actuator.gpu, owner)
+            raise HeldError(place, owner)
 
 
 def undo(where: ClockPaths = SYSTEM) -> Undo:
@@ -120,17 +166,17 @@ def undo(where: ClockPaths = SYSTEM) -> Undo:
         try:
             if actuator.gpu != entry.gpu:
                 raise ClockError(f"{entry.gpu} is not here; this board has {actuator.gpu}")
-            return actuator.restore(entry.old, entry.new_mhz)
+            return actuator.restore(entry.old, entry.new)
         finally:
             actuator.close()
 
     return undone
 
 
-def actuators(where: ClockPaths | None = None) -> list[Actuator | ClockError]:
+def actuators(where: ClockPaths | None = None) -> list[ClockActuator | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     where = where or SYSTEM
-    found: dict[str, Actuator | ClockError] = {}
+    found: dict[str, ClockActuator | ClockError] = {}
     for gpu in range(NvmlGpu.count(where.library)) or ("board",):
         try:
             actuator = choose_actuator(gpu, where)
@@ -142,6 +188,16 @@ def actuators(where: ClockPaths | None = None) -> list[Actuator | ClockError]:
         else:
             found[actuator.gpu] = actuator
     return list(found.values())
+
+
+def limit_actuators(where: ClockPaths | None = None) -> list[NvmlPowerLimitActuator]:
+    """The power limits of this machine's GPUs that can be set; the caller closes them."""
+    where = where or SYSTEM
+    found = []
+    for gpu in range(NvmlGpu.count(where.library)):
+        with contextlib.suppress(ClockError):
+            found.append(choose_limit_actuator(gpu, where))
+    return found
 
 
 def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
@@ -179,7 +235,22 @@ def reset(gpu: str | int, where: ClockPaths | None = None) -> None:
         InputError: the administrator's file is wrong; nothing was reset.
     """
     where = where or SYSTEM
-    actuator = choose_actuator(gpu, where)
+    _reset(choose_actuator(gpu, where), where)
+
+
+def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
+    """Give a GPU the driver's default power limit, whoever set it; for an explicit order only.
+
+    The journal of a dead owner, an unreadable one too, is removed when that is done.
+
+    Raises:
+        ClockError: no such GPU or limit, a living process owns it (it is named), or the reset failed.
+    """
+    where = where or SYSTEM
+    _reset(choose_limit_actuator(gpu, where), where)
+
+
+def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
         _demand_free(actuator, where)
         place = JournalPlace(where.directory or runtime_directory(), actuator.control, actuator.gpu)

@@ -38,7 +38,7 @@ class FrequencyLimits:
 
 
 class DevfreqActuator:
-    """Implements ``Actuator`` over devfreq.
+    """Implements ``ClockActuator`` over devfreq.
 
     Args:
         gpu: the node's name, e.g. ``17000000.gpu``, or the CUDA UUID of the board's one GPU.
@@ -77,13 +77,13 @@ class DevfreqActuator:
         """See ``Actuator.permitted``."""
         return all(os.access(self._node / name, os.W_OK) for name in ("min_freq", "max_freq"))
 
-    def listed_mhz(self) -> tuple[int, ...]:
-        """See ``Actuator.listed_mhz``; rounded to whole megahertz."""
+    def listed(self) -> tuple[int, ...]:
+        """See ``Actuator.listed``; rounded to whole megahertz."""
         return tuple(self._clocks())
 
-    def supported_mhz(self) -> tuple[int, ...]:
-        """See ``Actuator.supported_mhz``."""
-        return self._rules(self.gpu).allowed(self.listed_mhz())
+    def supported(self) -> tuple[int, ...]:
+        """See ``Actuator.supported``."""
+        return self._rules(self.gpu).allowed(self.listed())
 
     def read(self) -> ClockReading:
         """See ``Actuator.read``; None for a GPU whose power is gated."""
@@ -99,9 +99,9 @@ class DevfreqActuator:
         self._cool = limits
         return {"min_hz": limits.min_hz, "max_hz": limits.max_hz, **self._surroundings()}
 
-    def set(self, mhz: int) -> None:
+    def set(self, value: int) -> None:
         """See ``Actuator.set``."""
-        hertz = self._hertz(mhz)
+        hertz = self._hertz(value)
         if not self.permitted():
             raise ClockPermissionError(_how_to_set(self._node))
         failures = self._write(writes(self._limits(), FrequencyLimits(hertz, hertz)))
@@ -109,16 +109,16 @@ class DevfreqActuator:
         held = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
         if failures or not (held or self._throttle.cooling()):
             why = "; ".join(failures) or f"limits are {_shown(present)} instead"
-            raise ClockError(f"{self.name} cannot be set to {mhz} MHz: {why}")
+            raise ClockError(f"{self.name} cannot be set to {value} MHz: {why}")
 
-    def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
+    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
         """See ``Actuator.restore``."""
         match old:
             case {"min_hz": int(low), "max_hz": int(high)}:
                 before = FrequencyLimits(low, high)
             case _:
                 raise ClockError(f"the limits {self.gpu} had before are not understood: {dict(old)}")
-        ours_hz, present = self._hertz(new_mhz), self._limits()
+        ours_hz, present = self._hertz(new), self._limits()
         cooling = self._throttle.cooling()
         target = FrequencyLimits(
             *(

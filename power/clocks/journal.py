@@ -1,4 +1,4 @@
-"""The journal of changed clocks: a small file per GPU in the runtime directory, while a clock is changed."""
+"""The journal of changed clocks and power limits: a small file per GPU and setting while one is changed."""
 
 import hashlib
 import json
@@ -12,6 +12,8 @@ from tuner.errors import ClockError
 from tuner.system.boot import BootRecord, was_rebooted
 from tuner.system.owner import boot_id, pid_of
 
+from .settings import GpuSettingKind, kind_of
+
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
 _MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
 _LARGEST_BYTES = 65_536  # hundreds of times an entry
@@ -22,11 +24,11 @@ class JournalEntry:
     """What the journal says of one GPU.
 
     Attributes:
-        control: which clock control can undo the change, e.g. ``nvml``.
+        control: which control can undo the change, e.g. ``nvml``.
         gpu: what that control knows the GPU by, e.g. its UUID.
         owner: identity of the process for which it is set (``tuner.system.owner``).
         old: what was there before, in the words of the control (``Actuator.before``).
-        new_mhz: the clock that is or was about to be set.
+        new: the clock in MHz, or the power limit in W, that is or was about to be set.
         written: when, and in which boot; None in entries of 0.2 and before.
     """
 
@@ -34,17 +36,17 @@ class JournalEntry:
     gpu: str
     owner: str
     old: Mapping[str, Any]
-    new_mhz: int
+    new: int
     written: BootRecord | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class JournalPlace:
-    """Where journal entry and lock of one GPU are kept.
+    """Where journal entry and lock of one setting of a GPU are kept.
 
     Attributes:
         directory: the runtime directory.
-        control: which clock control can undo a change, e.g. ``nvml``.
+        control: which control can undo a change, e.g. ``nvml``.
         gpu: what that control knows the GPU by.
     """
 
@@ -53,22 +55,27 @@ class JournalPlace:
     gpu: str
 
     @property
+    def kind(self) -> GpuSettingKind:
+        """What the control sets."""
+        return kind_of(self.control)
+
+    @property
     def journal(self) -> Path:
-        """The entry; there only while a clock is changed."""
+        """The entry; there only while the setting is changed."""
         return self.directory / f"{self.control}-{self.gpu}.json"
 
     @property
     def lock(self) -> Path:
-        """The file whose lock is the ownership of the GPU's clocks; it stays."""
+        """The file whose lock is the ownership of the setting; it stays."""
         return self.journal.with_suffix(".lock")
 
-    def write(self, owner: str, old: Mapping[str, Any], new_mhz: int) -> None:
+    def write(self, owner: str, old: Mapping[str, Any], new: int) -> None:
         """Put an entry on disk, all of it or none.
 
         Raises:
             ClockError: it cannot be written.
         """
-        record = asdict(JournalEntry(self.control, self.gpu, owner, old, new_mhz, BootRecord.present()))
+        record = asdict(JournalEntry(self.control, self.gpu, owner, old, new, BootRecord.present()))
         record["checksum"] = _checksum(record)
         try:
             with self._draft.open("w", encoding="utf-8") as file:
@@ -98,22 +105,24 @@ class JournalPlace:
         except (OSError, ValueError, RecursionError) as error:  # RecursionError: brackets without end
             raise ClockError(
                 f"the clock journal {self.journal} is unreadable ({error}): give the clock back with "
-                f"`tuner clocks restore --reset {self.gpu}`"
+                f"`tuner clocks restore {self.kind.reset} {self.gpu}`"
             ) from error
 
     def _entry(self, record: object) -> JournalEntry:
         """An entry from JSON, as far as all controls agree on what must be in it."""
         if not isinstance(record, dict):
             raise ValueError("it is no entry")  # noqa: TRY004 - as for all else that is wrong in it
+        written = _written(record)
+        record = {"new": record.get("new_mhz"), **record}  # its name up to 0.3
         match record:
             case {
                 "control": self.control,
                 "gpu": self.gpu,
                 "owner": str(owner),
                 "old": dict(old),
-                "new_mhz": int(new_mhz),
+                "new": int(new),
             } if pid_of(owner) is not None:
-                return JournalEntry(self.control, self.gpu, owner, old, new_mhz, _written(record))
+                return JournalEntry(self.control, self.gpu, owner, old, new, written)
         raise ValueError("it is no entry of this GPU")
 
     def clear(self) -> None:

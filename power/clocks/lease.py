@@ -1,4 +1,4 @@
-"""Clocks set through a lease by ``tuner-clockd`` or a guardian, which restores them in any case."""
+"""Clocks and power limits held through a lease: ``tuner-clockd`` or a guardian restores them in any case."""
 
 import contextlib
 import logging
@@ -9,25 +9,27 @@ from typing import Any
 from tuner.errors import ClockError, ClockLostError
 from tuner.interfaces import ClockReading
 
-from .actuator import Actuator, demand
+from ..nvml.power_limit import NvmlPowerLimitActuator
+from .actuator import Actuator, ClockActuator, demand
 from .clockd_client import PATIENCE_S, SetterConnection, SetterLink
-from .clockd_protocol import ClockRequest
+from .clockd_protocol import ClockRequest, setting_request
+from .settings import kind_of
 
 _RENEWALS_PER_TTL = 4.0  # three may be late
 _LOG = logging.getLogger(__name__)
 
 
-class LeasedClocks:
-    """Implements ``tuner.interfaces.ClockControl``; opening and reading change nothing, and reach nobody.
+class LeasedSetting:
+    """A setting of a GPU; opening and reading change nothing, and reach nobody.
 
-    The lease is the connection, from the first ``locked`` until ``close``: nobody else sets this GPU's clocks
-    between two blocks either. A thread renews it. When the other side is gone, or has ended the lease because
-    this process slept for too long, ``read`` and the end of ``locked`` raise a ClockLostError: what was
-    measured meanwhile was measured at no known clock.
+    The lease is the connection, from the first ``locked`` until ``close``: nobody else sets it between two
+    blocks either. A thread renews it. When the other side is gone, or has ended the lease because this
+    process slept for too long, ``demand_held`` and the end of ``locked`` raise a ClockLostError: what was
+    measured meanwhile was measured at no known setting.
 
     Args:
-        actuator: reads the clock, and is never asked to set it; closed with this control.
-        connect: reaches who sets clocks.
+        actuator: tells what can be set, and is never asked to set it; closed with this control.
+        connect: reaches who sets it.
         patience_s: how long an answer may take.
     """
 
@@ -38,47 +40,40 @@ class LeasedClocks:
         self._connect = connect
         self._patience_s = patience_s
         self._lease: _LeaseThread | None = None
-        self._held_mhz: int | None = None
+        self._held: int | None = None
 
-    def supported_mhz(self) -> tuple[int, ...]:
-        """See ``ClockControl.supported_mhz``; without those that the administrator does not allow.
-
-        Raises:
-            InputError: the administrator's file is wrong.
-        """
-        return self._actuator.supported_mhz()
-
-    def read(self) -> ClockReading:
-        """See ``ClockControl.read``.
-
-        Raises:
-            ClockLostError: the clock that was asked for is no longer held.
-            ClockError: the GPU stopped answering.
-        """
+    def demand_held(self) -> None:
+        """Raise a ClockLostError where a value was asked for that is no longer held."""
         lease = self._lease
-        if self._held_mhz is not None and lease is not None:
+        if self._held is not None and lease is not None:
             lease.demand_held()
-        return self._actuator.read()
 
     @contextlib.contextmanager
-    def locked(self, mhz: int) -> Iterator[None]:
-        """Hold the GPU at ``mhz`` while the block runs and restore what was there on every way out.
+    def locked(self, value: int) -> Iterator[None]:
+        """Hold the GPU at a value while the block runs and restore what was there on every way out.
 
         Whether the GPU follows is for the measurer to see, under load.
 
+        Args:
+            value: MHz of a clock, watts of a power limit.
+
         Raises:
-            ClockPermissionError: the clocks may not be set by whom this user may ask.
-            ClockError: the clock is not supported or not allowed, another process holds this GPU's clocks,
-                the lease was lost in the middle, or the clock could not be set or restored.
+            ClockPermissionError: it may not be set by whom this user may ask.
+            ClockError: the value is not supported or not allowed, another process holds this GPU's setting,
+                the lease was lost in the middle, or it could not be set or restored.
             InputError: the administrator's file is wrong.
         """
-        if self._held_mhz is not None:
-            raise ClockError(f"{self._actuator.gpu} is locked at {self._held_mhz} MHz already")
-        demand(self._actuator, mhz)
+        actuator = self._actuator
+        if self._held is not None:
+            kind = kind_of(actuator.control)
+            raise ClockError(
+                f"the {kind.value} of {actuator.gpu} is held at {self._held} {kind.unit} already"
+            )
+        demand(actuator, value)
         lease = self._leased()
         try:
-            self._held_mhz = mhz
-            lease.ask(ClockRequest("set", self._actuator.control, self._actuator.gpu, mhz))
+            self._held = value
+            lease.ask(setting_request(actuator.control, actuator.gpu, value))
             yield
         except BaseException:
             self._release(lease, quietly=True)
@@ -86,7 +81,7 @@ class LeasedClocks:
         self._release(lease, quietly=False)
 
     def close(self) -> None:
-        """End the lease, which restores the clock if it is still held, and release everything."""
+        """End the lease, which restores what is still held, and release everything."""
         lease, self._lease = self._lease, None
         try:
             if lease is not None:
@@ -100,11 +95,12 @@ class LeasedClocks:
             lease, self._lease = self._lease, None
             lease.close()
         if self._lease is None:
-            self._lease = _LeaseThread(SetterConnection(self._connect(), self._patience_s))
+            what = kind_of(self._actuator.control).value
+            self._lease = _LeaseThread(SetterConnection(self._connect(), self._patience_s), what)
         return self._lease
 
     def _release(self, lease: "_LeaseThread", *, quietly: bool) -> None:
-        self._held_mhz = None
+        self._held = None
         try:
             answer = lease.ask(ClockRequest("reset"))
         except ClockError as error:
@@ -116,15 +112,96 @@ class LeasedClocks:
             _LOG.warning("%s: %s", self._actuator.gpu, what)
 
 
+class LeasedClocks(LeasedSetting):
+    """Implements ``tuner.interfaces.ClockControl``; see ``LeasedSetting``.
+
+    Args:
+        actuator: reads the clock, and is never asked to set it; closed with this control.
+        connect: reaches who sets clocks.
+        patience_s: how long an answer may take.
+    """
+
+    def __init__(
+        self, actuator: ClockActuator, connect: Callable[[], SetterLink], *, patience_s: float = PATIENCE_S
+    ) -> None:
+        super().__init__(actuator, connect, patience_s=patience_s)
+        self._clock = actuator
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """See ``ClockControl.supported_mhz``; without those that the administrator does not allow.
+
+        Raises:
+            InputError: the administrator's file is wrong.
+        """
+        return self._clock.supported()
+
+    def read(self) -> ClockReading:
+        """See ``ClockControl.read``.
+
+        Raises:
+            ClockLostError: the clock that was asked for is no longer held.
+            ClockError: the GPU stopped answering.
+        """
+        self.demand_held()
+        return self._clock.read()
+
+
+class LeasedPowerLimit(LeasedSetting):
+    """Implements ``tuner.interfaces.PowerLimitControl``; see ``LeasedSetting``.
+
+    Args:
+        actuator: reads the limit, and is never asked to set it; closed with this control.
+        connect: reaches who sets limits.
+        patience_s: how long an answer may take.
+    """
+
+    def __init__(
+        self,
+        actuator: NvmlPowerLimitActuator,
+        connect: Callable[[], SetterLink],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        super().__init__(actuator, connect, patience_s=patience_s)
+        self._limit = actuator
+        self._supported_w: tuple[int, ...] | None = None
+
+    def supported_w(self) -> tuple[int, ...]:
+        """See ``PowerLimitControl.supported_w``; as they were when they were first asked for.
+
+        Raises:
+            ClockError: the GPU stopped answering.
+            InputError: the administrator's file is wrong.
+        """
+        if self._supported_w is None:
+            self._supported_w = self._limit.supported()
+        return self._supported_w
+
+    def read_w(self) -> float:
+        """See ``PowerLimitControl.read_w``.
+
+        Raises:
+            ClockLostError: the limit that was asked for is no longer held.
+            ClockError: the GPU stopped answering.
+        """
+        self.demand_held()
+        return self._limit.read_w()
+
+
 class _LeaseThread:
     """A connection that a thread keeps alive; whatever breaks it is remembered.
+
+    Args:
+        connection: to who sets.
+        what: is set, for people.
 
     Attributes:
         lost: why the lease has ended; None while it holds.
     """
 
-    def __init__(self, connection: SetterConnection) -> None:
+    def __init__(self, connection: SetterConnection, what: str) -> None:
         self.lost: str | None = None
+        self._what = what
         self._connection = connection
         self._turn = threading.Lock()
         self._ended = threading.Event()
@@ -137,7 +214,7 @@ class _LeaseThread:
         self._thread.start()
 
     def ask(self, request: ClockRequest) -> dict[str, Any]:
-        """See ``SetterConnection.ask``; a broken connection ends the lease, which restores the clock."""
+        """See ``SetterConnection.ask``; a broken connection ends the lease, which restores what was set."""
         with self._turn:
             self._demand_not_lost()
             try:
@@ -145,7 +222,7 @@ class _LeaseThread:
             except ClockLostError as error:
                 self.lost = str(error)
                 self._connection.hang_up()  # one that hangs finds that out when it goes on
-                raise ClockLostError(f"the clock is not held: {error}") from error
+                raise ClockLostError(f"the {self._what} is not held: {error}") from error
             except ClockError:
                 raise
             except BaseException:  # Ctrl-C before the answer: the next one would be taken for another's
@@ -175,7 +252,7 @@ class _LeaseThread:
 
     def _demand_not_lost(self) -> None:
         if self.lost is not None:
-            raise ClockLostError(f"the clock is not held: {self.lost}")
+            raise ClockLostError(f"the {self._what} is not held: {self.lost}")
 
     def _renew(self) -> None:
         try:

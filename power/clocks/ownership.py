@@ -1,4 +1,4 @@
-"""The sole right to change one GPU's clocks, with the journal of what is changed.
+"""The sole right to change one setting of a GPU, its clocks or its power limit, with the journal of changes.
 
 The right is a lock on a file. Whoever gets it first undoes what a dead owner announced and did not undo.
 """
@@ -31,19 +31,20 @@ Undo = Callable[[JournalEntry], list[str]]
 
 
 class HeldError(ClockError):
-    """Somebody else owns the clocks.
+    """Somebody else owns the setting.
 
     Attributes:
         who: for people.
     """
 
-    def __init__(self, gpu: str, who: str) -> None:
-        super().__init__(f"the clocks of {gpu} are held by {who}: wait for it or end it")
+    def __init__(self, place: JournalPlace, who: str) -> None:
+        kind = place.kind
+        super().__init__(f"the {kind.name} of {place.gpu} {kind.held} by {who}: wait for it or end it")
         self.who = who
 
 
 class Ownership:
-    """Ownership of one GPU's clocks and its journal.
+    """Ownership of one setting of a GPU and its journal.
 
     Args:
         place: where journal and lock are; the directory is made if missing.
@@ -62,7 +63,7 @@ class Ownership:
         self._lock: int | None = None
 
     def take(self, *, settle: bool = True) -> list[str] | None:
-        """Own the clocks, and undo what a dead owner left.
+        """Own the setting, and undo what a dead owner left.
 
         Args:
             settle: False for somebody who resets whatever was left.
@@ -71,7 +72,7 @@ class Ownership:
             What ``restored`` says.
 
         Raises:
-            HeldError: another process owns the clocks.
+            HeldError: another process owns it.
             ClockError: the directory cannot be written or trusted, or a stale change cannot be undone.
         """
         self._lock = _taken(self._place, self._patience_s)
@@ -86,28 +87,29 @@ class Ownership:
             raise
         return left
 
-    def announce(self, old: Mapping[str, Any], new_mhz: int) -> None:
+    def announce(self, old: Mapping[str, Any], new: int) -> None:
         """Put the entry on disk; to be called before each change, with what is there now.
 
         Raises:
-            ClockError: it cannot be written, or the clocks are not owned.
+            ClockError: it cannot be written, or the setting is not owned.
         """
         if self._lock is None or not _is(
             self._place.lock, self._lock
         ):  # with its file the lock lost its name
-            raise ClockError(f"the clocks of {self._place.gpu} are not owned: {self._place.lock} was removed")
-        self._place.write(self._owner, old, new_mhz)
+            what = f"the {self._place.kind.name} of {self._place.gpu}"
+            raise ClockError(f"nobody owns {what} any more: {self._place.lock} was removed")
+        self._place.write(self._owner, old, new)
 
     def clear(self) -> None:
         """Remove the entry; to be called when the change is undone."""
         self._place.clear()
 
     def give_up(self) -> None:
-        """Let the next owner have the clocks."""
+        """Let the next owner have the setting."""
         lock, self._lock = self._lock, None
         if lock is not None:
             with contextlib.suppress(OSError):  # of a full disk
-                os.ftruncate(lock, 0)  # who signed may live on, and owns them no more
+                os.ftruncate(lock, 0)  # who signed may live on, and owns it no more
             os.close(lock)
 
 
@@ -126,7 +128,7 @@ def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
         return None
     notes = [*filter(None, [doubt(entry)]), *undo(entry)]
     place.clear()
-    _LOG.info("restored the clocks of %s, which a killed process had left set", place.gpu)
+    _LOG.info("restored the %s of %s, which a killed process had left set", place.kind.name, place.gpu)
     for note in notes:
         _LOG.warning("%s: %s", place.gpu, note)
     return notes
@@ -137,7 +139,7 @@ class RestoreOutcome:
     """What became of one GPU that the journal names.
 
     Attributes:
-        control: its clock control.
+        control: of what was set.
         gpu: what that knows it by.
         state: ``restored``; ``undone`` by a reboot, or nothing had been set; ``owned`` by a living process;
             ``failed`` and still in the journal.
@@ -151,7 +153,7 @@ class RestoreOutcome:
 
 
 def restore_stale(directory: Path, undo: Undo) -> list[RestoreOutcome]:
-    """Restore every GPU whose journal entry has no living owner or guardian; goes on past errors."""
+    """Restore every setting whose journal entry has no living owner or guardian; goes on past errors."""
     return [_settled(place, undo) for place in places(directory)]
 
 
@@ -165,7 +167,7 @@ def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
     except HeldError as error:
         return RestoreOutcome(place.control, place.gpu, "owned", (error.who,))
     except TunerError as error:
-        _LOG.error("a clock that a killed process left set stays so: %s", error)
+        _LOG.error("a %s that a killed process left set stays so: %s", place.kind.value, error)
         return RestoreOutcome(place.control, place.gpu, "failed", (str(error),))
     if left is None:
         return RestoreOutcome(place.control, place.gpu, "undone")
@@ -173,7 +175,7 @@ def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
 
 
 def owner_of(place: JournalPlace) -> str:
-    """Who owns a GPU's clocks, for people; empty where nobody does.
+    """Who owns a setting, for people; empty where nobody does.
 
     Raises:
         ClockError: that cannot be told, and the journal names nobody who lives.
@@ -212,7 +214,7 @@ def _await(place: JournalPlace, lock: int, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
     while not _locked(lock):
         if is_alive(_signature(lock)) or time.monotonic() > deadline:
-            raise HeldError(place.gpu, _holder(lock))
+            raise HeldError(place, _holder(lock))
         time.sleep(_RETRY_S)
 
 
@@ -224,7 +226,7 @@ def _opened(place: JournalPlace) -> int:
     except PermissionError as error:
         who = _named(place)
         if who:
-            raise HeldError(place.gpu, who) from error
+            raise HeldError(place, who) from error
         raise ClockPermissionError(f"{place.lock} is another user's: run as that user or as root") from error
     except OSError as error:
         raise ClockError(f"{place.lock} cannot be opened: {error}") from error

@@ -1,7 +1,7 @@
-"""Reads the clocks of this machine; sets none."""
+"""Reads the clocks and power limits of this machine; sets none."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,13 +10,40 @@ from typing import Any, TypeVar
 from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
 
+from ..nvml.power_limit import NvmlPowerLimitActuator
 from . import controls
-from .actuator import Actuator, ClockPaths
+from .actuator import ClockActuator, ClockPaths
 from .journal import JournalPlace, directories, is_undone, places
 from .ownership import owner_of
+from .settings import POWER_LIMIT
 
 _UNREAD = ClockReading(None)
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class PowerLimitState:
+    """One GPU's power limit.
+
+    Attributes:
+        gpu: UUID.
+        limit_w: as it is set now; None where it cannot be read.
+        default_w: of the driver; None where it cannot be read.
+        supported_w: limits that may be set, in whole watts, highest first.
+        owner: who owns it, for people; empty where nobody does.
+        announced_w: the limit that the journal says is set; None where it says nothing.
+        stale: True where the journal's owner is gone: ``tuner clocks restore`` acts on it.
+        trouble: what could not be read, and why.
+    """
+
+    gpu: str
+    limit_w: float | None = None
+    default_w: float | None = None
+    supported_w: tuple[int, ...] = ()
+    owner: str = ""
+    announced_w: int | None = None
+    stale: bool = False
+    trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +94,8 @@ def survey(where: ClockPaths | None = None) -> list[ClockState]:
                 opened.callback(actuator.close)
         states += [_held(_state(one), folders) for one in found if not isinstance(one, ClockError)]
     seen = {(state.control, state.gpu) for state in states}
-    lost = {(place.control, place.gpu) for folder in folders for place in places(folder)} - seen
+    journals = {(place.control, place.gpu) for folder in folders for place in places(folder)}
+    lost = {(control, gpu) for control, gpu in journals if control != POWER_LIMIT} - seen
     why = tuple(reasons) or ("not found on this machine",)
     for control, gpu in sorted(lost):
         states.append(_held(ClockState(control, gpu, trouble=why), folders))
@@ -76,10 +104,10 @@ def survey(where: ClockPaths | None = None) -> list[ClockState]:
     return states
 
 
-def _state(actuator: Actuator) -> ClockState:
+def _state(actuator: ClockActuator) -> ClockState:
     trouble: list[str] = []
     reading = _told(actuator.read, trouble) or _UNREAD
-    supported = _told(actuator.supported_mhz, trouble) or ()
+    supported = _told(actuator.supported, trouble) or ()
     setting = (_told(actuator.before, trouble) if supported else None) or {}
     return ClockState(
         actuator.control, actuator.gpu, actuator.name, reading, supported, setting, trouble=tuple(trouble)
@@ -98,12 +126,66 @@ def _told(read: Callable[[], _T], trouble: list[str]) -> _T | None:
 
 def _held(state: ClockState, folders: Iterable[Path]) -> ClockState:
     """A state with what locks and journals say of it."""
+    said = _said(state.control, state.gpu, folders)
+    return replace(
+        state,
+        owner=said.owner,
+        announced_mhz=said.announced,
+        stale=said.stale,
+        trouble=tuple(dict.fromkeys((*state.trouble, *said.trouble))),
+    )
+
+
+def survey_power_limits(where: ClockPaths | None = None) -> list[PowerLimitState]:
+    """The power limits that can be set on this machine, and those a journal names.
+
+    Raises:
+        InputError: the administrator's file is wrong.
+    """
+    where = where or controls.SYSTEM
+    folders = directories(where.directory)
+    states: dict[str, PowerLimitState] = {}
+    for actuator in controls.limit_actuators(where):
+        with closing(actuator):
+            states[actuator.gpu] = _limit(actuator)
     for folder in folders:
-        place = JournalPlace(folder, state.control, state.gpu)
-        trouble = list(state.trouble)
+        for place in places(folder):
+            if place.control == POWER_LIMIT and place.gpu not in states:
+                states[place.gpu] = PowerLimitState(place.gpu, trouble=("not found on this machine",))
+    return [_limited(state, folders) for state in states.values()]
+
+
+def _limit(actuator: NvmlPowerLimitActuator) -> PowerLimitState:
+    trouble: list[str] = []
+    limit_w, default_w = _told(actuator.read_w, trouble), _told(actuator.default_w, trouble)
+    supported = _told(actuator.supported, trouble) or ()
+    return PowerLimitState(actuator.gpu, limit_w, default_w, supported, trouble=tuple(trouble))
+
+
+def _limited(state: PowerLimitState, folders: Iterable[Path]) -> PowerLimitState:
+    """A state with what locks and journals say of it."""
+    said = _said(POWER_LIMIT, state.gpu, folders)
+    trouble = tuple(dict.fromkeys((*state.trouble, *said.trouble)))
+    return replace(state, owner=said.owner, announced_w=said.announced, stale=said.stale, trouble=trouble)
+
+
+@dataclass(frozen=True)
+class _JournalState:
+    """What locks and journals say of a setting."""
+
+    owner: str
+    announced: int | None
+    stale: bool
+    trouble: tuple[str, ...]
+
+
+def _said(control: str, gpu: str, folders: Iterable[Path]) -> _JournalState:
+    owner, announced, stale, trouble = "", None, False, list[str]()
+    for folder in folders:
+        place = JournalPlace(folder, control, gpu)
         entry = _told(place.read, trouble)
-        owner = _told(partial(owner_of, place), trouble) or ""
-        state = replace(state, owner=state.owner or owner, trouble=tuple(trouble))
+        owns = _told(partial(owner_of, place), trouble) or ""
+        owner = owner or owns
         if entry is not None and not is_undone(entry):
-            state = replace(state, announced_mhz=entry.new_mhz, stale=not owner)
-    return state
+            announced, stale = entry.new, not owns
+    return _JournalState(owner, announced, stale, tuple(trouble))

@@ -1,21 +1,19 @@
 """GPU clocks through NVML: locked clocks, or application clocks where a board has only those."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
 
 from ..clocks.actuator import Ruling, no_ruling
 from .health import told
 from .library import NvmlGpu, translated
 from .reads import MILLI
+from .setting import may_set, setting
 
 CONTROL = "nvml"  # how journal entries name this control
 _VOLTA = 5  # NVML's number of the first architecture whose clocks can be locked
-_CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons that hold a clock back. Left out are GpuIdle (0x1), normal
 # between kernels, and ApplicationsClocksSetting (0x2), which a lock of our own raises too.
@@ -31,7 +29,7 @@ REASONS: tuple[tuple[int, str], ...] = (
 
 
 class NvmlActuator:
-    """Implements ``Actuator`` over NVML.
+    """Implements ``ClockActuator`` over NVML.
 
     From Volta on the clock is locked. NVML tells no lock that was there before, so what is restored is "not
     locked", and then the administrator's baseline where there is one. On older boards application clocks
@@ -72,7 +70,7 @@ class NvmlActuator:
 
     def permitted(self) -> bool:
         """See ``Actuator.permitted``: CAP_SYS_ADMIN, or application clocks that anybody may set."""
-        if _capabilities() & _CAP_SYS_ADMIN:
+        if may_set():
             return True
         nvml = self._gpu.nvml
         if self._locks:
@@ -83,15 +81,15 @@ class NvmlActuator:
         )
         return bool(restricted == nvml.NVML_FEATURE_DISABLED)
 
-    def listed_mhz(self) -> tuple[int, ...]:
-        """See ``Actuator.listed_mhz``: at the highest memory clock; for application clocks at theirs."""
+    def listed(self) -> tuple[int, ...]:
+        """See ``Actuator.listed``: at the highest memory clock; for application clocks at theirs."""
         if self._clocks is None:
             self._clocks = tuple(self._listed())
         return self._clocks
 
-    def supported_mhz(self) -> tuple[int, ...]:
-        """See ``Actuator.supported_mhz``."""
-        return self._rules(self.gpu).allowed(self.listed_mhz())
+    def supported(self) -> tuple[int, ...]:
+        """See ``Actuator.supported``."""
+        return self._rules(self.gpu).allowed(self.listed())
 
     def read(self) -> ClockReading:
         """See ``Actuator.read``: the SM clock, and the lowest of the power limits in force."""
@@ -117,17 +115,17 @@ class NvmlActuator:
             raise ClockError(f"{self.name} tells no application clocks, so that they could not be restored")
         return {"setting": "application", "memory_mhz": present[0], "graphics_mhz": present[1]}
 
-    def set(self, mhz: int) -> None:
+    def set(self, value: int) -> None:
         """See ``Actuator.set``."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
-        with self._setting(f"{self.name} cannot be set to {mhz} MHz"):
+        with setting(self._gpu, f"{self.name} cannot be set to {value} MHz", CONTROL):
             if self._locks:
-                nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
+                nvml.nvmlDeviceSetGpuLockedClocks(handle, value, value)
             else:
                 memory_mhz = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_MEM)
-                nvml.nvmlDeviceSetApplicationsClocks(handle, memory_mhz, mhz)
+                nvml.nvmlDeviceSetApplicationsClocks(handle, memory_mhz, value)
 
-    def restore(self, old: Mapping[str, Any], new_mhz: int) -> list[str]:
+    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
         """See ``Actuator.restore``."""
         match old:
             case {"setting": "locked", "baseline_mhz": None}:
@@ -137,7 +135,7 @@ class NvmlActuator:
                 self._unlock((low, high))
                 return []
             case {"setting": "application", "memory_mhz": int(memory), "graphics_mhz": int(graphics)}:
-                return self._reapply((memory, graphics), new_mhz)
+                return self._reapply((memory, graphics), new)
         raise ClockError(f"what was set on {self.gpu} before is not understood: {dict(old)}")
 
     def reset(self) -> None:
@@ -145,7 +143,7 @@ class NvmlActuator:
         if self._locks:
             self._unlock(self._rules(self.gpu).baseline_mhz)
             return
-        with self._setting(f"the application clocks of {self.gpu} could not be reset"):
+        with setting(self._gpu, f"the application clocks of {self.gpu} could not be reset", CONTROL):
             self._gpu.nvml.nvmlDeviceResetApplicationsClocks(self._gpu.handle)
 
     def close(self) -> None:
@@ -154,11 +152,13 @@ class NvmlActuator:
 
     def _unlock(self, baseline_mhz: tuple[int, int] | None) -> None:
         nvml, handle = self._gpu.nvml, self._gpu.handle
-        with self._setting(f"the clock lock of {self.gpu} could not be reset"):
+        with setting(self._gpu, f"the clock lock of {self.gpu} could not be reset", CONTROL):
             nvml.nvmlDeviceResetGpuLockedClocks(handle)
         if baseline_mhz is not None:
             low, high = baseline_mhz
-            with self._setting(f"the baseline of {low} to {high} MHz could not be locked on {self.gpu}"):
+            with setting(
+                self._gpu, f"the baseline of {low} to {high} MHz could not be locked on {self.gpu}", CONTROL
+            ):
                 nvml.nvmlDeviceSetGpuLockedClocks(handle, low, high)
 
     def _reapply(self, old: tuple[int, int], new_mhz: int) -> list[str]:
@@ -168,7 +168,7 @@ class NvmlActuator:
             return []
         if present != (old[0], new_mhz):
             return [f"application clocks are {present}, which is not what was set ({new_mhz} MHz): left so"]
-        with self._setting(f"the application clocks of {self.gpu} could not be restored"):
+        with setting(self._gpu, f"the application clocks of {self.gpu} could not be restored", CONTROL):
             self._gpu.nvml.nvmlDeviceSetApplicationsClocks(self._gpu.handle, *old)
         if self._applications() != old:
             raise ClockError(f"the application clocks of {self.gpu} did not become {old} again")
@@ -213,33 +213,3 @@ class NvmlActuator:
                 except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):  # noqa: PERF203 - two at most
                     continue
         return None
-
-    @contextmanager
-    def _setting(self, what: str) -> Iterator[None]:
-        """Translate what NVML raises while it sets something, what was refused apart."""
-        nvml = self._gpu.nvml
-        try:
-            yield
-        except nvml.NVMLError_NoPermission as error:
-            raise ClockPermissionError(_how_to_set(self.name)) from error
-        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound) as error:
-            raise ClockRefusedError(f"{what}: this GPU or driver cannot do that; use --clocks off") from error
-        except nvml.NVMLError as error:
-            raise ClockError(f"{what}: {error}") from error
-
-
-def _capabilities() -> int:
-    """Effective capabilities of this process; 0 where the kernel does not tell."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-        return int(status.partition("\nCapEff:")[2].split(maxsplit=1)[0], 16)
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _how_to_set(name: str) -> str:
-    return (
-        f"this process may not set the clocks of {name}: let an administrator start tuner-clockd.socket and "
-        "put you into the group tuner-clocks, run as root (in a container also with --cap-add SYS_ADMIN), "
-        "or use --clocks off"
-    )

@@ -190,8 +190,18 @@ int nvmlDeviceGetEnforcedPowerLimit(struct gpu *gpu, unsigned *milliwatts) {
 }
 
 int nvmlDeviceGetPowerManagementDefaultLimit(struct gpu *gpu, unsigned *milliwatts) {
-    *milliwatts = gpu->most_limit_milliwatts;
+    *milliwatts = gpu->default_limit_milliwatts;
     return CALLED(gpu, limit);
+}
+
+int nvmlDeviceSetPowerManagementLimit(struct gpu *gpu, unsigned milliwatts) {
+    int result = CALLED(gpu, set_limit);
+    gpu->limit_sets++;
+    if (result) return result;
+    if (milliwatts < gpu->least_limit_milliwatts || milliwatts > gpu->most_limit_milliwatts) return INVALID_ARGUMENT;
+    if (gpu->limit_step_milliwatts) milliwatts -= milliwatts % gpu->limit_step_milliwatts;
+    gpu->limit_milliwatts = gpu->enforced_limit_milliwatts = milliwatts;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetPowerManagementLimitConstraints(struct gpu *gpu, unsigned *least, unsigned *most) {

@@ -20,7 +20,7 @@ enum { RING = 256, CLOCKS = 256, SEGMENTS = 1024, PIDS = 16, GPUS = 2 };
 #define CALLS(X) \
     X(energy) X(ring) X(instant) X(average) X(usage) X(clock) X(reasons) X(supported) X(set) X(reset) \
     X(applications) X(set_applications) X(reset_applications) X(processes) X(persistence) X(mig) \
-    X(temperature) X(limit) X(identity) X(capability) X(virtualization) X(restriction) X(load)
+    X(temperature) X(limit) X(set_limit) X(identity) X(capability) X(virtualization) X(restriction) X(load)
 
 #define AS_ENUM(name) CALL_##name,
 enum { CALLS(AS_ENUM) CALL_COUNT };
@@ -87,6 +87,9 @@ struct gpu {
     uint32_t persistence_mode, mig_mode, temperature_c, load_percent;
     uint32_t capability_major, capability_minor, virtualization_mode, restricted;
     uint32_t limit_milliwatts, enforced_limit_milliwatts, least_limit_milliwatts, most_limit_milliwatts;
+    uint32_t default_limit_milliwatts, limit_sets;
+    uint32_t limit_step_milliwatts; /* to which what is set is rounded, where set */
+    uint32_t limit_spare;
 };
 
 struct state {

@@ -1,4 +1,4 @@
-"""``tuner clocks``: show the GPU clocks of this machine and their owners, and restore them."""
+"""``tuner clocks``: show clocks and power limits of this machine and their owners, and restore them."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -9,16 +9,17 @@ from tuner.cli.output import console, echo, json_option, write_json
 from tuner.errors import ClockError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from tuner.interfaces.gpu_state import ClockRestoration, GpuClockState
+    from tuner.interfaces.gpu_state import ClockRestoration, GpuClockState, GpuPowerLimitState
 
 _MEGA = 1e6
+_POWER_LIMIT = "powerlimit"  # the control of power limits
 
 
-@click.group(short_help="Show the owners of GPU clocks, and restore clocks.")
+@click.group(short_help="Show the owners of GPU clocks and power limits, and restore them.")
 def clocks() -> None:
-    """GPU clocks: show their owners, and restore clocks that were left set."""
+    """GPU clocks and power limits: show their owners, and restore what was left set."""
 
 
 @clocks.command()
@@ -27,10 +28,11 @@ def clocks() -> None:
 )
 @json_option
 def show(*, spec: str | None, json_path: str | None) -> None:
-    """List the GPUs of this machine with clock, lock and owner; nothing is set."""
+    """List the GPUs of this machine with clock, lock, power limit and owners; nothing is set."""
     from tuner.devices import power
 
-    rows = [_row(state) for state in power.survey_clocks()]
+    limits = {state.gpu: _limit_row(state) for state in power.survey_power_limits()}
+    rows = [{**_row(state), "power_limit": limits.get(state.gpu)} for state in power.survey_clocks()]
     if spec is not None:
         gpu = _named(spec)
         rows = [row for row in rows if row["gpu"] == gpu] or _unknown(spec, rows)
@@ -47,27 +49,36 @@ def show(*, spec: str | None, json_path: str | None) -> None:
     multiple=True,
     help="Reset the clock of this GPU (UUID, NVML's index or devfreq node), whoever set it. Repeatable.",
 )
-def restore(*, gpus: tuple[str, ...]) -> None:
-    """Restore clocks that a killed tuner left set.
+@click.option(
+    "--reset-power-limit",
+    "limited",
+    metavar="GPU",
+    multiple=True,
+    help="Give this GPU (UUID or NVML's index) its default power limit, whoever set it. Repeatable.",
+)
+def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...]) -> None:
+    """Restore clocks and power limits that a killed tuner left set.
 
-    The command restores the clocks in the journal, and skips a GPU whose clock a living process holds. A lock
-    without a journal entry needs an explicit --reset, which a living owner also prevents.
+    The command restores what is in the journal, and skips a GPU that a living process holds. A lock or a
+    limit without a journal entry needs an explicit --reset or --reset-power-limit, which a living owner also
+    prevents.
     """
-    done = [_reset(gpu) for gpu in gpus] if gpus else _restore()
-    if not all(done):
+    from tuner.devices import power
+
+    done = [_reset(gpu, power.reset_clock, "reset") for gpu in gpus]
+    done += [_reset(gpu, power.reset_power_limit, "power limit reset") for gpu in limited]
+    if not all(done if gpus or limited else _restore()):
         sys.exit(1)
 
 
-def _reset(gpu: str) -> bool:
-    """Reset one GPU; True if that was done."""
-    from tuner.devices import power
-
+def _reset(gpu: str, reset: "Callable[[str | int], None]", done: str) -> bool:
+    """Reset one setting of one GPU; True if that was done."""
     try:
-        power.reset_clock(int(gpu) if gpu.isdecimal() else gpu)
+        reset(int(gpu) if gpu.isdecimal() else gpu)
     except ClockError as error:
-        echo(f"{gpu}: not reset: {error}", err=True)
+        echo(f"{gpu}: not {done}: {error}", err=True)
         return False
-    echo(f"{gpu}: reset")
+    echo(f"{gpu}: {done}")
     return True
 
 
@@ -77,7 +88,8 @@ def _restore() -> list[bool]:
 
     outcomes = power.restore_all()
     for outcome in outcomes:
-        echo(f"{outcome.gpu}: {_told(outcome)}", err=outcome.state == "failed")
+        what = "power limit " if outcome.control == _POWER_LIMIT else ""
+        echo(f"{outcome.gpu}: {what}{_told(outcome)}", err=outcome.state == "failed")
     if not outcomes:
         echo("nothing to restore")
     return [outcome.state != "failed" for outcome in outcomes]
@@ -130,6 +142,18 @@ def _row(state: "GpuClockState") -> dict[str, Any]:
     }
 
 
+def _limit_row(state: "GpuPowerLimitState") -> dict[str, Any]:
+    return {
+        "limit_w": state.limit_w,
+        "default_w": state.default_w,
+        "supported_w": list(state.supported_w),
+        "owner": state.owner or None,
+        "announced_w": state.announced_w,
+        "stale": state.stale,
+        "trouble": list(state.trouble),
+    }
+
+
 def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
     out = console(json_path)
     for row in rows:
@@ -140,12 +164,32 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
             "set to": _setting(row["setting"], row["announced_mhz"]),
             "can be set": _range(row["supported_mhz"]),
             "held by": _holder(row),
+            **_limit_lines(row["power_limit"]),
         }
         name = row["name"] or ""
         heading = name if row["gpu"] in name else f"{row['gpu']} {name}".strip()
         out.print(heading, style="bold", markup=False)
         for title, text in [*lines.items(), *(("trouble", what) for what in row["trouble"])]:
             out.print(f"  {title:<11} {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _limit_lines(limit: dict[str, Any] | None) -> dict[str, str]:
+    """The power limit in words, where there is one that can be set."""
+    if limit is None:
+        return {}
+    now = "cannot be read" if limit["limit_w"] is None else f"{limit['limit_w']:g} W"
+    usual = "" if limit["default_w"] is None else f", default {limit['default_w']:g} W"
+    choice = limit["supported_w"]
+    lines = {
+        "power limit": f"{now}{usual}, may be set to {choice[-1]} to {choice[0]} W" if choice else now + usual
+    }
+    if limit["stale"]:
+        lines["limit held"] = f"by nobody; left at {limit['announced_w']} W: run `tuner clocks restore`"
+    elif limit["owner"]:
+        lines["limit held"] = f"by {limit['owner']}"
+    if limit["trouble"]:
+        lines["limit"] = "; ".join(limit["trouble"])
+    return lines
 
 
 def _setting(setting: "Mapping[str, Any]", announced_mhz: int | None) -> str:

@@ -36,6 +36,7 @@ from tuner.interfaces.gpu_state import (
     ClockRestoration,
     GpuClockState,
     GpuFacts,
+    GpuPowerLimitState,
     GpuUsage,
     RecordedTrace,
     ResponseIdentification,
@@ -50,7 +51,9 @@ TARGETS = {
     "restore_stale": "clocks.controls:restore_stale",
     "restore_all": "clocks.controls:restore_all",
     "reset_clock": "clocks.controls:reset",
+    "reset_power_limit": "clocks.controls:reset_power_limit",
     "survey_clocks": "clocks.survey:survey",
+    "survey_power_limits": "clocks.survey:survey_power_limits",
     "clock_actuators": "clocks.controls:actuators",
     "clock_paths": "clocks.actuator:ClockPaths",
     "journal_directories": "clocks.journal:directories",
@@ -140,6 +143,25 @@ def reset_clock(gpu: str | int) -> None:
         ClockError: a living process owns it, or the driver refuses.
     """
     _load("reset_clock")(gpu)
+
+
+def reset_power_limit(gpu: str | int) -> None:
+    """Give a GPU the driver's default power limit, whoever set it; for an explicit order only.
+
+    Raises:
+        ClockError: no such GPU or limit, a living process owns it, or the reset failed.
+    """
+    _load("reset_power_limit")(gpu)
+
+
+def survey_power_limits(where: ClockPlaces | None = None) -> list[GpuPowerLimitState]:
+    """The power limits of this machine's GPUs; sets none.
+
+    Raises:
+        InputError: the administrator's file is wrong.
+    """
+    states: list[GpuPowerLimitState] = _load("survey_power_limits")(where)
+    return states
 
 
 def survey_clocks(where: ClockPlaces | None = None) -> list[GpuClockState]:

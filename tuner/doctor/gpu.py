@@ -83,7 +83,7 @@ def _permissions(where: ClockPlaces) -> Iterator[Finding]:
 def _permission(actuator: ClockActuator, *, permitted: bool, helper: bool) -> Finding:
     check = f"--clocks on {actuator.name}"
     try:
-        count = len(actuator.supported_mhz())
+        count = len(actuator.supported())
     except ClockError as error:
         return Finding(check, "note", str(error))
     if not count:

@@ -29,8 +29,8 @@ class ClockActuator(Protocol):
     def permitted(self) -> bool:
         """True where this process may set clocks, as far as can be told without setting one."""
 
-    def supported_mhz(self) -> tuple[int, ...]:
-        """Clocks that may be set, highest first.
+    def supported(self) -> tuple[int, ...]:
+        """Clocks in MHz that may be set, highest first.
 
         Raises:
             ClockError: the GPU stopped answering.
@@ -84,8 +84,48 @@ class GpuClockState(Protocol):
         """What could not be read, and why."""
 
 
+class GpuPowerLimitState(Protocol):
+    """The power limit of one GPU as it is; see ``tuner.power.clocks.survey``."""
+
+    @property
+    def gpu(self) -> str:
+        """UUID."""
+
+    @property
+    def limit_w(self) -> float | None:
+        """As it is set now."""
+
+    @property
+    def default_w(self) -> float | None:
+        """Of the driver."""
+
+    @property
+    def supported_w(self) -> tuple[int, ...]:
+        """Limits that may be set, in whole watts, highest first."""
+
+    @property
+    def owner(self) -> str:
+        """Who owns it, for people; empty where nobody does."""
+
+    @property
+    def announced_w(self) -> int | None:
+        """The limit that the journal says is set."""
+
+    @property
+    def stale(self) -> bool:
+        """True where the journal's owner is gone."""
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """What could not be read, and why."""
+
+
 class ClockRestoration(Protocol):
-    """What became of one GPU that a clock journal names."""
+    """What became of one setting of a GPU that a journal names."""
+
+    @property
+    def control(self) -> str:
+        """Of the setting: ``powerlimit``, or a clock control."""
 
     @property
     def gpu(self) -> str:
