@@ -25,11 +25,12 @@ HOLDER = """
 import signal, sys
 from pathlib import Path
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import open_control
+from tuner.power.clocks.controls import open_control, open_power_limits
 
 where = ClockPaths(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
-clocks = open_control(sys.argv[4], where)
-with clocks.locked(int(sys.argv[5])):
+opened = open_power_limits if sys.argv[6] == "limit" else open_control
+control = opened(sys.argv[4], where)
+with control.locked(int(sys.argv[5])):
     print("set", flush=True)
     signal.pause()
 """
@@ -58,9 +59,11 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClockPaths:
 
 
 @contextmanager
-def holder(where: ClockPaths, gpu: str, mhz: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process that holds a clock, and the pid of its guardian."""
-    words = (where.library, where.devfreq, where.directory, gpu, mhz)
+def holder(
+    where: ClockPaths, gpu: str, value: int, setting: str = "clock"
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that holds a clock or a power limit, and the pid of its guardian."""
+    words = (where.library, where.devfreq, where.directory, gpu, value, setting)
     command = [sys.executable, "-c", HOLDER, *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -70,9 +73,9 @@ def holder(where: ClockPaths, gpu: str, mhz: int) -> Iterator[tuple[subprocess.P
 
 
 @contextmanager
-def left(where: ClockPaths, gpu: str, mhz: int) -> Iterator[None]:
-    """A clock that a killed process left set, its guardian killed with it."""
-    with holder(where, gpu, mhz) as (process, guardian):
+def left(where: ClockPaths, gpu: str, value: int, setting: str = "clock") -> Iterator[None]:
+    """A clock or power limit that a killed process left set, its guardian killed with it."""
+    with holder(where, gpu, value, setting) as (process, guardian):
         os.kill(guardian, signal.SIGKILL)
         process.kill()
     assert where.directory is not None
@@ -129,6 +132,39 @@ def test_show_tells_what_was_left_set(nvml: State, where: ClockPaths) -> None:
         assert (row["owner"], row["announced_mhz"], row["stale"]) == (None, 900, True)
         assert "left at 900 MHz: run `tuner clocks restore`" in shown()
         assert nvml.locked_max_mhz == 900
+
+
+def test_a_power_limit_is_shown_and_restored(nvml: State, where: ClockPaths) -> None:
+    """With range and default, with its owner, as left by a killed one, and after it was restored."""
+    assert "power limit 700 W, default 700 W, may be set to 200 to 700 W" in shown()
+    with holder(where, UUID, 450, "limit") as (process, _):
+        (row,) = document("clocks", "show")["gpus"]
+        limit = row["power_limit"]
+        assert (limit["limit_w"], limit["announced_w"], limit["stale"]) == (450.0, 450, False)
+        assert (limit["owner"], row["owner"]) == (f"process {process.pid}", None)
+        assert f"limit held by process {process.pid}" in shown()
+    place(where, "powerlimit").lock.unlink()
+    with left(where, UUID, 450, "limit"):
+        assert "limit held by nobody; left at 450 W: run `tuner clocks restore`" in shown()
+        assert document("clocks", "show")["gpus"][0]["power_limit"]["stale"]
+        assert tuner("clocks", "restore").stdout == f"{UUID}: power limit restored\n"
+    assert nvml.limit_milliwatts == 700_000
+
+
+def test_a_power_limit_is_reset_by_order_only(nvml: State, where: ClockPaths) -> None:
+    """The default comes back, whoever lowered it; a clock is left alone."""
+    nvml.limit_milliwatts = 300_000
+    nvml.locked_max_mhz = 900
+    assert tuner("clocks", "restore").stdout == "nothing to restore\n"
+    assert tuner("clocks", "restore", "--reset", UUID).exit_code == 0
+    assert (nvml.limit_milliwatts, nvml.locked_max_mhz) == (300_000, 0)
+    result = tuner("clocks", "restore", "--reset-power-limit", UUID)
+    assert (result.exit_code, result.stdout) == (0, f"{UUID}: power limit reset\n")
+    assert nvml.limit_milliwatts == 700_000
+    with holder(where, UUID, 450, "limit") as (process, _):
+        result = tuner("clocks", "restore", "--reset-power-limit", UUID)
+        assert (result.exit_code, nvml.limit_milliwatts) == (1, 450_000)
+        assert f"is held by process {process.pid}" in result.stderr
 
 
 def test_show_of_one_gpu(nvml: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from tuner.power.clocks.clockd_protocol import (
     parse_answer,
     parse_request,
     request_line,
+    setting_request,
 )
 from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, ClockServer
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
@@ -125,6 +126,20 @@ def test_a_clock_is_set_and_reset(helper: Helper, client: Client) -> None:
     assert helper.hear(client, ClockRequest("reset")) == {"ok": True, "left": []}
     assert helper.gpus["GPU-1"].held_mhz is None
     assert helper.journals() == []
+
+
+def test_a_power_limit_has_a_verb_of_its_own(helper: Helper, client: Client) -> None:
+    """It names the control of power limits, in watts; a connection holds one setting of one GPU."""
+    request = parse_request(b'{"verb": "limit", "gpu": "GPU-1", "watts": 450}')
+    assert request == setting_request("powerlimit", "GPU-1", 450)
+    assert (request.control, request.value) == ("powerlimit", 450)
+    assert helper.hear(client, request)["message"] == "there is no powerlimit GPU GPU-1"  # of the fake
+    assert helper.hear(client, SET)["ok"] is True
+    refused = helper.hear(client, request)
+    assert (refused["code"], "this connection holds the clocks of GPU-1" in refused["message"]) == (
+        "busy",
+        True,
+    )
 
 
 def test_the_journal_is_written_before_the_change(helper: Helper, client: Client) -> None:
@@ -333,6 +348,10 @@ def test_names_that_are_no_file_names_are_refused(gpu: str) -> None:
         b'{"verb": "set", "control": null, "gpu": "GPU-1", "mhz": 900}',
         b'{"verb": "set", "control": "nvml", "gpu": {}, "mhz": 900}',
         b'{"verb": "set", "control": "nvml", "gpu": "GPU-1", "mhz": 900, "path": "/sys"}',
+        b'{"verb": "set", "control": "powerlimit", "gpu": "GPU-1", "mhz": 450}',
+        b'{"verb": "limit", "control": "nvml", "gpu": "GPU-1", "watts": 450}',
+        b'{"verb": "limit", "gpu": "GPU-1", "watts": 450.5}',
+        b'{"verb": "limit", "gpu": "../GPU-1", "watts": 450}',
     ],
 )
 def test_malformed_requests_end_the_lease(helper: Helper, client: Client, line: bytes) -> None:
