@@ -123,6 +123,35 @@ def test_a_run_sets_verifies_and_restores(nvml: State, gpu: NvmlGpu, tmp_path: P
     assert journals(tmp_path) == []
 
 
+def test_a_run_sets_and_restores_power_limits(
+    nvml: State, gpu: NvmlGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each trial ran at its limit; nothing stays set, and the clock was not touched."""
+    seen: dict[tuple[object, ...], int] = {}
+    whole = gpu.run
+
+    def run_at_limit(plans: Sequence[Plan], window_s: float) -> RunRecord:
+        seen[tuple(plan.configuration for plan in plans), nvml.limit_milliwatts] = nvml.locked_max_mhz
+        return whole(plans, window_s)
+
+    monkeypatch.setattr(gpu, "run", run_at_limit)
+    words = ("scan-lf:N=4", "--power-limits", "450,700", "--policy", "random", "--budget", "4")
+    path = tmp_path / "run.json"
+    result = tuner(
+        *("run", *words, "--window", SHORT_S, "--energy-precision", "20%"),
+        *("--database", tmp_path / "tuner.db", "--json", path),
+    )
+
+    assert result.exit_code == 0, result.stderr
+    trials = json.loads(path.read_text())["trials"]
+    assert {trial["power_limit_w"] for trial in trials} == {450, 700}
+    limits = {limit for _, limit in seen}
+    assert limits == {450_000, 700_000}
+    assert set(seen.values()) == {0}
+    assert nvml.limit_milliwatts == 700_000
+    assert journals(tmp_path) == []
+
+
 @pytest.mark.usefixtures("gpu")
 def test_a_clock_that_comes_late_is_waited_for(nvml: State, tmp_path: Path) -> None:
     """A clock that takes its time is there when it is measured at."""
