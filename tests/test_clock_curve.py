@@ -1,5 +1,6 @@
 """The clock curve of a document: whose it is, against what its ratios are, and what the report says of it."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,8 @@ from clock_lines import CORES, FLAT, StatedLine
 
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Configuration, Measurement, RunStatus, Trial
-from tuner.model.objective import Objective
+from tuner.model.long_run import ASSUMED_SCATTER, stated
+from tuner.model.objective import COVERAGE, Objective
 from tuner.report.clock_curve import curve_lines, reference_of, sentences
 from tuner.search.answer import SearchOutcome
 from tuner.search.clock_curve import clock_curve
@@ -161,3 +163,16 @@ def test_where_a_neighbour_costs_less_its_own_neighbours_follow(out_of_time: boo
     ][: 1 if out_of_time else 2]
     assert next(iter(paired.rivals(Objective("energy")))) == Trial((ONE,), 1095)
     assert len(confirmed) == (3 if out_of_time else 4)
+
+
+def test_the_scatter_between_windows_counts_once() -> None:
+    """It is part of the joules that a run states; a ratio of two clocks has it from each, and no more."""
+    windows = outcome(FLAT)
+    told = replace(windows, trials=[(trial, stated(one)) for trial, one in windows.trials])
+    top, low = (point for point in curve_of(told) if point["clock_mhz"] in (1980, 795))
+    own = [point["joules_uncertainty"] / point["joules"] for point in (top, low)]
+
+    assert all(one > ASSUMED_SCATTER for one in own)
+    assert low["joules_ratio_interval"] == pytest.approx(COVERAGE * low["joules_ratio"] * math.hypot(*own))
+    modelled = [[point for point in curve_of(one) if point["kind"] == "modelled"] for one in (windows, told)]
+    assert modelled[0][3]["joules_uncertainty"] == modelled[1][3]["joules_uncertainty"]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tuner import registry
 from tuner.interfaces import ClockPoint
-from tuner.measurement.paired import ASSUMED_REPEATABILITY
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model import Measurement, Trial
+from tuner.model.long_run import of_window
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Record, trial_record
 from tuner.search.answer import SearchOutcome
@@ -40,7 +40,7 @@ def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequen
     trials = dict(outcome.trials)
     answer = _shown(outcome, trials)
     line = clock_line(trials, answer)
-    points: list[ClockPoint] = registry.load("clocks", "curve")(line, clocks_mhz)
+    points = _points(line, clocks_mhz)
     measured = [point for point in points if point.measured]
     if len(measured) < 2:  # noqa: PLR2004 - one has no slope
         return nothing
@@ -49,6 +49,21 @@ def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequen
         "clock_curve": [_record(outcome, answer, point, reference) for point in points],
         "clock_curve_of": trial_record(answer, names)["configurations"],
     }
+
+
+def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[ClockPoint]:
+    """Points of a line, highest clock first; joules of the measured ones with the uncertainty that is stated.
+
+    The model is fitted to the windows: it knows of the scatter between them.
+    """
+    windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
+    points: list[ClockPoint] = registry.load("clocks", "curve")(windows, clocks_mhz)
+    return [_stated(point, line[point.clock_mhz]) if point.measured else point for point in points]
+
+
+def _stated(point: ClockPoint, measurement: Measurement) -> ClockPoint:
+    energy = measurement.energy
+    return point if energy is None else replace(point, joules_uncertainty=energy.uncertainty_j)
 
 
 def _shown(outcome: SearchOutcome, trials: Mapping[Trial, Measurement]) -> Trial:
@@ -104,7 +119,8 @@ def _time_ratio(
         return paired
     ratio = point.time_s / reference.time_s
     own = [one.time_uncertainty_s / one.time_s for one in (point, reference)]
-    return ratio, COVERAGE * ratio * math.hypot(*own, TIME_REPEATABILITY, TIME_REPEATABILITY)
+    again = [TIME_REPEATABILITY for one in (point, reference) if one.measured]
+    return ratio, COVERAGE * ratio * math.hypot(*own, *again)
 
 
 def _joules_ratio(
@@ -120,7 +136,7 @@ def _joules_ratio(
         return paired
     ratio = point.joules / reference.joules
     own = [(one.joules_uncertainty or 0.0) / (one.joules or 1.0) for one in (point, reference)]
-    return ratio, COVERAGE * ratio * math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
+    return ratio, COVERAGE * ratio * math.hypot(*own)
 
 
 def _paired(
