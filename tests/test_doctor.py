@@ -272,10 +272,14 @@ def test_a_wrong_file_of_the_administrator_is_told(around: Surroundings) -> None
 def test_who_may_set_clocks(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the permission, and without the helper, --clocks is not to be had; that is no error."""
     monkeypatch.setattr("tuner.power.nvml.setting._capabilities", lambda: 0)
-    finding = only(list(examine(around)), "--clocks")
-
-    assert finding.severity == "note"
-    assert "tuner-clockd" in finding.remedy
+    findings = list(examine(around))
+    for check in ("--clocks", "--power-limits"):
+        finding = only(findings, check)
+        assert finding.severity == "note"
+        assert f"for {check} install tuner-clockd" in finding.remedy
+    monkeypatch.setattr("tuner.power.nvml.setting._capabilities", lambda: 1 << 21)
+    finding = only(list(examine(around)), "--power-limits")
+    assert (finding.severity, finding.text) == ("ok", "this user may set its 501 power limits, 200 to 700 W")
 
 
 # --- software ------------------------------------------------------------------------------------

@@ -99,8 +99,7 @@ def test_a_modelled_gpu_over_its_limit_is_measured_until_it_is_held() -> None:
     """Joules of an H200 whose limit is lowered to 620 W come near those of a long run, and say why."""
     plans = [scan(4, 256)]
     device = SimulatedDevice("h200", 0, NoNvrtc(), noise=0.0)
-    device.gpu = replace(device.gpu, power=replace(device.gpu.power, limit_w=620.0))
-    device._model._gpu = device.gpu
+    device.set_power_limit_w(620)
     clocks, _ = open_clocks(device)
     meter, _ = open_meter(device, clocks)
     usual = TrialMeasurer(device, meter, clocks, window_s=0.8).measure(trial_of(plans), plans)

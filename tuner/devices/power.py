@@ -55,6 +55,7 @@ TARGETS = {
     "survey_clocks": "clocks.survey:survey",
     "survey_power_limits": "clocks.survey:survey_power_limits",
     "clock_actuators": "clocks.controls:actuators",
+    "power_limit_actuators": "clocks.controls:limit_actuators",
     "clock_paths": "clocks.actuator:ClockPaths",
     "journal_directories": "clocks.journal:directories",
     "helper_answers": "clocks.clockd_client:helper_answers",
@@ -178,6 +179,12 @@ def survey_clocks(where: ClockPlaces | None = None) -> list[GpuClockState]:
 def clock_actuators(where: ClockPlaces | None = None) -> list[ClockActuator | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     found: list[ClockActuator | ClockError] = _load("clock_actuators")(where)
+    return found
+
+
+def power_limit_actuators(where: ClockPlaces | None = None) -> list[ClockActuator]:
+    """The power limits of this machine that can be set, opened to be looked at; the caller closes them."""
+    found: list[ClockActuator] = _load("power_limit_actuators")(where)
     return found
 
 

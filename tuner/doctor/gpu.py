@@ -77,26 +77,34 @@ def _permissions(where: ClockPlaces) -> Iterator[Finding]:
             permitted = actuator.permitted()
             if helper is None and not permitted:
                 helper = power.helper_answers(where.socket)
-            yield _permission(actuator, permitted=permitted, helper=bool(helper))
+            yield _permission(actuator, "clocks", permitted=permitted, helper=bool(helper))
+    for limit in power.power_limit_actuators(where):
+        with closing(limit):
+            permitted = limit.permitted()
+            if helper is None and not permitted:
+                helper = power.helper_answers(where.socket)
+            yield _permission(limit, "power-limits", permitted=permitted, helper=bool(helper))
 
 
-def _permission(actuator: ClockActuator, *, permitted: bool, helper: bool) -> Finding:
-    check = f"--clocks on {actuator.name}"
+def _permission(actuator: ClockActuator, option: str, *, permitted: bool, helper: bool) -> Finding:
+    check, what = f"--{option} on {actuator.name}", option.replace("-", " ")
     try:
-        count = len(actuator.supported())
+        supported = actuator.supported()
     except ClockError as error:
         return Finding(check, "note", str(error))
-    if not count:
-        return Finding(check, "note", "this GPU has no clocks that can be set")
+    if not supported:
+        return Finding(check, "note", f"this GPU has no {what} that can be set")
+    unit = "MHz" if option == "clocks" else "W"
+    choice = f"{len(supported)} {what}, {supported[-1]} to {supported[0]} {unit}"
     if permitted:
-        return Finding(check, "ok", f"this user may set its {count} clocks")
+        return Finding(check, "ok", f"this user may set its {choice}")
     if helper:
-        return Finding(check, "ok", f"tuner-clockd answers and sets its {count} clocks for this user")
+        return Finding(check, "ok", f"tuner-clockd answers and sets its {choice}, for this user")
     return Finding(
         check,
         "note",
-        "this user may not set clocks, and tuner-clockd does not answer",
-        "for --clocks install tuner-clockd, or be root (in a container with --cap-add SYS_ADMIN)",
+        f"this user may not set {what}, and tuner-clockd does not answer",
+        f"for --{option} install tuner-clockd, or be root (in a container with --cap-add SYS_ADMIN)",
     )
 
 

@@ -16,7 +16,7 @@ class ClockPlaces(Protocol):
 
 
 class ClockActuator(Protocol):
-    """The clock control of one GPU, opened to look at it."""
+    """The control of one GPU's clock or power limit, opened to look at it."""
 
     @property
     def gpu(self) -> str:
@@ -27,10 +27,10 @@ class ClockActuator(Protocol):
         """The GPU for people."""
 
     def permitted(self) -> bool:
-        """True where this process may set clocks, as far as can be told without setting one."""
+        """True where this process may set it, as far as can be told without doing so."""
 
     def supported(self) -> tuple[int, ...]:
-        """Clocks in MHz that may be set, highest first.
+        """Clocks in MHz, or limits in W, that may be set, highest first.
 
         Raises:
             ClockError: the GPU stopped answering.
