@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import sensed
+from tuner.power.clocks.simulated import SimulatedClocks
 from tuner.power.response.calibrate import PulseTrain, calibrate, grouped, rhythm, schedule
-from tuner.power.sensors.simulated import SimulatedClocks, SimulatedSampler
+from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import DeviceError, PowerError

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
-from tuner.power.sensors.simulated import SimulatedClocks, SimulatedSampler, standard_normals
+from tuner.power.clocks.simulated import SimulatedClocks
+from tuner.power.sensors.simulated import SimulatedSampler, standard_normals
 
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import ClockReading

@@ -31,10 +31,10 @@ from tuner.interfaces import (
     SpanEnergy,
 )
 from tuner.interfaces.gpu_state import (
-    ClockActuator,
     ClockPlaces,
     ClockRestoration,
     GpuClockState,
+    GpuControl,
     GpuFacts,
     GpuPowerLimitState,
     GpuUsage,
@@ -45,9 +45,9 @@ from tuner.interfaces.gpu_state import (
 
 TARGETS = {
     "open_clock_control": "clocks.controls:open_control",
-    "simulated_clocks": "sensors.simulated:SimulatedClocks",
+    "simulated_clocks": "clocks.simulated:SimulatedClocks",
     "open_power_limits": "clocks.controls:open_power_limits",
-    "simulated_power_limits": "sensors.simulated:SimulatedPowerLimits",
+    "simulated_power_limits": "clocks.simulated:SimulatedPowerLimits",
     "restore_stale": "clocks.controls:restore_stale",
     "restore_all": "clocks.controls:restore_all",
     "reset_clock": "clocks.controls:reset",
@@ -176,15 +176,15 @@ def survey_clocks(where: ClockPlaces | None = None) -> list[GpuClockState]:
     return states
 
 
-def clock_actuators(where: ClockPlaces | None = None) -> list[ClockActuator | ClockError]:
+def clock_actuators(where: ClockPlaces | None = None) -> list[GpuControl | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
-    found: list[ClockActuator | ClockError] = _load("clock_actuators")(where)
+    found: list[GpuControl | ClockError] = _load("clock_actuators")(where)
     return found
 
 
-def power_limit_actuators(where: ClockPlaces | None = None) -> list[ClockActuator]:
+def power_limit_actuators(where: ClockPlaces | None = None) -> list[GpuControl]:
     """The power limits of this machine that can be set, opened to be looked at; the caller closes them."""
-    found: list[ClockActuator] = _load("power_limit_actuators")(where)
+    found: list[GpuControl] = _load("power_limit_actuators")(where)
     return found
 
 

@@ -12,7 +12,7 @@ from tuner.devices.sensor_survey import SensorReport, survey
 from tuner.devices.sensors import calibrated
 from tuner.doctor.finding import Finding
 from tuner.errors import ClockError, CompilerUnavailableError, SensorUnavailableError, StoreError
-from tuner.interfaces.gpu_state import ClockActuator, ClockPlaces, GpuClockState, GpuFacts
+from tuner.interfaces.gpu_state import ClockPlaces, GpuClockState, GpuControl, GpuFacts
 from tuner.model import DeviceIdentity
 from tuner.report.words import response_words
 from tuner.tracing.choice import find_gpu, readings
@@ -86,7 +86,7 @@ def _permissions(where: ClockPlaces) -> Iterator[Finding]:
             yield _permission(limit, "power-limits", permitted=permitted, helper=bool(helper))
 
 
-def _permission(actuator: ClockActuator, option: str, *, permitted: bool, helper: bool) -> Finding:
+def _permission(actuator: GpuControl, option: str, *, permitted: bool, helper: bool) -> Finding:
     check, what = f"--{option} on {actuator.name}", option.replace("-", " ")
     try:
         supported = actuator.supported()

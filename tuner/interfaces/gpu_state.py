@@ -15,7 +15,7 @@ class ClockPlaces(Protocol):
         """Socket of ``tuner-clockd``."""
 
 
-class ClockActuator(Protocol):
+class GpuControl(Protocol):
     """The control of one GPU's clock or power limit, opened to look at it."""
 
     @property
