@@ -1,4 +1,4 @@
-"""Power sensor and clock control of a simulated device."""
+"""Power sensor of a simulated device."""
 
 import math
 from dataclasses import replace
