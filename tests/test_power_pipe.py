@@ -19,7 +19,7 @@ from tuner.power.sensors.pipe import PipeSampler
 
 from tuner.errors import PowerError, SensorUnavailableError
 
-# Writes what the fake GPU draws, 5 % less: a mean over each hundredth of a second, however late its line comes.
+# Writes what the fake GPU draws, 5 % less: a mean over each hundredth of a second, however late a line is.
 METER = """
 import sys, time
 sys.path[:0] = [sys.argv[2]]
