@@ -14,6 +14,8 @@ from platformdirs import user_config_path
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import InputError, KernelFileError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
+from tuner.pragmas.directives import has_pragmas
+from tuner.untrusted.limits import SOURCE_BYTES
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
@@ -64,7 +66,8 @@ class Catalog:
         Args:
             extra_files: kernel files that override all folders.
             search_path: folders, the strongest last; None for those of the package, system and user. A
-                folder holds ``NAME.toml`` or ``NAME/kernel.toml``; one that is not there is skipped.
+                folder holds ``NAME.toml`` or ``NAME/kernel.toml``, or with tuning pragmas ``NAME.cu`` or
+                ``NAME/kernel.cu``; one that is not there is skipped.
 
         Raises:
             KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
@@ -162,10 +165,16 @@ def _kernel_files(folder: Path, broken: list[KernelFileError]) -> list[Path]:
     try:
         if not folder.is_dir():
             return []
-        return sorted([*folder.glob("*.toml"), *folder.glob("*/kernel.toml")])
+        files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml"), *folder.glob("*/kernel.cu")]
+        return sorted([*files, *(path for path in folder.glob("*.cu") if _has_pragmas(path))])
     except OSError as e:
         broken.append(KernelFileError(f"{folder}: cannot be read: {e.strerror}"))
         return []
+
+
+def _has_pragmas(path: Path) -> bool:
+    """Whether a source beside kernel files is one itself; the sources of others have no pragmas."""
+    return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
 
 
 def _read(path: Path, here: dict[str, KernelFile], broken: list[KernelFileError]) -> None:
