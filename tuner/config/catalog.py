@@ -22,6 +22,37 @@ SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # one of each family
 
 
+_FILE_SPEC = re.compile(r"(?P<file>[^:]*\.(?:cu|toml))(?::(?P<sizes>.*))?", re.DOTALL)
+
+
+def named_files(
+    specs: Sequence[str], files: Sequence[str | Path] = ()
+) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Workloads written with a file, as ``my.cu:N=4096``, with the name of its kernel; and all files.
+
+    A file without sizes stands for its first workload, as with ``Catalog.workloads``.
+
+    Args:
+        specs: workloads.
+        files: kernel files beside them.
+
+    Raises:
+        KernelFileError: a file is broken.
+    """
+    found, paths = [], [Path(file) for file in files]
+    for spec in specs:
+        match = _FILE_SPEC.fullmatch(spec.strip())
+        if match is None:
+            found.append(spec)
+            continue
+        path = Path(match["file"])
+        kernel = load_kernel_file(path)
+        found.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
+        if path not in paths:
+            paths.append(path)
+    return tuple(found), tuple(paths)
+
+
 def kernels_root() -> Path:
     """Folder of the kernels that come with the package, installed or in a checkout."""
     installed = Path(str(files("tuner"))) / "kernels"
@@ -114,7 +145,7 @@ class Catalog:
         known = ", ".join(self.names) or "there is none"
         message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
         if name.endswith((".toml", ".cu")):
-            message += "; a kernel file follows --kernel, as in --kernel FILE.toml"
+            message += "; a kernel file follows --kernel, as in --kernel FILE"
         if self.broken:
             message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
         raise UnknownNameError(message)

@@ -3,23 +3,28 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.config.document import parsed_document
 from tuner.config.schema import KernelDocument
 from tuner.config.source_folder import read_text
 from tuner.errors import KernelFileError
 from tuner.pragmas.directives import has_pragmas
-from tuner.pragmas.expansion import Expansion, expansion
+
+if TYPE_CHECKING:
+    from tuner.pragmas.expansion import Expansion
 
 SUFFIXES = (".cu", ".cuh", ".cpp")
 
 
-def read_pragma_file(path: Path) -> tuple[Expansion, KernelDocument]:
+def read_pragma_file(path: Path) -> "tuple[Expansion, KernelDocument]":
     """What a source with pragmas means, and its tables.
 
     Raises:
         KernelFileError: it cannot be read, has no tuning pragmas, or one is wrong; the line is named.
     """
+    from tuner.pragmas.expansion import expansion  # noqa: PLC0415 - its parser is loaded only where it is needed
+
     text = read_text(path, str(path))
     if not has_pragmas(text):
         raise KernelFileError(
