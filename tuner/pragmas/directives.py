@@ -1,5 +1,6 @@
 """Finds the tuning pragmas of a source: outside comments and strings, with their places in bytes."""
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +76,11 @@ class PragmaSource:
     directives: tuple[Directive, ...]
     blank: bytes
     code: bytes
+
+    @functools.cached_property
+    def plain(self) -> str:
+        """``blank`` as text, one letter for each byte."""
+        return self.blank.decode("latin-1")
 
     def place(self, byte: int) -> tuple[int, int]:
         """Line and column of a byte, from 1."""

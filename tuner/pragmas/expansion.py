@@ -57,7 +57,7 @@ def expansion(path: Path, text: str) -> Expansion:
     tree = SyntaxTree(source)
     selections = read_selections(source)
     statements = read_statements(source)
-    tunables = _tunables(tree, selections)
+    tunables = _tunables(tree, selections, statements)
     read_kernel_launcher(source, statements, tunables)
     tunables.sort(key=lambda one: one.directive.start)
     _check_names(source, tunables, statements)
@@ -82,7 +82,7 @@ def _check_keywords(source: PragmaSource) -> None:
         raise source.error(0, "the source has no #pragma tuner; docs/pragmas.md tells them")
 
 
-def _tunables(tree: SyntaxTree, selections: Sequence[Selection]) -> list[Tunable]:
+def _tunables(tree: SyntaxTree, selections: Sequence[Selection], statements: Statements) -> list[Tunable]:
     """All tunables, with the conditions of the alternatives that they stand in."""
     found = [alternative(tree, selection) for selection in selections]
     source = tree.source
@@ -98,7 +98,7 @@ def _tunables(tree: SyntaxTree, selections: Sequence[Selection]) -> list[Tunable
             nest.append(directive)
             below = source.directives[place + 1 :][:1]
             if not below or below[0].keyword != "tile" or source.code[directive.end : below[0].start].strip():
-                found += tiled_loops(tree, nest)
+                found += tiled_loops(tree, nest, statements.problem["sizes"])
                 nest = []
     return [one.under(_condition(selections, one.directive.start)) for one in found]
 

@@ -24,6 +24,7 @@ class Loop:
 
     Attributes:
         node: the statement.
+        start: node of the declaration of the counter.
         type: of the counter.
         name: of the counter.
         first: node of the first value.
@@ -34,6 +35,7 @@ class Loop:
     """
 
     node: Node
+    start: Node
     type: str
     name: str
     first: Node
@@ -41,6 +43,12 @@ class Loop:
     condition: Node
     step: str
     body: Node
+
+    @property
+    def sign(self) -> str:
+        """``<`` or ``<=``."""
+        node = self.condition.child_by_field_name("operator")
+        return "<=" if node is not None and node.text == b"<=" else "<"
 
     @property
     def wide(self) -> str:
@@ -54,11 +62,14 @@ def loop_nest(tree: SyntaxTree, directive: Directive, node: Node, names: list[st
     Raises:
         KernelFileError: there is none of a name, a loop has another form, or something stands between loops.
     """
-    source, loops = tree.source, []
+    source = tree.source
+    loops: list[Loop] = []
     left = set(names)
     statement: Node | None = node
     while statement is not None:
         loop = _loop(tree, directive, statement)
+        if any(one.name == loop.name for one in loops):
+            raise source.error(directive, f"two loops of the nest have the counter {loop.name}")
         loops.append(loop)
         left.discard(loop.name)
         if not left:
@@ -73,8 +84,18 @@ def loop_nest(tree: SyntaxTree, directive: Directive, node: Node, names: list[st
 
 def _only_loop(body: Node) -> Node | None:
     """The loop that a body consists of; None where there is more, or something else."""
-    inner = [one for one in body.children if one.is_named] if body.type == "compound_statement" else [body]
+    inner = [body]
+    if body.type == "compound_statement":
+        inner = [one for one in body.children if one.is_named and not _is_aside(one)]
     return inner[0] if len(inner) == 1 and inner[0].type == "for_statement" else None
+
+
+def _is_aside(node: Node) -> bool:
+    """Whether a node is a comment or ``#pragma unroll``."""
+    text = node.text or b""
+    return node.type == "comment" or (
+        node.type == "preproc_call" and re.match(rb"\s*#\s*pragma\s+unroll\b", text) is not None
+    )
 
 
 def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
@@ -91,6 +112,7 @@ def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
     regular = counter in _TYPES and step and (step == "1" or counter in _SIGNED)
     if (
         node.has_error
+        or start is None
         or not plain
         or not regular
         or name is None
@@ -107,7 +129,7 @@ def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
             f"the loop in line {line} has not the form for (int i = FIRST; i < LAST; i += STEP) with a step"
             " that is a number or made of blockDim and gridDim",
         )
-    return Loop(node, counter, tree.text(name), first, bound, condition, step, body)
+    return Loop(node, start, counter, tree.text(name), first, bound, condition, step, body)
 
 
 def _field(node: Node | None, name: str) -> Node | None:

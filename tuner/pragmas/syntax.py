@@ -1,12 +1,16 @@
 """The syntax tree of a source, by tree-sitter's grammar of CUDA C++; places are bytes."""
 
-from collections.abc import Iterator
+import functools
+import re
+from collections.abc import Iterator, Mapping
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Tree
 
 from tuner.pragmas.directives import Directive, PragmaSource
+from tuner.pragmas.macros import Macros, aliases_in
 
+_BODIES = ("compound_statement", "parameter_list", "initializer_list")
 _LANGUAGE = Language(tree_sitter_cuda.language())
 
 
@@ -29,6 +33,50 @@ class SyntaxTree:
     def text(self, node: Node) -> str:
         """What the source has there."""
         return self.source.text[node.start_byte : node.end_byte].decode(errors="replace")
+
+    @functools.cached_property
+    def macros(self) -> Macros:
+        """The macros that the file defines."""
+        return Macros(self.source.blank.decode(errors="replace"))
+
+    @functools.cached_property
+    def type_aliases(self) -> Mapping[str, str]:
+        """Other names of types: name -> type."""
+        return aliases_in(self.source.code.decode(errors="replace"))
+
+    @functools.cached_property
+    def classes(self) -> frozenset[str]:
+        """Names of the classes, structures and unions of the file."""
+        text = self.source.code.decode(errors="replace")
+        return frozenset(re.findall(r"\b(?:struct|class|union)\s+(?:__\w+\([^)]*\)\s*)?(\w+)", text))
+
+    @functools.cached_property
+    def outline(self) -> tuple[Node, ...]:
+        """Declarations and definitions of functions outside all bodies."""
+        found, left = [], [self.root]
+        while left:
+            node = left.pop()
+            if node.type in ("declaration", "function_definition", "enumerator"):
+                found.append(node)
+            if node.type != "declaration" and node.type not in _BODIES:
+                left.extend(reversed(node.children))
+        return tuple(found)
+
+    @functools.cached_property
+    def functions(self) -> frozenset[str]:
+        """Names of functions that the file defines or declares, those of classes, too."""
+        found = set()
+        for one in self.outline:
+            node = one
+            while node.type != "function_declarator":
+                inner = node.child_by_field_name("declarator")
+                if inner is None:
+                    break
+                node = inner
+            name = node.child_by_field_name("declarator")
+            if node.type == "function_declarator" and name is not None:
+                found.add(self.text(name).rpartition("::")[2])
+        return frozenset(found)
 
     def behind(self, directive: Directive) -> list[Node]:
         """The nodes that begin with what stands below a pragma, the largest first; none at the end."""

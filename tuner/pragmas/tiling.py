@@ -1,48 +1,66 @@
 """Tiles of loop nests: a loop in pieces, the loop over the pieces outermost; only where provably legal.
 
-A tile may change the order in which iterations run. It is legal if no two iterations that change places
-touch the same element, one of them writing. That is proved from subscripts alone: if all accesses to an
-array have a dimension with the same index, which one loop alone varies, then two iterations of the same
-element have the same value of that loop's counter.
+A tile of the outermost loop alone keeps the order of iterations: the loop is left and entered again where it
+was. Any other tile changes the order. It is legal if iterations that touch the same element, one of them
+writing, keep their order (``order.py``).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from tree_sitter import Node
 
 from tuner.pragmas.clauses import named
 from tuner.pragmas.directives import Directive
 from tuner.pragmas.edits import Edit
-from tuner.pragmas.loop_body import LoopBody, read_body
-from tuner.pragmas.loop_nests import Loop, loop_nest, names_in
-from tuner.pragmas.syntax import SyntaxTree, nodes_within
+from tuner.pragmas.loop_nests import Loop, loop_nest
+from tuner.pragmas.order import check_kept, check_order
+from tuner.pragmas.scope import Scope
+from tuner.pragmas.syntax import SyntaxTree
 from tuner.pragmas.tunables import Tunable, guarded, instead_of, read_list
 
 _FORM = re.compile(r"([A-Za-z_]\w*)\s+(.*)", re.DOTALL)
-_LEAVING = ("break_statement", "goto_statement", "labeled_statement", "co_return_statement")
+_LARGEST_TILE = 2**20
 
 
-def tiled_loops(tree: SyntaxTree, directives: Sequence[Directive]) -> list[Tunable]:
+def tiled_loops(
+    tree: SyntaxTree, directives: Sequence[Directive], numbers: Collection[str] = ()
+) -> list[Tunable]:
     """The tunables of ``tile`` pragmas that stand above the same nest, outermost tile first.
+
+    Args:
+        tree: of the source.
+        directives: the pragmas.
+        numbers: sizes and tunables, which are numbers wherever the source does not declare them.
 
     Raises:
         KernelFileError: no such loops are perfectly nested there, or it is not proved that tiles keep the
             meaning; the message says what is in the way.
     """
-    source = tree.source
+    source, last = tree.source, directives[-1]
     parts = [_parts(tree, directive) for directive in directives]
-    node = next((one for one in tree.behind(directives[-1]) if one.type == "for_statement"), None)
+    node = next((one for one in tree.behind(last) if one.type == "for_statement"), None)
     if node is None:
-        raise source.error(directives[-1], "a for loop must stand below it")
-    loops = loop_nest(tree, directives[-1], node, [counter for counter, _, _ in parts])
+        raise source.error(last, "a for loop must stand below it")
+    tiled = [counter for counter, _, _ in parts]
+    if len(set(tiled)) < len(tiled):
+        raise source.error(last, "the loop is tiled twice")
+    loops = loop_nest(tree, last, node, tiled)
     counters = {loop.name: loop for loop in loops}
-    if len({counter for counter, _, _ in parts}) < len(parts):
-        raise source.error(directives[-1], "the loop is tiled twice")
-    _check_loops(tree, directives[-1], loops)
-    if loops[0].name != parts[0][0] or len(parts) > 1:
-        _check_order(tree, directives[-1], loops, [counter for counter, _, _ in parts])
+    scope = Scope(tree, loops[0].node, numbers)
+    kept = tiled == [loops[0].name]
+    check_kept(tree, last, loops, scope)
+    casts = {} if kept else check_order(tree, last, loops, tiled, scope)
     found = []
     for directive, (counter, label, text) in zip(directives, parts, strict=True):
-        found.append(_tunable(tree, directive, counters[counter], label, text))
+        loop = counters[counter]
+        name, values = _values(tree, directive, loop, label, text)
+        default = values[0]
+        header, edits = (
+            _entered_again(tree, loop, name) if kept else _hoisted(tree, loop, name, casts[counter])
+        )
+        edit = instead_of(source, directive, *guarded(name, default), header)
+        found.append(Tunable(directive, name, values, default, edits=(edit, *edits)))
     return found
 
 
@@ -57,110 +75,62 @@ def _parts(tree: SyntaxTree, directive: Directive) -> tuple[str, str, str]:
     return match[1], label, match[2]
 
 
-def _tunable(tree: SyntaxTree, directive: Directive, loop: Loop, label: str, text: str) -> Tunable:
+def _values(
+    tree: SyntaxTree, directive: Directive, loop: Loop, label: str, text: str
+) -> tuple[str, tuple[int, ...]]:
+    """Name and values of the tunable."""
     source = tree.source
     listed = text.startswith("values")
     stated = read_list(source, directive, "values" if listed else "erange", text.removeprefix("values"))
-    if any(type(value) is not int or value < 1 for value in stated.values):
-        raise source.error(directive, "sizes of tiles are whole numbers above 0")
-    name, tile = label or f"tile_{loop.name}", f"tuner_{loop.name}_tile"
-    if re.search(rf"\b(?:{name}|{tile})\b", source.code.decode()):
-        raise source.error(
-            directive, f"the source has the name {name} or {tile}; write tile NAME: before the counter"
-        )
-    default = stated.values[0]
-    extent = name if loop.step == "1" else f"{name} * ({loop.step})"
-    first, bound = tree.text(loop.first), tree.text(loop.bound)
-    sign = tree.text(loop.condition.child_by_field_name("operator") or loop.condition)
-    header = f"for ({loop.wide} {tile} = {first}; {tile} {sign} {bound}; {tile} += {extent})"
-    end = loop.condition.end_byte
-    edits = (
-        instead_of(source, directive, *guarded(name, default), " ".join(header.split())),
-        Edit(loop.first.start_byte, loop.first.end_byte, tile),
-        Edit(end, end, f" && {loop.name} - {tile} < {extent}"),
-    )
-    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
-
-
-def _check_loops(tree: SyntaxTree, directive: Directive, loops: Sequence[Loop]) -> None:
-    """Refuse nests whose iterations are not known before they run."""
-    source = tree.source
-    inside = loops[0].node
-    for node in nodes_within(inside, *_LEAVING):
-        raise source.error(
-            directive,
-            f"{tree.text(node).split()[0].rstrip(';')} in line {source.place(node.start_byte)[0]} leaves"
-            " the loop",
-        )
-    changed = _changed_names(tree, loops)
-    counters = {loop.name for loop in loops}
-    for loop in loops:
-        for part in (loop.first, loop.bound):
-            if any(
-                one.type
-                in (
-                    "call_expression",
-                    "subscript_expression",
-                    "pointer_expression",
-                    "assignment_expression",
-                    "update_expression",
-                )
-                for one in nodes_within(part)
-            ):
-                raise source.error(directive, f"the bounds of {loop.name} are not plain: {tree.text(part)}")
-            varying = names_in(tree, part) & (changed | counters)
-            if varying:
-                raise source.error(
-                    directive,
-                    f"{', '.join(sorted(varying))} in the bounds of {loop.name} changes in the nest",
-                )
-            _check_constant(tree, directive, names_in(tree, part))
-        if loop.name in changed:
-            raise source.error(directive, f"{loop.name} is changed, or its address taken, in the loop")
-
-
-def _changed_names(tree: SyntaxTree, loops: Sequence[Loop]) -> set[str]:
-    """The names that bodies assign to or take the address of."""
-    found = set()
-    updates = [loop.node.child_by_field_name("update") for loop in loops]
-    for node in nodes_within(
-        loops[0].node, "assignment_expression", "update_expression", "pointer_expression"
-    ):
-        if node in updates:
-            continue
-        target = node.child_by_field_name("left") or node.child_by_field_name("argument")
-        while target is not None and target.type in ("subscript_expression", "parenthesized_expression"):
-            target = target.child_by_field_name("argument") or target.children[1]
-        if target is not None:
-            found |= names_in(tree, target)
-    return found
-
-
-def _check_constant(tree: SyntaxTree, directive: Directive, names: set[str]) -> None:
-    """Refuse bounds that something else than the nest may change: references, globals, shared variables."""
-    text = tree.source.blank.decode(errors="replace")
-    for name in sorted(names):
-        if re.search(
-            rf"&\s*{name}\b|\b(?:__shared__|__device__|volatile|extern)\b[^;(){{}}]*\b{name}\b", text
-        ):
-            raise tree.source.error(
-                directive,
-                f"{name}, a bound of the nest, may be changed elsewhere; copy it to a const int first",
+    values = tuple(value for value in stated.values if type(value) is int and 0 < value <= _LARGEST_TILE)
+    if len(values) < len(stated.values):
+        raise source.error(directive, f"sizes of tiles are whole numbers from 1 to {_LARGEST_TILE}")
+    if stated.when or stated.otherwise is not None:
+        raise source.error(directive, "a tile has no condition; write a constraint")
+    name = label or f"tile_{loop.name}"
+    for taken in (name, _tile(loop)):
+        if re.search(rf"\b{taken}\b", source.plain):
+            raise source.error(
+                directive, f"the source has the name {taken}; write tile NAME: before the counter"
             )
+    return name, values
 
 
-def _check_order(tree: SyntaxTree, directive: Directive, loops: Sequence[Loop], tiled: Sequence[str]) -> None:
-    """Refuse nests in which iterations that change places may touch the same element."""
-    body: LoopBody = read_body(tree, directive, loops)
-    outer = [loop.name for loop in loops[:-1]]
-    for array in body.written:
-        fixed = body.fixed_counters(array, loops)
-        alone = len(tiled) == 1 and tiled[0] in fixed
-        if alone or fixed.issuperset(outer if len(tiled) == 1 else [loop.name for loop in loops]):
-            continue
-        free = [loop.name for loop in loops if loop.name not in fixed]
-        raise tree.source.error(
-            directive,
-            f"it is not proved that tiles keep the order of writes to {array}: different {' and '.join(free)}"
-            f" may touch one element ({', '.join(body.accesses_of(array))})",
-        )
+def _tile(loop: Loop) -> str:
+    return f"tuner_{loop.name}_tile"
+
+
+def _entered_again(tree: SyntaxTree, loop: Loop, name: str) -> tuple[str, tuple[Edit, ...]]:
+    """A loop that ends after each tile and goes on where it was, whatever its body does to the counter."""
+    first, bound = _plain(tree, loop.first), _plain(tree, loop.bound)
+    header = f"for ({loop.type} {loop.name} = {first}; {loop.name} {loop.sign} {bound};)"
+    start, end = loop.start.start_byte, loop.start.end_byte
+    lines = "\n" * tree.source.text.count(b"\n", start, end)
+    opening = Edit(start, end, f"{loop.type} {_tile(loop)} = {loop.name};{lines}")
+    return header, (opening, _end_of_tile(loop, name))
+
+
+def _hoisted(tree: SyntaxTree, loop: Loop, name: str, cast: tuple[str, str]) -> tuple[str, tuple[Edit, ...]]:
+    """A loop over the first values of tiles, to stand above the nest."""
+    tile, step = _tile(loop), _extent(loop, name)
+    values = (_plain(tree, loop.first), _plain(tree, loop.bound))
+    first, bound = (f"({to})({text})" if to else text for to, text in zip(cast, values, strict=True))
+    header = f"for ({loop.wide} {tile} = {first}; {tile} {loop.sign} {bound}; {tile} += {step})"
+    lines = "\n" * tree.source.text.count(b"\n", loop.first.start_byte, loop.first.end_byte)
+    opening = Edit(loop.first.start_byte, loop.first.end_byte, f"{tile}{lines}")
+    return header, (opening, _end_of_tile(loop, name))
+
+
+def _end_of_tile(loop: Loop, name: str) -> Edit:
+    end = loop.condition.end_byte
+    return Edit(end, end, f" && {loop.name} - {_tile(loop)} < {_extent(loop, name)}")
+
+
+def _extent(loop: Loop, name: str) -> str:
+    return name if loop.step == "1" else f"{name} * (long long)({loop.step})"
+
+
+def _plain(tree: SyntaxTree, node: Node) -> str:
+    """An expression on one line, without comments."""
+    text = tree.source.code[node.start_byte : node.end_byte].decode(errors="replace")
+    return " ".join(text.replace("\\\r\n", " ").replace("\\\n", " ").split())
