@@ -16,9 +16,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.MULTILINE | re.DOTALL)
+_DIRECTIVE = re.compile(r"^[ \t]*\#(?:\\\n|/\*.*?(?:\*/|\Z)|[^\n])*", re.MULTILINE | re.DOTALL)
 _DEFINE = re.compile(r"\s*\#\s*define\s+([A-Za-z_]\w*)(\(?)(.*)", re.DOTALL)
-_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?)', re.DOTALL)
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _ENDS = (";", "__global__")
 

@@ -7,7 +7,7 @@ from tuner.cuda_source.tokens import group_end, tokens_of
 from tuner.pragmas.clauses import named
 from tuner.pragmas.directives import Directive, PragmaSource
 from tuner.pragmas.syntax import SyntaxTree
-from tuner.pragmas.tunables import PREFIX, Tunable, instead_of
+from tuner.pragmas.tunables import PREFIX, Tunable, check_free, instead_of
 
 KEYWORDS = ("select", "case", "end")
 MOST_CASES = 32
@@ -92,6 +92,7 @@ def alternative(tree: SyntaxTree, selection: Selection) -> Tunable:
         _check_whole(tree, directive, name, start, end)
     _check_signatures(tree, selection)
     macro = PREFIX + selection.name
+    check_free(tree.source, selection.opening, macro)
     names = tuple(name for _, name in selection.cases)
     source = tree.source
     edits = [

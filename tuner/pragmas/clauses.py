@@ -110,6 +110,8 @@ def one_value(text: str) -> Value:
     if bare in _WORDS:
         return _WORDS[bare]
     bare = bare.replace("'", "")
+    if re.fullmatch(r"[+-]?0\d+[uUlL]*", bare):
+        raise ValueError(f"{text.strip()!r} is octal in C++; write it without the leading 0")
     whole = re.fullmatch(rf"({_NUMBER.pattern})[uUlL]{{0,3}}", bare)
     if whole:
         return int(whole[1], 0) if "x" in whole[1].lower() else int(whole[1])

@@ -2,10 +2,12 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.cuda_source.signatures import GlobalFunction, global_functions
 from tuner.errors import KernelFileError
 
 OWN = "tuner"
@@ -22,12 +24,14 @@ _PIECE = re.compile(
     | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
     | (?P<operator>\b_Pragma\s*\(\s*"\s*(?P<quoted>\w+))
     | (?P<word>[A-Za-z_]\w*)
-    | (?P<directive>^[ \t]*\#(?:\\\r?\n|/\*.*?\*/|//(?:\\\r?\n|[^\n])*|"(?:\\.|[^"\\\n])*"|[^\n])*\n?)
+    | (?P<directive>^[ \t]*\#(?:\\\r?\n|/\*.*?(?:\*/|\Z)|//(?:\\\r?\n|[^\n])*|"(?:\\.|[^"\\\n])*"?|[^\n])*\n?)
+    | (?P<late>\#[ \t]*pragma[ \t]+(?P<pragma>\w+))
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
-_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//.*|/\*.*?\*/', re.DOTALL)
+_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*"?)|//.*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _SPLIT = re.compile(r"\s*#\s*(\w*)\s*(.*)", re.DOTALL)
+_BYTE_ORDER_MARK = "\ufeff".encode()
 _KERNELS_ONLY = ("__CUDACC_RTC__", "__CUDA_ARCH__", "__CUDACC__")
 
 
@@ -78,9 +82,20 @@ class PragmaSource:
     code: bytes
 
     @functools.cached_property
-    def plain(self) -> str:
-        """``blank`` as text, one letter for each byte."""
-        return self.blank.decode("latin-1")
+    def words(self) -> frozenset[str]:
+        """All words outside pragmas, also those of comments and texts."""
+        return frozenset(re.findall(r"\w+", self.blank.decode("latin-1")))
+
+    @functools.cached_property
+    def defined(self) -> Mapping[str, int]:
+        """How often a macro is defined or undefined."""
+        pattern = r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)"
+        return Counter(re.findall(pattern, self.blank.decode("latin-1"), re.MULTILINE))
+
+    @functools.cached_property
+    def functions(self) -> tuple[GlobalFunction, ...]:
+        """The ``__global__`` functions."""
+        return tuple(global_functions(self.blank.decode(errors="replace")))
 
     def place(self, byte: int) -> tuple[int, int]:
         """Line and column of a byte, from 1."""
@@ -97,10 +112,8 @@ class PragmaSource:
 
 def has_pragmas(text: str) -> bool:
     """Whether a source has a tuning pragma of this tuner, the paper or Kernel Launcher."""
-    return (
-        re.search(r"^[ \t]*#[ \t]*pragma[ \t]+(?:tuner|erange|kernel(?:_tuner)?)\b", text, re.MULTILINE)
-        is not None
-    )
+    pattern = r"^\ufeff?[ \t]*#[ \t]*pragma[ \t]+(?:tuner|erange|kernel(?:_tuner)?)\b"
+    return re.search(pattern, text, re.MULTILINE) is not None
 
 
 def read_pragmas(path: Path, text: str) -> PragmaSource:
@@ -116,43 +129,49 @@ def read_pragmas(path: Path, text: str) -> PragmaSource:
     """
     data = text.encode()
     letters = data.decode("latin-1")
+    if data.startswith(_BYTE_ORDER_MARK):  # it stands before the first line, not in it
+        letters = letters.replace(letters[:3], "   ", 1)
     blank, code = bytearray(data), bytearray(data)
     found: list[Directive] = []
     guards: list[str] = []
-    refused: tuple[int, str] | None = None
+    wrong: list[tuple[int, str]] = []
     line, counted = 1, 0
     for piece in _PIECE.finditer(letters):
         kind = piece.lastgroup
         if kind in ("comment", "directive"):
             _erase(code, piece.start(), piece.end())
-        if piece["quoted"] and _family(piece["quoted"]) and refused is None:
-            refused = piece.start(), piece["quoted"]
+        wrong += _misplaced(piece)
         if kind != "directive":
             continue
         line += letters.count("\n", counted, piece.start())
         counted = piece.start()
         word, rest = _parts(piece[0])
-        if word == "pragma":
-            directive = _directive(piece, rest, line, tuple(guards))
-            if directive is not None:
-                found.append(directive)
-                _erase(blank, piece.start(), piece.end())
-        else:
-            hidden = re.search(r'_Pragma\s*\(\s*"\s*(\w+)', rest)
-            if hidden and _family(hidden[1]) and refused is None:
-                refused = piece.start(), hidden[1]
-            _follow(guards, word, rest)
+        directive = _directive(piece, rest, line, tuple(guards)) if word == "pragma" else None
+        if directive is not None:
+            found.append(directive)
+            _erase(blank, piece.start(), piece.end())
+        _follow(guards, word, rest)
     source = PragmaSource(path, data, tuple(found), bytes(blank), bytes(code))
-    if refused is not None:
-        raise source.error(
-            refused[0],
-            f'_Pragma("{refused[1]} ...") is not read; write #pragma {refused[1]} on a line of its own',
-        )
+    for place, message in wrong[:1]:
+        raise source.error(place, message)
     if len(found) > MOST_DIRECTIVES:
         raise source.error(found[MOST_DIRECTIVES], f"more than {MOST_DIRECTIVES} pragmas")
     for directive in found:
         _check_guards(source, directive)
     return source
+
+
+def _misplaced(piece: re.Match[str]) -> Iterator[tuple[int, str]]:
+    """What is wrong with a pragma that is not the only thing on its line."""
+    hidden = re.search(r'_Pragma\s*\(\s*"\s*(\w+)', piece[0]) if piece.lastgroup == "directive" else None
+    quoted = hidden[1] if hidden else piece["quoted"] or ""
+    if _family(quoted):
+        yield (
+            piece.start(),
+            f'_Pragma("{quoted} ...") is not read; write #pragma {quoted} on a line of its own',
+        )
+    if _family(piece["pragma"] or ""):
+        yield piece.start(), "a pragma stands alone on its line; put comments behind it"
 
 
 def _erase(text: bytearray, start: int, end: int) -> None:

@@ -214,6 +214,8 @@ class _Writer:
 
     def _parameters(self, launch: Launch) -> list[Parameter]:
         """Parameters with the types of the instance."""
+        if not launch.function.template:
+            return list(launch.function.parameters)
         entry = self._entry(launch)
         try:
             return parameters_of(self._blank, entry)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(\()?((?:\\\r?\n|[^\n])*)", re.MULTILINE)
-_COMMENT = re.compile(r"//.*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _BARE = re.compile(r"[-+]?(?:\d[\w.']*|\.\d\w*)")
 _MOST_STEPS = 8

@@ -1,14 +1,14 @@
 """What the names in a loop nest stand for: numbers, arrays, macros; as far as the file itself tells it."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from tuner.pragmas.directives import Directive
 from tuner.pragmas.macros import Macros
-from tuner.pragmas.syntax import SyntaxTree, nodes_within
+from tuner.pragmas.syntax import SyntaxTree
 
 _SIGNED = ("char", "short", "int", "long", "long long", "signed char", "ptrdiff_t")
 _NARROW = ("bool", "unsigned char", "unsigned short", "uint8_t", "uint16_t")  # their values become int
@@ -91,8 +91,9 @@ class Scope:
                 self._add_template(outer)
             outer = outer.parent
         if self.function is not None:
-            self._add_all(nodes_within(self.function, *_DECLARATIONS), local=True)
-            self._add_all(iter(tree.outline), local=False)
+            self._add_all(tree.parts(self.function, *_DECLARATIONS), local=True)
+            outside = (one for one in tree.outline if one.type == "declaration")
+            self._add_all(outside, local=False)
 
     def declared(self, name: str) -> list[Declared]:
         """All declarations of a name outside the nest."""
@@ -147,7 +148,7 @@ class Scope:
             elif one.type in ("parameter_declaration", "optional_parameter_declaration"):
                 self._add(one, local=True, template=True)
 
-    def _add_all(self, nodes: Iterator[Node], *, local: bool) -> None:
+    def _add_all(self, nodes: Iterable[Node], *, local: bool) -> None:
         for node in nodes:
             if not (self._nest.start_byte <= node.start_byte < self._nest.end_byte):
                 self._add(node, local=local)
@@ -185,6 +186,8 @@ def _declarator(
     restrict = odd = outer_array = False
     node: Node | None = declarator
     while node is not None and node.type != "identifier":
+        if node.type == "function_declarator":
+            return  # no variable
         if node.type == "array_declarator":
             arrays += 1
             outer_array = True
@@ -232,7 +235,7 @@ def _kind_of_literal(text: str) -> str:
 
 def kind_of_number(text: str) -> str:
     """The kind of a literal of whole numbers; ``floating`` of others."""
-    return _kind_of_literal(text) or "floating"
+    return _kind_of_literal(text.lstrip("+-").strip()) or "floating"
 
 
 def refused_function(scope: Scope, tree: SyntaxTree, directive: Directive) -> None:
@@ -244,11 +247,10 @@ def refused_function(scope: Scope, tree: SyntaxTree, directive: Directive) -> No
     function = scope.function
     if function is None:
         raise tree.source.error(
-            directive, "loops outside functions and in lambdas are not tiled in this order"
+            directive, "outside functions and in lambdas only the outermost loop alone is tiled"
         )
-    for node in nodes_within(function):
-        if node.type in ("ERROR", "preproc_include") or node.is_missing:
-            line = tree.source.place(node.start_byte)[0]
-            raise tree.source.error(
-                directive, f"line {line} of the function is not understood: {tree.text(node)[:40].strip()!r}"
-            )
+    for node in tree.parts(function, "ERROR", "preproc_include"):
+        line = tree.source.place(node.start_byte)[0]
+        raise tree.source.error(
+            directive, f"line {line} of the function is not understood: {tree.text(node)[:40].strip()!r}"
+        )

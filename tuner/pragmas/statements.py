@@ -7,7 +7,6 @@ from typing import Any
 
 from tuner.cuda_source.parameters import Parameter
 from tuner.cuda_source.signatures import GlobalFunction, global_functions
-from tuner.cuda_source.tokens import tokens_of
 from tuner.errors import suggestion
 from tuner.pragmas.clauses import clauses, named, one_value, split_list
 from tuner.pragmas.directives import Directive, PragmaSource
@@ -32,9 +31,11 @@ LAUNCH_KEYS = (
     ),
     *("stream", "name", "repeat", "index", "registers", "static_shared_bytes"),
 )
+MOST_LAUNCHES = 64
 _PROBLEM_KEYS = ("batch", "tolerance", "name", "optional", "reference_arrays")
 _FILES = {"function": "reference_function", "law": "law"}
 _RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
+_HEAD = re.compile(rb"[^;{}]*")
 _EQUATION = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
 
 
@@ -244,6 +245,8 @@ def _launch(source: PragmaSource, directive: Directive, found: Statements) -> No
     function = kernel_below(source, directive)
     if any(one.function.name == function.name for one in found.launches) and "name" not in keys:
         raise ValueError(f"{function.name} has another launch; give each a name(...)")
+    if len(found.launches) >= MOST_LAUNCHES:
+        raise ValueError(f"more than {MOST_LAUNCHES} launches")
     found.launches.append(Launch(directive, function, keys))
 
 
@@ -266,20 +269,12 @@ def kernel_below(source: PragmaSource, directive: Directive) -> GlobalFunction:
     Raises:
         ValueError: something else stands there.
     """
-    below = source.blank[directive.end :].decode(errors="replace")
-    for token in tokens_of(below):
-        if token.text == "__global__":
-            break
-        if token.text in (";", "{", "}"):
-            raise ValueError("no __global__ function stands below it")
-    functions = global_functions(below)
+    match = _HEAD.match(source.code, directive.end)
+    head = "" if match is None else match[0].decode(errors="replace")
+    functions = global_functions(f"{head}{{}}") if "__global__" in head else []
     if not functions:
         raise ValueError("no __global__ function stands below it")
-    first = functions[0]
-    return next(
-        (one for one in global_functions(source.blank.decode(errors="replace")) if one.name == first.name),
-        first,
-    )
+    return next((one for one in source.functions if one.name == functions[0].name), functions[0])
 
 
 def scalar_text(text: str, parameter: Parameter) -> str:

@@ -23,6 +23,7 @@ class SyntaxTree:
 
     def __init__(self, source: PragmaSource) -> None:
         self.source = source
+        self._parts: dict[tuple[int, tuple[str, ...]], tuple[Node, ...]] = {}
         self._tree: Tree = Parser(_LANGUAGE).parse(source.blank)
 
     @property
@@ -77,6 +78,17 @@ class SyntaxTree:
             if node.type == "function_declarator" and name is not None:
                 found.add(self.text(name).rpartition("::")[2])
         return frozenset(found)
+
+    def parts(self, node: Node, *types: str) -> tuple[Node, ...]:
+        """``nodes_within``, remembered; with ``ERROR`` also what the parser has added."""
+        key = (node.start_byte, types)
+        if key not in self._parts:
+            found = nodes_within(node)
+            missing = "ERROR" in types
+            self._parts[key] = tuple(
+                one for one in found if one.type in types or (missing and one.is_missing)
+            )
+        return self._parts[key]
 
     def behind(self, directive: Directive) -> list[Node]:
         """The nodes that begin with what stands below a pragma, the largest first; none at the end."""

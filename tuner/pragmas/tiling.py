@@ -89,7 +89,7 @@ def _values(
         raise source.error(directive, "a tile has no condition; write a constraint")
     name = label or f"tile_{loop.name}"
     for taken in (name, _tile(loop)):
-        if re.search(rf"\b{taken}\b", source.plain):
+        if taken in source.words:
             raise source.error(
                 directive, f"the source has the name {taken}; write tile NAME: before the counter"
             )

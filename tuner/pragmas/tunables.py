@@ -78,6 +78,16 @@ def guarded(name: str, value: Value) -> tuple[str, str, str]:
     return f"#ifndef {name}", f"#define {name} {_literal(value)}", "#endif"
 
 
+def check_free(source: PragmaSource, directive: Directive, name: str) -> None:
+    """Refuse a macro whose name the source uses.
+
+    Raises:
+        KernelFileError: it does.
+    """
+    if name in source.words:
+        raise source.error(directive, f"the source has the name {name} already; choose another")
+
+
 def declared_tunable(tree: SyntaxTree, directive: Directive) -> Tunable:
     """The tunable of ``erange``, ``range`` or ``values``: a macro, a constant or a template parameter below.
 
@@ -114,14 +124,19 @@ def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node
     name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
     name = "" if name_node is None else tree.text(name_node)
     _check_name(source, directive, stated, name)
-    times = len(
-        re.findall(rb"^[ \t]*#[ \t]*(?:define|undef)[ \t]+%s\b" % name.encode(), source.blank, re.MULTILINE)
-    )
+    times = source.defined[name]
     if times > 1:
         raise source.error(
             directive, f"{name} is defined or undefined {times} times; a tunable is defined once"
         )
     default = _default(tree, directive, stated, name, value_node)
+    written = "" if value_node is None else tree.text(value_node).partition("/")[0].strip(" \t\r\n()")
+    if re.search(r"\d[uUlL]+$|[\d.][fF]$", written) and not written.lower().startswith("0x"):
+        raise source.error(
+            directive, f"{name} is {written}, a number of another type; write it without the last letters"
+        )
+    if re.search(rb"\b%s\b" % name.encode(), source.code[: node.start_byte]):
+        raise source.error(directive, f"{name} is used above its #define; give the macro another name")
     edits: tuple[Edit, ...] = (instead_of(source, directive),)
     if name not in {around, *guarded_names(directive.guards)}:
         edits = (
@@ -176,6 +191,7 @@ def _replaced(
     if any(isinstance(value, float) for value in stated.values):
         raise tree.source.error(directive, f"{name} has fractions, which only a #define can carry")
     macro = PREFIX + name
+    check_free(tree.source, directive, macro)
     edits = (
         instead_of(tree.source, directive, *guarded(macro, default)),
         Edit(value_node.start_byte, value_node.end_byte, macro),
@@ -231,10 +247,11 @@ def _default(
     text = "" if node is None else re.sub(r"//.*|/\*.*?\*/", " ", tree.text(node), flags=re.DOTALL)
     try:
         given = one_value(text)
-    except ValueError:
+    except ValueError as e:
+        octal = f" ({e})" if "octal" in str(e) else ""
         raise source.error(
             directive,
-            f"{name} is {text.strip()!r} in the source; a tunable begins as a number, true or false",
+            f"{name} is {text.strip()!r} in the source; a tunable begins as a number, true or false{octal}",
         ) from None
     same = next((value for value in stated.values if value == given), None)
     if same is None:

@@ -4,7 +4,7 @@ import re
 
 from tuner.pragmas.directives import Directive
 from tuner.pragmas.syntax import SyntaxTree
-from tuner.pragmas.tunables import Tunable, guarded, instead_of, read_list
+from tuner.pragmas.tunables import Tunable, check_free, guarded, instead_of, read_list
 
 _LEAST, _MOST = 1, 1024
 _LIST = re.compile(r"(?:(\w+)\s*:\s*)?values\b(.*)", re.DOTALL)
@@ -33,6 +33,7 @@ def unrolled_loop(tree: SyntaxTree, directive: Directive) -> Tunable:
         raise source.error(directive, f"factors are whole numbers from {_LEAST} to {_MOST}")
     default = 1 if 1 in factors else factors[0]
     name = stated.name or f"unroll_{directive.line}"
+    check_free(source, directive, name)
     last = source.text.count(b"\n", 0, directive.end)  # of the pragma; nothing may stand before the loop
     edit = instead_of(source, directive, *guarded(name, default), f"#line {last}", f"#pragma unroll {name}")
     return Tunable(directive, name, factors, default, stated.when, stated.otherwise, edits=(edit,))
