@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tuner.cuda_source.tokens import group_end, tokens_of
 from tuner.pragmas.clauses import named
 from tuner.pragmas.directives import Directive, PragmaSource
+from tuner.pragmas.edits import Edit
 from tuner.pragmas.syntax import SyntaxTree
 from tuner.pragmas.tunables import PREFIX, Tunable, check_free, instead_of
 
@@ -102,9 +103,9 @@ def alternative(tree: SyntaxTree, selection: Selection) -> Tunable:
     ]
     for number, (directive, name) in enumerate(selection.cases):
         word = "#elif" if number else "#if"
-        edits.append(instead_of(source, directive, f"{word} {macro} == {number}  // {name}"))
+        edits.append(_condition_line(source, directive, f"{word} {macro} == {number}  // {name}"))
     if selection.closing is not None:
-        edits.append(instead_of(source, selection.closing, "#endif"))
+        edits.append(_condition_line(source, selection.closing, "#endif"))
     return Tunable(
         selection.opening,
         selection.name,
@@ -113,6 +114,12 @@ def alternative(tree: SyntaxTree, selection: Selection) -> Tunable:
         option=f"-D{macro}={{{_number(selection.name, names)}}}",
         edits=tuple(edits),
     )
+
+
+def _condition_line(source: PragmaSource, directive: Directive, text: str) -> Edit:
+    """A condition of the preprocessor; a ``#line`` follows, as those in code that is left out do not count."""
+    below = source.text.count(b"\n", 0, directive.end) + 1
+    return instead_of(source, directive, text, f"#line {below}")
 
 
 def _number(tunable: str, names: Sequence[str]) -> str:

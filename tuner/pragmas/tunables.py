@@ -67,8 +67,12 @@ def read_list(source: PragmaSource, directive: Directive, keyword: str, text: st
 
 
 def instead_of(source: PragmaSource, directive: Directive, *lines: str) -> Edit:
-    """Lines in the place of a pragma; empty ones follow, so that those below keep their numbers."""
-    count = source.text.count(b"\n", directive.start, directive.end)
+    """Lines in the place of a pragma; empty ones follow, so that those below keep their numbers.
+
+    A ``#line`` among them is to see to that itself.
+    """
+    said = any(line.startswith("#line ") for line in lines)
+    count = 0 if said else source.text.count(b"\n", directive.start, directive.end)
     text = "\n" * max(0, count - len(lines))
     return Edit(directive.start, directive.end, "".join(f"{line}\n" for line in lines) + text)
 
