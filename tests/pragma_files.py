@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - files stand on as few lines as they can be read on
 """CUDA files with tuning pragmas, each with the kernel.toml and the source that a person would write."""
 
 import itertools
@@ -85,6 +86,18 @@ def without_pragmas(text: str) -> str:
 def blanked(stage: Stage, text: str) -> Stage:
     """A launch of the source without pragmas, no macro given."""
     return replace(stage, source=replace(stage.source, text=without_pragmas(text)), options=())
+
+
+def numbered(text: str) -> dict[int, list[str]]:
+    """The lines of a source by the numbers that ``#line`` gives them."""
+    shown: dict[int, list[str]] = {}
+    number = 0
+    for one in text.split("\n"):
+        number += 1
+        if match := re.match(r"#line (\d+)", one):
+            number = int(match[1]) - 1
+        shown.setdefault(number, []).append(one)
+    return shown
 
 
 def cubins(results: Sequence[CompiledStage | CompileError]) -> list[bytes]:

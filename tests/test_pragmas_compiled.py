@@ -1,11 +1,12 @@
-"""What NVRTC makes of files with pragmas: the same code as of kernels by hand, and errors at the user's lines."""
+# ruff: noqa: E501 - files stand on as few lines as they can be read on
+"""What NVRTC makes of files with pragmas: the code of kernels by hand, and errors at the user's lines."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pragma_files import FIRST, KERNEL, PAIRS, blanked, configurations, cubins, stages_of
+from pragma_files import FIRST, KERNEL, PAIRS, blanked, configurations, cubins, numbered, stages_of
 
 from tuner.compiler import Compiler
 from tuner.config import load_kernel_file
@@ -84,13 +85,7 @@ def test_lines_count_between_pragmas_too(tmp_path: Path, compiler: Compiler) -> 
     )  # fmt: skip
     (tmp_path / "k.cu").write_text(text)
     stage = stages_of(kernel := load_kernel_file(tmp_path / "k.cu"), list(configurations(kernel))[:1])[0]
-    shown: dict[int, list[str]] = {}
-    number = 0
-    for one in stage.source.text.splitlines():
-        number += 1
-        if match := re.match(r"#line (\d+)", one):
-            number = int(match[1]) - 1
-        shown.setdefault(number, []).append(one)
+    shown = numbered(stage.source.text)
     for number, one in enumerate(text.splitlines(), 1):
         if "__LINE__" in one:
             assert one in shown[number]

@@ -117,7 +117,7 @@ def alternative(tree: SyntaxTree, selection: Selection) -> Tunable:
 
 
 def _condition_line(source: PragmaSource, directive: Directive, text: str) -> Edit:
-    """A condition of the preprocessor; a ``#line`` follows, as those in code that is left out do not count."""
+    """A condition of the preprocessor; ``#line`` follows, as those in code that is left out do not count."""
     below = source.text.count(b"\n", 0, directive.end) + 1
     return instead_of(source, directive, text, f"#line {below}")
 
