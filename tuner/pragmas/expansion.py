@@ -152,11 +152,14 @@ class _Writer:
         self._write_launches(document)
         document["arguments"] = self._arguments()
         lines = {f"[tunables] {one.name}": one.directive.line for one in self._tunables}
+        lines |= {f"[tunables.{one.name}]": one.directive.line for one in self._tunables}
         try:
             merge(document, _without_options(document, said.other))
         except ValueError as e:
-            first = next(one for one in self._source.directives if one.keyword == "toml")
-            raise self._source.error(first, e) from e
+            stated = [one for one in self._source.directives if one.keyword == "toml"]
+            key = str(e).split(" ")[0].rpartition(".")[2]
+            wrong = next((one for one in stated if key in one.text), stated[0])
+            raise self._source.error(wrong, e) from e
         document = {key: value for key, value in document.items() if value or key == "problem"}
         return Expansion(document, text, said.lines | lines, tuple(dict.fromkeys(self._notes)))
 

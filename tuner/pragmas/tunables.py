@@ -169,7 +169,9 @@ def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: N
             directive, f"{written.split(';')[0].strip()!r} is no constant; write constexpr before it"
         )
     found = [one for one in [node, *node.children] if one.type in _INITIALISED]
-    if len(found) != 1 or node.has_error:
+    if node.type == "field_declaration":  # of a class
+        found = node.children_by_field_name("declarator") and [node]
+    if len(found) != 1 or written.count(",") or node.has_error:
         raise source.error(
             directive,
             f"{written.split(';')[0].strip()!r} is not one name with a value, as constexpr int P = 4;",
