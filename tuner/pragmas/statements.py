@@ -1,7 +1,7 @@
 """What pragmas say of the rest of a kernel file: sizes, arrays, checks, launches."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -298,8 +298,3 @@ _READERS: dict[str, Callable[[PragmaSource, Directive, Statements], None]] = {
     "toml": _toml,
     "launch": _launch,
 }
-
-
-def parameter_names(launches: Sequence[Launch]) -> list[str]:
-    """Names of the parameters of all launches, each once, in their order."""
-    return list(dict.fromkeys(one.name for launch in launches for one in launch.function.parameters))
