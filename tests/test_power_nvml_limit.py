@@ -195,6 +195,15 @@ def test_a_limit_of_another_is_left(nvml: State, limit: NvmlPowerLimitActuator) 
     assert watts(nvml) == 550
 
 
+def test_a_limit_of_a_fraction_of_a_watt_is_restored(nvml: State, limit: NvmlPowerLimitActuator) -> None:
+    """The whole watts below a limit are not the limit."""
+    nvml.limit_milliwatts = 600_400
+    old = limit.before()
+    limit.set(600)
+    assert limit.restore(old, 600) == []
+    assert nvml.limit_milliwatts == 600_400
+
+
 def test_a_driver_that_rounds_is_obeyed(nvml: State, limit: NvmlPowerLimitActuator) -> None:
     """Within a percent it is the same limit, and is restored."""
     nvml.limit_step_milliwatts = 4_000
@@ -311,6 +320,22 @@ def test_a_lost_lease_is_told(nvml: State, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(ClockLostError, match="the guardian is gone"):
             measured()
     assert watts(nvml) == 700
+
+
+@pytest.mark.usefixtures("where")
+def test_a_limit_that_was_changed_meanwhile_is_told(nvml: State) -> None:
+    """What was measured under another's limit is not used, and that limit stays; rounding is no change."""
+    with closing(open_power_limits(UUID)) as limits:
+        with limits.locked(450):
+            nvml.limit_milliwatts = 448_000
+            assert limits.read_w() == 448
+            nvml.limit_milliwatts = 600_000
+            with pytest.raises(
+                ClockLostError, match=r"is 600 W, not the 450 W that were set: another program"
+            ):
+                limits.read_w()
+        assert limits.read_w() == 600
+    assert watts(nvml) == 600
 
 
 def _lost(why: str) -> None:
