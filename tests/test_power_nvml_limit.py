@@ -16,6 +16,7 @@ from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
 from tuner.power.clocks.controls import open_power_limits
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
+from tuner.power.clocks.ownership import HeldError
 from tuner.power.clocks.survey import survey_power_limits
 from tuner.power.nvml.power_limit import NvmlPowerLimitActuator
 
@@ -304,6 +305,8 @@ def test_a_second_run_is_told_who_holds_it(nvml: State, where: ClockPaths) -> No
             (state,) = survey_power_limits(where)
             assert (state.announced_w, state.stale, state.limit_w) == (450, False, 450.0)
             assert state.owner.startswith("process ")
+            with pytest.raises(HeldError, match=r"the power limit of .* is held by process"):
+                open_power_limits(UUID)  # which would take 450 W for the limit as found
     assert watts(nvml) == 700
 
 
@@ -340,6 +343,20 @@ def test_a_limit_that_was_changed_meanwhile_is_told(nvml: State) -> None:
 
 def _lost(why: str) -> None:
     raise ClockLostError(why)
+
+
+@pytest.mark.usefixtures("where")
+def test_a_start_says_which_setting_it_restored(
+    nvml: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal's power limit is not called a clock."""
+    JournalPlace(tmp_path / "run", "powerlimit", UUID).directory.mkdir()
+    JournalPlace(tmp_path / "run", "powerlimit", UUID).write("a:1:1", {"limit_mw": 700_000}, 450)
+    nvml.limit_milliwatts = 450_000
+    assert [outcome.state for outcome in controls.restore_stale()] == ["restored"]
+    assert watts(nvml) == 700
+    assert f"restored the power limit of {UUID}, which a killed tuner had left set" in caplog.text
+    assert "the clocks of" not in caplog.text
 
 
 def test_entries_of_earlier_versions_are_read(tmp_path: Path) -> None:
