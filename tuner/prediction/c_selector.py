@@ -1,6 +1,7 @@
 """A C header that picks a version of a kernel by the problem sizes: the tree, and macros of the versions."""
 
 import json
+import math
 import re
 from collections.abc import Sequence
 
@@ -28,7 +29,7 @@ def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> 
     guard = f"{name.upper()}_SELECTOR_H"
     versions = model.portfolio.versions
     lines = [
-        f"/* {model.kernel} on {_comment(model.device.name)}: {len(versions)} versions, for {model.objective}.",
+        f"/* {model.kernel} on {_comment(model.device.name)}, for {model.objective}: {len(versions)} versions.",
         f"   Trained {_comment(model.date)} on {len(model.inputs)} inputs: {model.claim}.",
         *(["   Modelled: a simulated device made the numbers."] if model.device.modelled else []),
         f"   Trained range: {_ranges(model)}. */",
@@ -101,7 +102,7 @@ def _condition(feature: SizeFeature, threshold: float) -> str:
         return f"!({_same(feature.powers[0][0], feature.text)})"
     above = [f"(double){name}" for name, power in feature.powers if power > 0]
     below = [f"(double){name}" for name, power in feature.powers if power < 0]
-    bound = 2.0**threshold
+    bound = math.pow(2.0, threshold)
     return f"{' * '.join(['1.0', *above])} <= {' * '.join([repr(bound), *below])}"
 
 

@@ -51,7 +51,8 @@ def regression_tree(rows: Array, targets: Array, depth: int = _DEEPEST) -> _Node
     split = _best_split(rows, targets) if depth else None
     if split is None:
         design = np.hstack([rows, np.ones((len(rows), 1))])
-        return _Node(coefficients=np.linalg.lstsq(design, targets, rcond=None)[0])
+        found = np.linalg.lstsq(design, targets, rcond=None)[0]
+        return _Node(coefficients=np.asarray(found, dtype=np.float64))
     feature, threshold = split
     low = rows[:, feature] <= threshold
     return _Node(

@@ -163,10 +163,7 @@ class SelectionModel:
             InputError: it is no model of this format, or was changed.
         """
         try:
-            found = unsealed(document, _KEYS)
-            if found["format"] != FORMAT:
-                raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
-            return _decoded(found)
+            return _decoded(unsealed(document, _KEYS))
         except InputError as e:
             raise InputError(f"trained model: {e}") from e
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
@@ -231,6 +228,8 @@ def _size(value: object) -> int | str:
 
 
 def _decoded(found: Mapping[str, Any]) -> SelectionModel:
+    if found["format"] != FORMAT:
+        raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
     ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
     for name, values in found["ranges"].items():
         sizes = tuple(map(_size, values))

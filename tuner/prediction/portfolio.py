@@ -51,7 +51,7 @@ class SizeFeature:
         """Whether the value is at most a threshold, exactly as the header in C compares it."""
         if self.text:
             return str(sizes[self.powers[0][0]]) != self.text
-        left, right = 1.0, 2.0**threshold
+        left, right = 1.0, math.pow(2.0, threshold)
         for name, power in self.powers:
             size = sizes[name]
             number = float(size) if isinstance(size, int) else 1.0
@@ -231,6 +231,6 @@ def _best_split(rows: Array, losses: Array) -> tuple[int, float] | None:
             if values[place + 1] - values[place] < 1e-6:  # noqa: PLR2004 - the same size
                 continue
             loss = float(below[place].min() + (total - below[place]).min())
-            if loss < lowest - 1e-12:  # noqa: PLR2004 - rounding
+            if loss < lowest - 1e-12:
                 best, lowest = (feature, float(np.float32((values[place] + values[place + 1]) / 2))), loss
     return best

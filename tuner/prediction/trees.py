@@ -80,7 +80,7 @@ class FlatTree:
             )
         except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise InputError(f"it is no tree: {e}") from e
-        tree._check(features)  # noqa: SLF001 - of this class
+        tree._check(features)
         return tree
 
     def _check(self, features: int) -> None:

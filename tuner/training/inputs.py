@@ -41,7 +41,7 @@ class DrawnSize:
         if self.values:
             return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
         if self.logarithmic:
-            drawn = self.low * (self.high / self.low) ** share
+            drawn = self.low * math.pow(self.high / self.low, share)
         else:
             drawn = self.low + share * (self.high - self.low)
         return min(max(round(drawn), self.low), self.high)
@@ -63,7 +63,8 @@ def drawn_sizes(kernel: KernelFile, text: str) -> tuple[DrawnSize, ...]:
         if name not in kernel.sizes:
             known = ", ".join(kernel.sizes) or "none"
             raise InputError(
-                f"--inputs: {kernel.name} has no size {name!r}; it has {known}{suggestion(name, kernel.sizes)}"
+                f"--inputs: {kernel.name} has no size {name!r}; it has {known}"
+                f"{suggestion(name, kernel.sizes)}"
             )
         if name in stated:
             raise InputError(f"--inputs: {name} is there twice")
