@@ -5,14 +5,17 @@ that input, whose sizes differ by less than 2 %, are left out with it.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.model import Configuration
-from tuner.prediction.method import Method
+from tuner.prediction.method import Predictor
 from tuner.prediction.training_set import InputTrials, TrainingSet
+
+Learn = Callable[[TrainingSet], Mapping[str, Predictor]]
+"""Learns from trials by several methods: name -> predictor."""
 
 LIMITS = (0.02, 0.05, 0.10)
 FIRST = 4  # predicted configurations that are measured at the first use
@@ -75,20 +78,24 @@ class Accuracy:
         )
 
 
-def leave_one_out(data: TrainingSet, method: Method) -> Iterator[LeftOut]:
-    """Predict every input from the others.
+def leave_one_out(data: TrainingSet, learn: Learn) -> Iterator[dict[str, LeftOut]]:
+    """Predict every input from the others, by every method.
 
     A prediction is one of the configurations that were measured at the input: of others nobody knows what
     they cost. Inputs without others that are no copies are passed over.
+
+    Args:
+        data: what was measured.
+        learn: makes predictors from the trials of the other inputs.
     """
     for one in data.inputs:
         others = data.without(one)
         if others.inputs:
-            yield _predicted(one, method, others)
+            yield {name: _predicted(one, predictor) for name, predictor in learn(others).items()}
 
 
-def _predicted(one: InputTrials, method: Method, others: TrainingSet) -> LeftOut:
-    scores = method(others).scores(one.sizes, one.configurations)
+def _predicted(one: InputTrials, predictor: Predictor) -> LeftOut:
+    scores = predictor.scores(one.sizes, one.configurations)
     order = np.argsort(scores, kind="stable")
     slowdowns = one.slowdowns
     first = int(order[0])

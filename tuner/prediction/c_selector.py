@@ -29,7 +29,7 @@ def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> 
     guard = f"{name.upper()}_SELECTOR_H"
     versions = model.portfolio.versions
     lines = [
-        f"/* {model.kernel} on {_comment(model.device.name)}, for {model.objective}: {len(versions)} versions.",
+        f"/* {model.kernel} on {_comment(model.device.name)}, {model.objective}: {len(versions)} versions.",
         f"   Trained {_comment(model.date)} on {len(model.inputs)} inputs: {model.claim}.",
         *(["   Modelled: a simulated device made the numbers."] if model.device.modelled else []),
         f"   Trained range: {_ranges(model)}. */",

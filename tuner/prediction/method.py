@@ -1,6 +1,6 @@
 """Methods of prediction: each learns from a training set, and scores configurations at an input."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,9 +21,6 @@ class Predictor(Protocol):
 
     def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         """A number for each configuration at an input; the lower, the better it is expected to be."""
-
-
-Method = Callable[[TrainingSet], Predictor]
 
 
 class ForestPredictor:

@@ -144,8 +144,8 @@ class SelectionModel:
                 "trials": self.trials,
                 "inputs": [list(one.values()) for one in self.inputs],
                 "ranges": {name: list(values) for name, values in self.ranges.items()},
-                "accuracy": _rounded(asdict(self.accuracy)),
-                "forest_accuracy": None if forest is None else _rounded(forest),
+                "accuracy": rounded(asdict(self.accuracy)),
+                "forest_accuracy": None if forest is None else rounded(forest),
                 "versions": [dict(version) for version in portfolio.versions],
                 "features": [
                     {"powers": dict(one.powers), **({"text": one.text} if one.text else {})}
@@ -181,7 +181,9 @@ def _distance(one: Sizes, sizes: Mapping[str, int | str]) -> float:
     return total
 
 
-def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers to four places; none for what is not a number."""
+
     def short(value: object) -> object:
         if isinstance(value, float):
             return None if math.isnan(value) else round(value, 4)
