@@ -27,7 +27,9 @@ def read_sizes(problem: ProblemTable, at: Callable[[str], Place]) -> dict[str, S
 
 def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Place]) -> None:
     for name, values in sizes.items():
-        if isinstance(values, tuple) and len(set(map(str, values))) < len(values):
+        if isinstance(values, range):
+            continue  # as long as it may be
+        if len(set(map(str, values))) < len(values):
             raise at(f"[problem.sizes] {name}").error("a value stands twice")
         unnamed = next((value for value in values if isinstance(value, str) and not is_text(value)), None)
         if unnamed is not None:
