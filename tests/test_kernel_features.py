@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.config import KernelFile, load_kernel_file
-from tuner.config.cuda_source.variables import declared_symbols, texture_line
+from tuner.cuda_source.variables import declared_symbols, texture_line
 from tuner.errors import KernelFileError
 from tuner.model import Plan, Scalar, Source, StructValue
 from tuner.model.elements import bfloat16_bits, bfloat16_values, struct_bytes

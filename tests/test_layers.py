@@ -22,7 +22,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.devices", "tuner.database", "tuner.client", "tuner.exchange"),
     ("tuner.compiler", "tuner.recordings", "tuner.problems"),
     ("tuner.config", "tuner.registry"),
-    ("tuner.space",),
+    ("tuner.pragmas", "tuner.space"),
+    ("tuner.cuda_source",),
     ("tuner.interfaces", "tuner.expressions", "tuner.system"),
     ("tuner.model",),
     ("tuner.untrusted",),
@@ -55,6 +56,8 @@ BORDERS = {
     "jtop": ("power.sensors.jtop",),
     "sqlite3": ("tuner.database",),
     "click": ("tuner.cli",),
+    "tree_sitter": ("tuner.pragmas",),
+    "tree_sitter_cuda": ("tuner.pragmas",),
 }
 
 

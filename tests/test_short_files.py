@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from tuner.cli import main
 from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.compact import expanded
-from tuner.config.cuda_source.signatures import global_functions
-from tuner.config.cuda_source.used_names import used_names
+from tuner.cuda_source.signatures import global_functions
+from tuner.cuda_source.used_names import used_names
 from tuner.errors import KernelFileError
 from tuner.model import Scalar
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.config.cuda_source.parameters import Parameter, dtype_of, parameters_in
-from tuner.config.cuda_source.signatures import TemplateParameter, global_functions, parameters_of
-from tuner.config.cuda_source.tokens import defined_macros, tokens_of
+from tuner.cuda_source.parameters import Parameter, dtype_of, parameters_in
+from tuner.cuda_source.signatures import TemplateParameter, global_functions, parameters_of
+from tuner.cuda_source.tokens import defined_macros, tokens_of
 from tuner.errors import InputError
 
 SOURCE = r"""

@@ -10,7 +10,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.db import reading
-from tuner.cli.options import database_option, device_option, kernel_option, search_option
+from tuner.cli.options import database_option, device_option, kernel_option, search_option, with_files
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
@@ -58,6 +58,7 @@ def best(
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
     it is printed as stale, with the reasons.
     """
+    workloads, kernel_files = with_files(workloads, kernel_files)
     counted_apart = question["scope"] != SearchOptions.scope  # a daemon answers for the GPU alone
     if not (no_daemon or kernel_files or database or counted_apart):
         asked = {name: value for name, value in question.items() if name != "scope"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import completion
-from tuner.cli.options import device_option, kernel_option
+from tuner.cli.options import device_option, kernel_option, with_files
 from tuner.cli.output import console, echo, json_option, write_json
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def explain(
     from tuner.search.explaining import SHOWN
     from tuner.search.explaining import explain as explained
 
+    workloads, kernel_files = with_files(workloads, kernel_files)
     with RunProgress("time") as progress:
         document = explained(
             workloads,

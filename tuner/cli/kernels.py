@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.kernel_check import check
+from tuner.cli.kernel_expand import expand
 from tuner.cli.kernel_new import new
 from tuner.cli.kernel_words import configuration_text, extremes, listed
 from tuner.cli.options import kernel_option
@@ -24,6 +25,7 @@ def kernels() -> None:
 
 
 kernels.add_command(check)
+kernels.add_command(expand)
 kernels.add_command(new)
 
 

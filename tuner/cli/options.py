@@ -52,8 +52,23 @@ kernel_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="A kernel.toml beside the catalogue; may be given several times.",
+    help="A kernel.toml, or a CUDA file with tuning pragmas, beside the catalogue; may be repeated.",
 )
+
+
+def with_files(
+    workloads: tuple[str, ...], kernel_files: tuple[Path, ...]
+) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Workloads and kernel files, those files among them that are written as workloads, as ``my.cu:N=4096``.
+
+    Raises:
+        KernelFileError: such a file is broken.
+    """
+    if not any(".cu" in one or ".toml" in one for one in workloads):
+        return workloads, kernel_files
+    from tuner.config.catalog import named_files
+
+    return named_files(workloads, kernel_files)
 
 
 def finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:

@@ -9,7 +9,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import database_option, device_option, kernel_option, search_options
+from tuner.cli.options import database_option, device_option, kernel_option, search_options, with_files
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.errors import RunInterrupted
 
@@ -44,16 +44,17 @@ def run(
 ) -> None:
     """Tune workloads that run at the same time on one GPU.
 
-    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096. Without any, the
-    kernels of --kernel are tuned at their first size; without these, one of each family of the catalogue.
-    `tuner kernels list` shows what there is.
+    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096, or a kernel file at
+    one, e.g. my.cu:N=4096 of a CUDA file with tuning pragmas. Without any, the kernels of --kernel are tuned
+    at their first size; without these, one of each family of the catalogue. `tuner kernels list` shows what
+    there is.
     """
     from tuner.model import RunStatus
     from tuner.report.run_report import show_run
     from tuner.search.request import Request
     from tuner.search.tuning import no_answer
 
-    request = Request(workloads, kernel_files, **options)
+    request = Request(*with_files(workloads, kernel_files), **options)
     tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated)
     try:
         if json_path is not None:

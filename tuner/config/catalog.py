@@ -14,10 +14,43 @@ from platformdirs import user_config_path
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import InputError, KernelFileError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
+from tuner.pragmas.directives import has_pragmas
+from tuner.untrusted.limits import SOURCE_BYTES
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # one of each family
+
+
+_FILE_SPEC = re.compile(r"(?P<file>[^:]*\.(?:cu|toml))(?::(?P<sizes>.*))?", re.DOTALL)
+
+
+def named_files(
+    specs: Sequence[str], files: Sequence[str | Path] = ()
+) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Workloads written with a file, as ``my.cu:N=4096``, with the name of its kernel; and all files.
+
+    A file without sizes stands for its first workload, as with ``Catalog.workloads``.
+
+    Args:
+        specs: workloads.
+        files: kernel files beside them.
+
+    Raises:
+        KernelFileError: a file is broken.
+    """
+    found, paths = [], [Path(file) for file in files]
+    for spec in specs:
+        match = _FILE_SPEC.fullmatch(spec.strip())
+        if match is None:
+            found.append(spec)
+            continue
+        path = Path(match["file"])
+        kernel = load_kernel_file(path)
+        found.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
+        if path not in paths:
+            paths.append(path)
+    return tuple(found), tuple(paths)
 
 
 def kernels_root() -> Path:
@@ -64,7 +97,8 @@ class Catalog:
         Args:
             extra_files: kernel files that override all folders.
             search_path: folders, the strongest last; None for those of the package, system and user. A
-                folder holds ``NAME.toml`` or ``NAME/kernel.toml``; one that is not there is skipped.
+                folder holds ``NAME.toml`` or ``NAME/kernel.toml``, or with tuning pragmas ``NAME.cu`` or
+                ``NAME/kernel.cu``; one that is not there is skipped.
 
         Raises:
             KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
@@ -111,7 +145,7 @@ class Catalog:
         known = ", ".join(self.names) or "there is none"
         message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
         if name.endswith((".toml", ".cu")):
-            message += "; a kernel file follows --kernel, as in --kernel FILE.toml"
+            message += "; a kernel file follows --kernel, as in --kernel FILE"
         if self.broken:
             message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
         raise UnknownNameError(message)
@@ -162,10 +196,16 @@ def _kernel_files(folder: Path, broken: list[KernelFileError]) -> list[Path]:
     try:
         if not folder.is_dir():
             return []
-        return sorted([*folder.glob("*.toml"), *folder.glob("*/kernel.toml")])
+        files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml"), *folder.glob("*/kernel.cu")]
+        return sorted([*files, *(path for path in folder.glob("*.cu") if _has_pragmas(path))])
     except OSError as e:
         broken.append(KernelFileError(f"{folder}: cannot be read: {e.strerror}"))
         return []
+
+
+def _has_pragmas(path: Path) -> bool:
+    """Whether a source beside kernel files is one itself; the sources of others have no pragmas."""
+    return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
 
 
 def _read(path: Path, here: dict[str, KernelFile], broken: list[KernelFileError]) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tuner.config.cuda_source.signatures import GlobalFunction
+from tuner.cuda_source.signatures import GlobalFunction
 
 AXIS_NAMES = "xyz"
 

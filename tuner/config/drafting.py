@@ -4,7 +4,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.config.cuda_source.guesses import (
+from tuner.config.draft import AXIS_NAMES, Draft, quoted
+from tuner.config.short_files import NAME_PATTERN
+from tuner.config.signature_check import HALVES
+from tuner.cuda_source.guesses import (
     axes_of,
     block_names,
     constant_symbols,
@@ -14,11 +17,8 @@ from tuner.config.cuda_source.guesses import (
     role_of,
     struct_fields,
 )
-from tuner.config.cuda_source.parameters import Parameter
-from tuner.config.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
-from tuner.config.draft import AXIS_NAMES, Draft, quoted
-from tuner.config.short_files import NAME_PATTERN
-from tuner.config.signature_check import HALVES
+from tuner.cuda_source.parameters import Parameter
+from tuner.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
 from tuner.errors import InputError, suggestion
 from tuner.expressions import is_free_name
 

@@ -9,6 +9,7 @@ from tuner.config.argument_schema import ScalarArgument
 from tuner.config.chain_reader import ChainReader, loop_tables
 from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, parsed
+from tuner.config.pragma_file import SUFFIXES, line_of, read_pragma_file
 from tuner.config.problem_reader import read_problem
 from tuner.config.recipe import Recipe, Rule, WorkRecipe
 from tuner.config.schema import KernelDocument, WorkTable
@@ -29,7 +30,10 @@ def read_recipe(path: Path) -> Recipe:
     Raises:
         KernelFileError: the file, its sources or its headers cannot be read, or a key is wrong.
     """
-    return _Reader(path, read_document(path)).recipe()
+    if path.suffix not in SUFFIXES:
+        return _Reader(path, read_document(path)).recipe()
+    expansion, document = read_pragma_file(path)
+    return _Reader(path, document, texts={path.name: expansion.text}, lines=expansion.lines).recipe()
 
 
 def recipe_of(
@@ -51,7 +55,8 @@ def recipe_of(
 class _Reader:
     """Parses the parts of one document; ``names`` is all that expressions of a launch may use.
 
-    ``functions`` are further derived names, and ``restrictions`` further rules.
+    ``functions`` are further derived names, and ``restrictions`` further rules. ``texts`` are sources that
+    are not read from their files, and ``lines`` those of the pragmas that state the keys.
     """
 
     def __init__(
@@ -61,8 +66,12 @@ class _Reader:
         sources: SourceTexts | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         restrictions: Sequence[Callable[..., Any]] = (),
+        *,
+        texts: Mapping[str, str] | None = None,
+        lines: Mapping[str, int] | None = None,
     ) -> None:
         self.path = path
+        self.lines = lines or {}
         self.document = document
         self.functions = functions or {}
         self.restrictions = restrictions
@@ -74,13 +83,15 @@ class _Reader:
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.chains = ChainReader(self.at, document, self.names)
         self.sources = sources or SourceFolder(
-            path.parent, document.kernel.headers, self.at("[kernel] headers")
+            path.parent, document.kernel.headers, self.at("[kernel] headers"), texts
         )
         folders, self.options = split_includes(document.kernel.options, None if sources else path.parent)
         self.sources.include([*document.kernel.include_paths, *folders], self.at("[kernel] include_paths"))
 
     def at(self, key: str) -> Place:
-        return Place(str(self.path), argument_key(key) if self.document.arguments else key)
+        key = argument_key(key) if self.document.arguments else key
+        line = line_of(key, self.lines)
+        return Place(str(self.path) if line is None else f"{self.path}, line {line}", key)
 
     def recipe(self) -> Recipe:
         document = self.document

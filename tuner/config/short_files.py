@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.config.cuda_source.signatures import GlobalFunction, global_functions
-from tuner.config.cuda_source.used_names import used_names
 from tuner.config.formulas import Place
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.stage_recipe import StageRecipe
+from tuner.cuda_source.signatures import GlobalFunction, global_functions
+from tuner.cuda_source.used_names import used_names
 from tuner.model import Buffer, Source, Work
 from tuner.model.elements import element_dtype
 
@@ -19,12 +19,12 @@ BLOCK_TUNABLES = ("block_size_x", "block_size_y", "block_size_z")
 
 
 def default_name(path: Path, place: Place) -> str:
-    """The name of a kernel that states none: of its folder where the file is ``kernel.toml``, else its own.
+    """The name of a kernel without one: of the folder of ``kernel.toml`` and ``kernel.cu``, else its own.
 
     Raises:
         KernelFileError: that is no name of a kernel.
     """
-    given = path.absolute().parent.name if path.name == "kernel.toml" else path.stem
+    given = path.absolute().parent.name if path.name in ("kernel.toml", "kernel.cu") else path.stem
     name = given.lower().replace("_", "-")
     if not re.fullmatch(NAME_PATTERN, name):
         raise place.error(f"is needed, as {given!r} is no name of a kernel: a-z, 0-9 and -")

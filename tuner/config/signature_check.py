@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.config.cuda_source.parameters import Parameter, dtype_of, parameters_in
-from tuner.config.cuda_source.signatures import parameters_of
-from tuner.config.cuda_source.tokens import group_end, tokens_of
+from tuner.cuda_source.parameters import Parameter, dtype_of, parameters_in
+from tuner.cuda_source.signatures import parameters_of
+from tuner.cuda_source.tokens import group_end, tokens_of
 from tuner.errors import InputError
 from tuner.model import Plan, Scalar, Stage, TensorMap
 

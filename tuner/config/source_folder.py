@@ -30,26 +30,39 @@ class SourceFolder:
             first of a name counts.
     """
 
-    def __init__(self, folder: Path, header_folders: Sequence[str], place: Place) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        header_folders: Sequence[str],
+        place: Place,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
         """Read the headers.
+
+        Args:
+            folder: of the kernel file.
+            header_folders: relative to it.
+            place: what messages begin with.
+            texts: sources that are not read from their files, by their names.
 
         Raises:
             KernelFileError: a folder is not there, or a header cannot be read; ``place`` lists the folders.
         """
         self.folder = folder
-        texts: dict[str, str] = {}
+        found: dict[str, str] = {}
         for name in [".", *header_folders]:
             if not _is_folder(folder / name):
                 raise place.error(f"no such folder: {folder / name}")
             for header in sorted((folder / name).glob("*.cuh")):
-                if header.name not in texts:
-                    texts[header.name] = read_text(header, f"{place.path}: {place.key}")
-                    if sum(map(len, texts.values())) > SOURCE_BYTES:
+                if header.name not in found:
+                    found[header.name] = read_text(header, f"{place.path}: {place.key}")
+                    if sum(map(len, found.values())) > SOURCE_BYTES:
                         raise place.error(
                             f"{folder / name}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
                             " name a folder of fewer, or use include_paths"
                         )
-        self.headers = tuple(texts.items())
+        self.headers = tuple(found.items())
+        self._texts = texts or {}
         self._sources: dict[str, Source] = {}
         self.include_paths: tuple[str, ...] = ()
         self._include_sha256 = ""
@@ -78,7 +91,8 @@ class SourceFolder:
         """
         if name not in self._sources:
             path = self.folder / name
-            text = read_text(path, f"{place.path}: {place.key}")
+            known = self._texts.get(name)
+            text = read_text(path, f"{place.path}: {place.key}") if known is None else known
             source = Source(str(path), text, self.headers, self.include_paths, self._include_sha256)
             self._sources[name] = checked(source, place)
         return self._sources[name]

@@ -7,13 +7,13 @@ from typing import Any
 from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe
 from tuner.config.chain_reader import ChainReader
 from tuner.config.chain_schema import LibraryStageTable, ViewTable
-from tuner.config.cuda_source.variables import declared_symbols, names_word, texture_line
 from tuner.config.formulas import Formula, Place, Template
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.schema import KernelDocument, LaunchTable, StageTable
 from tuner.config.short_files import default_block, default_entry, with_macros
 from tuner.config.source_folder import SourceFolder, SourceTexts
 from tuner.config.stage_recipe import StageRecipe
+from tuner.cuda_source.variables import declared_symbols, names_word, texture_line
 from tuner.errors import suggestion
 from tuner.model import Source, TunableValue
 from tuner.untrusted.options import RefusedOptionError, check_options

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 
-from tuner.config.cuda_source.tokens import always_defined, without_comments
 from tuner.config.formulas import Formula, Template
 from tuner.config.recipe import Recipe, Rule
+from tuner.cuda_source.tokens import always_defined, without_comments
 from tuner.model import Plan
 
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tuner.config.cuda_source.signatures import parameters_of
+from tuner.cuda_source.signatures import parameters_of
 from tuner.errors import ExpressionError, InputError
 from tuner.exchange.t1_arguments import argument_line, is_constant, size_text
 from tuner.exchange.value_texts import values_of

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tuner.config.cuda_source.parameters import dtype_of
+from tuner.cuda_source.parameters import dtype_of
 from tuner.model import TunableValue
 from tuner.recordings import checks
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES
-from tuner.config.cuda_source.signatures import parameters_of
+from tuner.cuda_source.signatures import parameters_of
 from tuner.errors import InputError, UnsupportedError
 from tuner.expressions import is_free_name
 from tuner.kernel_tuner.parameters import UserValue

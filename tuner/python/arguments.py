@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES
-from tuner.config.cuda_source.parameters import Parameter
-from tuner.config.cuda_source.signatures import global_functions, parameters_of
+from tuner.cuda_source.parameters import Parameter
+from tuner.cuda_source.signatures import global_functions, parameters_of
 from tuner.errors import InputError, suggestion
 from tuner.expressions import is_free_name
 from tuner.model.elements import BFLOAT16

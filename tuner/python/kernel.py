@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tuner.config import KernelFile
-from tuner.config.cuda_source.signatures import global_functions
 from tuner.config.formulas import Place
 from tuner.config.kernel_file import kernel_of
 from tuner.config.short_files import filled_entry
 from tuner.config.source_folder import SourceFolder
+from tuner.cuda_source.signatures import global_functions
 from tuner.errors import InputError
 from tuner.model import Source
 from tuner.python.arguments import (

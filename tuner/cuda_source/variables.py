@@ -2,7 +2,7 @@
 
 import re
 
-from tuner.config.cuda_source.tokens import without_comments
+from tuner.cuda_source.tokens import without_comments
 from tuner.model import Source
 
 _VARIABLE = re.compile(r"\b__(?:constant|device|managed)__\b(?P<rest>[^;{}()=]*)[;={]")

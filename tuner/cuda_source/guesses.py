@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.config.cuda_source.parameters import dtype_of
-from tuner.config.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
-from tuner.config.cuda_source.used_names import used_names
+from tuner.cuda_source.parameters import dtype_of
+from tuner.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
+from tuner.cuda_source.used_names import used_names
 from tuner.model import BufferRole
 
 _GUARDED = re.compile(

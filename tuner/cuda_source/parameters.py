@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.config.cuda_source.tokens import Token, group_end, split, tokens_of
+from tuner.cuda_source.tokens import Token, group_end, split, tokens_of
 
 _QUALIFIERS = frozenset(
     {

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.config.cuda_source.parameters import BUILT_IN, Parameter, parameter_of
-from tuner.config.cuda_source.tokens import Token, defined_macros, group_end, split, tokens_of
+from tuner.cuda_source.parameters import BUILT_IN, Parameter, parameter_of
+from tuner.cuda_source.tokens import Token, defined_macros, group_end, split, tokens_of
 from tuner.errors import InputError, suggestion
 
 _STOPS = frozenset({";", "{", "}", "__global__"})

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection
 
-from tuner.config.cuda_source.signatures import global_functions
-from tuner.config.cuda_source.tokens import without_comments
+from tuner.cuda_source.signatures import global_functions
+from tuner.cuda_source.tokens import without_comments
 
 _TEMPLATES = re.compile(r"\btemplate\s*<([^;{}>]*)>")
 _WORD = re.compile(r"[A-Za-z_]\w*")

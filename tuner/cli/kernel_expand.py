@@ -1,0 +1,45 @@
+"""``tuner kernels expand``: the kernel file and the source that tuning pragmas mean."""
+
+from pathlib import Path
+
+import click
+
+from tuner.cli.output import echo, write_whole
+from tuner.errors import InputError
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write kernel.toml and the source there. Default: both are printed.",
+)
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def expand(*, source: Path, output: Path | None, force: bool) -> None:
+    """Show what the tuning pragmas of SOURCE, a CUDA C++ file, mean.
+
+    That is a kernel file, and the source with its tunables as macros in the place of the pragmas. Written to
+    a folder, the two are the same kernel without pragmas.
+    """
+    from tuner.config.pragma_file import read_pragma_file
+    from tuner.pragmas.toml_text import toml_text
+
+    found, _ = read_pragma_file(source)
+    text = toml_text(found.document)
+    if output is None:
+        echo(f"# kernel.toml\n{text}\n// {source.name}\n{found.text.rstrip()}")
+    else:
+        targets = {output / "kernel.toml": text, output / source.name: found.text}
+        for target in targets:
+            if target.exists() and target.samefile(source):
+                raise InputError(f"{target}: is the source itself; --output names another folder")
+            if target.exists() and not force:
+                raise InputError(f"{target}: is there already; --force replaces it")
+        output.mkdir(parents=True, exist_ok=True)
+        for target, content in targets.items():
+            write_whole(target, content, f"{target}: cannot be written")
+            echo(f"{target}: written")
+    for note in found.notes:
+        echo(f"assumed: {note}", err=True)

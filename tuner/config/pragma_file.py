@@ -1,0 +1,56 @@
+"""A CUDA file with tuning pragmas in the place of a kernel file."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.config.document import parsed_document
+from tuner.config.schema import KernelDocument
+from tuner.config.source_folder import read_text
+from tuner.errors import KernelFileError
+from tuner.pragmas.directives import has_pragmas
+
+if TYPE_CHECKING:
+    from tuner.pragmas.expansion import Expansion
+
+SUFFIXES = (".cu", ".cuh", ".cpp")
+
+
+def read_pragma_file(path: Path) -> "tuple[Expansion, KernelDocument]":
+    """What a source with pragmas means, and its tables.
+
+    Raises:
+        KernelFileError: it cannot be read, has no tuning pragmas, or one is wrong; the line is named.
+    """
+    from tuner.pragmas.expansion import expansion  # noqa: PLC0415 - its parser is loaded only where it is needed
+
+    text = read_text(path, str(path))
+    if not has_pragmas(text):
+        raise KernelFileError(
+            f"{path}: has no #pragma tuner; `tuner kernels new {path}` writes a kernel file for it"
+        )
+    try:
+        found = expansion(path, text)
+    except RecursionError as e:
+        raise KernelFileError(f"{path}: nested too deeply") from e
+    try:
+        return found, parsed_document(path, found.document)
+    except KernelFileError as e:
+        raise KernelFileError(with_lines(str(e), path, found.lines)) from e
+
+
+def line_of(key: str, lines: Mapping[str, int]) -> int | None:
+    """The line of the pragma that states a key of the kernel file; None where none does."""
+    found = [known for known in lines if key == known or key.startswith((f"{known} ", f"{known},"))]
+    return lines[max(found, key=len)] if found else None
+
+
+def with_lines(message: str, path: Path, lines: Mapping[str, int]) -> str:
+    """A message about keys, ``FILE: [table] key: ...``, that names the lines of their pragmas."""
+
+    def place(match: re.Match[str]) -> str:
+        line = line_of(match[2], lines)
+        return match[0] if line is None else f"{path}, line {line}: {match[2]}:"
+
+    return re.sub(rf"({re.escape(str(path))}): (\[[^\]]*\][^:\n]*):", place, message)

@@ -1,0 +1,249 @@
+"""Tunables that pragmas declare: what each names in the source, its default, and the edits for it."""
+
+import re
+from dataclasses import dataclass, replace
+
+from tree_sitter import Node
+
+from tuner.pragmas.clauses import Value, ValueList, one_value, value_list
+from tuner.pragmas.directives import Directive, PragmaSource, guarded_names
+from tuner.pragmas.edits import Edit
+from tuner.pragmas.syntax import SyntaxTree, child_of
+
+KEYWORDS = ("erange", "range", "values")
+PREFIX = "TUNER_"  # of macros that carry the value of a declared name
+_INITIALISED = ("init_declarator", "optional_parameter_declaration")
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A tunable, and how the source gets its value.
+
+    Attributes:
+        directive: that declares it.
+        name: on the command line.
+        values: in their order; texts for alternatives.
+        default: what the source has.
+        when: condition, an expression; empty where it always has a value.
+        otherwise: its value where the condition is false.
+        option: of the compiler, where it is no macro of the tunable's name and no template argument.
+        edits: of the source.
+    """
+
+    directive: Directive
+    name: str
+    values: tuple[Value | str, ...]
+    default: Value | str
+    when: str = ""
+    otherwise: Value | str | None = None
+    option: str = ""
+    edits: tuple[Edit, ...] = ()
+
+    def under(self, condition: str) -> "Tunable":
+        """The tunable where a condition holds as well."""
+        if not condition:
+            return self
+        when = f"({self.when}) and ({condition})" if self.when else condition
+        return replace(self, when=when)
+
+    def table(self) -> list[Value | str] | dict[str, object]:
+        """What ``[tunables]`` says of it."""
+        if not self.when:
+            return list(self.values)
+        otherwise = self.default if self.otherwise is None else self.otherwise
+        return {"values": list(self.values), "when": self.when, "otherwise": otherwise}
+
+
+def read_list(source: PragmaSource, directive: Directive, keyword: str, text: str) -> ValueList:
+    """``value_list`` with the place of the pragma in its messages.
+
+    Raises:
+        KernelFileError: the text has another form.
+    """
+    try:
+        return value_list(keyword, text)
+    except ValueError as e:
+        raise source.error(directive, e) from e
+
+
+def instead_of(source: PragmaSource, directive: Directive, *lines: str) -> Edit:
+    """Lines in the place of a pragma; empty ones follow, so that those below keep their numbers."""
+    count = source.text.count(b"\n", directive.start, directive.end)
+    text = "\n" * max(0, count - len(lines))
+    return Edit(directive.start, directive.end, "".join(f"{line}\n" for line in lines) + text)
+
+
+def guarded(name: str, value: Value) -> tuple[str, str, str]:
+    """Lines that define a macro unless the compiler is told its value."""
+    return f"#ifndef {name}", f"#define {name} {_literal(value)}", "#endif"
+
+
+def declared_tunable(tree: SyntaxTree, directive: Directive) -> Tunable:
+    """The tunable of ``erange``, ``range`` or ``values``: a macro, a constant or a template parameter below.
+
+    Raises:
+        KernelFileError: below stands nothing of these, or not of this name, or its value is none of the list.
+    """
+    source = tree.source
+    stated = read_list(source, directive, directive.keyword, directive.text)
+    nodes = tree.behind(directive)
+    define = next((one for one in nodes if one.type in ("preproc_def", "preproc_ifdef")), None)
+    if define is not None:
+        return _macro(tree, directive, stated, define)
+    for node in nodes:
+        if node.type == "template_declaration":
+            return _template_parameter(tree, directive, stated, node)
+        if node.type in ("declaration", "optional_parameter_declaration", "field_declaration"):
+            return _constant(tree, directive, stated, node)
+    names = f" {stated.name}" if stated.name else ""
+    raise source.error(
+        directive, f"no #define, constant or template parameter{names} with a default stands below it"
+    )
+
+
+def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
+    source = tree.source
+    around = ""
+    if node.type == "preproc_ifdef":  # the source leaves room for the macro already
+        name_node = node.child_by_field_name("name")
+        around = tree.text(name_node) if name_node is not None else ""
+        inner = child_of(node, "preproc_def")
+        if inner is None or not tree.text(node).lstrip().startswith("#ifndef"):
+            raise source.error(directive, "no #define stands below it")
+        node = inner
+    name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
+    name = "" if name_node is None else tree.text(name_node)
+    _check_name(source, directive, stated, name)
+    times = len(
+        re.findall(rb"^[ \t]*#[ \t]*(?:define|undef)[ \t]+%s\b" % name.encode(), source.blank, re.MULTILINE)
+    )
+    if times > 1:
+        raise source.error(
+            directive, f"{name} is defined or undefined {times} times; a tunable is defined once"
+        )
+    default = _default(tree, directive, stated, name, value_node)
+    edits: tuple[Edit, ...] = (instead_of(source, directive),)
+    if name not in {around, *guarded_names(directive.guards)}:
+        edits = (
+            instead_of(source, directive, f"#ifndef {name}"),
+            Edit(_line_end(source, node), _line_end(source, node), "#endif\n"),
+        )
+    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
+
+
+def _line_end(source: PragmaSource, node: Node) -> int:
+    """The byte behind the last line of a directive of the preprocessor."""
+    if source.blank[node.end_byte - 1 : node.end_byte] == b"\n":
+        return node.end_byte
+    end = source.blank.find(b"\n", node.end_byte)
+    if end < 0:
+        raise source.error(node.start_byte, "the file ends in this line; end it with a new line")
+    return end + 1
+
+
+def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
+    """A constant with an initialiser, or a template parameter that the pragma stands before."""
+    source = tree.source
+    written = tree.text(node)
+    if node.type != "optional_parameter_declaration" and not re.search(r"\bconst(?:expr)?\b", written):
+        raise source.error(
+            directive, f"{written.split(';')[0].strip()!r} is no constant; write constexpr before it"
+        )
+    found = [one for one in [node, *node.children] if one.type in _INITIALISED]
+    if len(found) != 1 or node.has_error:
+        raise source.error(
+            directive,
+            f"{written.split(';')[0].strip()!r} is not one name with a value, as constexpr int P = 4;",
+        )
+    holder = found[0]
+    name_node = holder.child_by_field_name("declarator")
+    value_node = holder.child_by_field_name("value") or holder.child_by_field_name("default_value")
+    name = "" if name_node is None else tree.text(name_node)
+    if not name.isidentifier() or value_node is None:
+        raise source.error(
+            directive,
+            f"{written.split(';')[0].strip()!r} has no value to begin with, as constexpr int P = 4;",
+        )
+    _check_name(source, directive, stated, name)
+    return _replaced(tree, directive, stated, name, value_node)
+
+
+def _replaced(
+    tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, value_node: Node
+) -> Tunable:
+    """A declared name whose value becomes a macro."""
+    default = _default(tree, directive, stated, name, value_node)
+    if any(isinstance(value, float) for value in stated.values):
+        raise tree.source.error(directive, f"{name} has fractions, which only a #define can carry")
+    macro = PREFIX + name
+    edits = (
+        instead_of(tree.source, directive, *guarded(macro, default)),
+        Edit(value_node.start_byte, value_node.end_byte, macro),
+    )
+    option = f"-D{macro}={{{name}}}"
+    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, option, edits)
+
+
+def _template_parameter(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
+    source = tree.source
+    parameters = child_of(node, "template_parameter_list")
+    listed = [] if parameters is None else [one for one in parameters.children if one.is_named]
+    named = {_parameter_name(tree, one): one for one in listed if one.type != "comment"}
+    with_default = {name: one for name, one in named.items() if one.type == "optional_parameter_declaration"}
+    name = stated.name or (next(iter(with_default)) if len(with_default) == 1 else "")
+    if not name:
+        several = ", ".join(with_default) or "none"
+        raise source.error(
+            directive,
+            f"the template has these parameters with a default: {several}; write NAME: before the values",
+        )
+    if name not in with_default:
+        known = f"; it has {', '.join(filter(None, named))}" if any(named) else ""
+        why = "has no default" if name in named else f"is no parameter of the template{known}"
+        raise source.error(directive, f"{name} {why}")
+    parameter = with_default[name]
+    value_node = parameter.child_by_field_name("default_value")
+    if value_node is None:
+        raise source.error(directive, f"{name} has no default")
+    kernel = tree.text(node).partition("{")[0]
+    if "__global__" not in kernel.split("(")[0]:
+        return _replaced(tree, directive, stated, name, value_node)
+    default = _default(tree, directive, stated, name, value_node)
+    edits = (instead_of(source, directive),)
+    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
+
+
+def _parameter_name(tree: SyntaxTree, node: Node) -> str:
+    name = node.child_by_field_name("declarator") or child_of(node, "identifier", "type_identifier")
+    return "" if name is None else tree.text(name)
+
+
+def _check_name(source: PragmaSource, directive: Directive, stated: ValueList, name: str) -> None:
+    if stated.name and stated.name != name:
+        raise source.error(directive, f"below stands {name or 'no name'}, not {stated.name}")
+
+
+def _default(
+    tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, node: Node | None
+) -> Value:
+    """The value that the source has; one of the list."""
+    source = tree.source
+    text = "" if node is None else re.sub(r"//.*|/\*.*?\*/", " ", tree.text(node), flags=re.DOTALL)
+    try:
+        given = one_value(text)
+    except ValueError:
+        raise source.error(
+            directive,
+            f"{name} is {text.strip()!r} in the source; a tunable begins as a number, true or false",
+        ) from None
+    same = next((value for value in stated.values if value == given), None)
+    if same is None:
+        listed = ", ".join(map(_literal, stated.values))
+        raise source.error(
+            directive, f"{name} is {_literal(given)} in the source, which is none of the values {listed}"
+        )
+    return same
+
+
+def _literal(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
