@@ -9,7 +9,7 @@ import functools
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tuner.problems import problem_for
 
 CATALOGUE = Path(__file__).parents[1] / "kernels"
 HAND_WRITTEN = Path(__file__).parent / "hand_written"
-NAMES = tuple(sorted(path.stem for path in HAND_WRITTEN.glob("*.toml")))
+KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(CATALOGUE.glob("*/kernel.cu"))}
 
 _UNROLLED = {"#pragma tuner unroll U: values 1, 4": "#pragma unroll U"}
 _BY_HAND: Mapping[str, Mapping[str, str]] = {  # lines of a source -> what stands there instead
@@ -89,38 +89,45 @@ def sample(kernel: KernelFile, workload: Workload, together: int = 1) -> list[Pl
 
 def small_plans(kernel: KernelFile, together: int = 1) -> list[Plan]:
     """``sample`` at each of the small sizes."""
-    return [
-        plan
-        for sizes in SMALL[kernel.name]
-        for plan in sample(kernel, kernel.workload(sizes), together)
-    ]
+    return [plan for sizes in SMALL[kernel.name] for plan in sample(kernel, kernel.workload(sizes), together)]
+
+
+def inputs_of(plan: Plan) -> dict[str, NDArray[Any]]:
+    """Arrays as the kernel file wants them; constant ones depend on nothing but their shape."""
+    made = problem_for(plan.problem).inputs(np, np.random.default_rng(0), plan.buffers, sizes_of(plan))
+    inputs = {name: np.asarray(array) for name, array in made.items()}
+    for _, name in plan.stages[0].symbols:
+        inputs[name] = np.random.default_rng(1).uniform(-1, 1, inputs[name].shape).astype(np.float32)
+    return inputs
+
+
+def sizes_of(plan: Plan) -> dict[str, int | str]:
+    """The sizes and the batch."""
+    return {**dict(plan.workload.sizes), "batch": plan.workload.batch}
+
+
+def ready(plan: Plan) -> Plan:
+    """The plan with its constant arrays in the source: the host has no way to set a symbol."""
+    inputs = inputs_of(plan)
+    stages = []
+    for stage in plan.stages:
+        text = stage.source.text
+        for symbol, name in stage.symbols:
+            values = ", ".join(f"{value:.9g}f" for value in inputs[name].ravel())
+            text = re.sub(rf"(__constant__ float {symbol}\[.*\]);", rf"\1 = {{{values}}};", text)
+        stages.append(replace(stage, source=replace(stage.source, text=text)))
+    return replace(plan, stages=tuple(stages))
 
 
 def check_answer(
-    plan: Plan, flags: tuple[str, ...], order: Order = "shuffle", without: Barrier | None = None
+    plan: Plan, flags: Sequence[str], order: Order = "shuffle", without: Barrier | None = None
 ) -> None:
-    """Runs a plan on random inputs and holds the answer to the kernel file's reference.
+    """Runs a plan that is ready on random inputs and holds the answer to the kernel file's reference.
 
     Raises:
         AssertionError: it is wrong, or a rule of the machine was broken.
     """
-    sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
-    problem = problem_for(plan.problem)
-    made = problem.inputs(np, np.random.default_rng(0), plan.buffers, sizes)
-    inputs = {name: np.asarray(array) for name, array in made.items()}
-    ready = with_constants(plan, inputs)
-    outputs = host_build.run_plan_on_host(ready, inputs, flags=flags, order=order, without=without)
-    deviation = problem.residual(np, inputs, outputs, sizes)
+    inputs = inputs_of(plan)
+    outputs = host_build.run_plan_on_host(plan, inputs, flags=flags, order=order, without=without)
+    deviation = problem_for(plan.problem).residual(np, inputs, outputs, sizes_of(plan))
     assert deviation.ok, f"{plan.label()}, {order}: {deviation}"
-
-
-def with_constants(plan: Plan, inputs: Mapping[str, NDArray[Any]]) -> Plan:
-    """The plan with the values of its constant arrays in the source: the host has no way to set a symbol."""
-    stages = []
-    for stage in plan.stages:
-        text = stage.source.text
-        for name in re.findall(r"^__constant__ float (\w+)\[", text, re.MULTILINE):
-            values = ", ".join(f"{value:.9g}f" for value in inputs[name].ravel())
-            text = re.sub(rf"^(__constant__ float {name}\[[^]]*\]);", rf"\1 = {{{values}}};", text, flags=re.MULTILINE)
-        stages.append(replace(stage, source=replace(stage.source, text=text)))
-    return replace(plan, stages=tuple(stages))

@@ -7,7 +7,7 @@
 #pragma tuner output C: float32[M, N]
 #pragma tuner scratch parts: float32[S, M, N]
 #pragma tuner check C = matmul(A, B)
-#pragma tuner derived THREADS = (BM // TM) * (BN // TN)
+#pragma tuner derived THREADS = ceil_div(BM, TM) * ceil_div(BN, TN)
 #pragma tuner constraint 64 <= THREADS <= 256
 #pragma tuner constraint TN in (TM, 2 * TM) and BN in (BM, 2 * BM) or TM == 2 * TN and BM == 2 * BN
 #pragma tuner toml kernel.description = "Product of two matrices, whose inner sums several blocks may share"

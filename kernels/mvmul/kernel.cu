@@ -39,7 +39,7 @@ __device__ float sum_of_threads(float sum)
 #pragma tuner values T: 1, 4, 8, 16, 32, 64, 256, 1024
 #pragma tuner values V: 1, 2, 4
 #pragma tuner values S: 1, 4, 16 when H <= 1024 and W >= 4096 otherwise 1
-#pragma tuner launch grid(ceil_div(H, B // T), S) block(B)
+#pragma tuner launch grid(ceil_div(H, ceil_div(B, T)), S) block(B)
 template <int B = 256, int T = 16, int V = 1, int S = 1>
 __global__ void mvmul(const float* __restrict__ A, const float* __restrict__ x, float* __restrict__ y,
                       float* __restrict__ parts, int H, int W)

@@ -8,7 +8,7 @@
 #pragma tuner constraint T <= B
 #pragma tuner constraint L % V == 0
 #pragma tuner constraint CAP == 128 or max(CAP, 128) < NEEDED
-#pragma tuner derived NEEDED = ceil_div(P, B // T)
+#pragma tuner derived NEEDED = ceil_div(P, ceil_div(B, T))
 #pragma tuner toml tunables.CAP = [128, 1024, 0]
 #pragma tuner toml default.CAP = 128
 #pragma tuner toml kernel.description = "Scalar products of pairs of vectors"

@@ -6,7 +6,7 @@
 #pragma tuner output y: float32[W, H]
 #pragma tuner check y = transpose(x)
 #pragma tuner constraint ROWS <= TILE
-#pragma tuner constraint 32 <= TILE // V * ROWS <= 1024
+#pragma tuner constraint 32 <= ceil_div(TILE, V) * ROWS <= 1024
 #pragma tuner constraint H % V == 0 and W % V == 0
 #pragma tuner toml kernel.description = "Transpose of a matrix through tiles in shared memory"
 #pragma tuner toml kernel.family = "transpose"
@@ -21,7 +21,7 @@ struct alignas(4 * V) Pack {
 #pragma tuner erange ROWS: 2, 32, 2
 #pragma tuner values PAD: 0, 1
 #pragma tuner values V: 1, 2, 4
-#pragma tuner launch grid(ceil_div(W, TILE), ceil_div(H, TILE)) block(TILE // V, ROWS)
+#pragma tuner launch grid(ceil_div(W, TILE), ceil_div(H, TILE)) block(ceil_div(TILE, V), ROWS)
 template <int TILE = 16, int ROWS = 16, int PAD = 1, int V = 1>
 __global__ void transpose(const float* __restrict__ x, float* __restrict__ y, int H, int W)
 {
