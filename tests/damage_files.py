@@ -28,6 +28,7 @@ _KEYS = {
     "uses": 1,
     "analytical": 1,
     "spending": 2,
+    "models": 2,
 }
 _NUMBER = re.compile(rb'"[A-Za-z_]+":(\d)')
 _LEAF_TABLE, _INTERIOR_TABLE, _LEAF_INDEX, _INTERIOR_INDEX = 13, 5, 10, 2

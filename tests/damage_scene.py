@@ -159,6 +159,8 @@ def _fill(database: Database, size: int, turn: int, earlier: dict[Row, set[str]]
             f"key {turn} {number}",
             {"configuration": values, "rule": "embedded", "considered": 7 + number, "default": values},
         )
+        key = f"{turn} {number}"
+        ledger.remember_model("scan-lf", key, {"key": key, "versions": [values]})
     for day in DAYS[turn::2]:
         ledger.spend(day, TX1.uuid, 10.5 + turn, 1000.25)
 
@@ -198,8 +200,9 @@ def _everything(books: Repositories) -> dict[Row, str]:
     found = _runs(books) | _trials(books) | _jobs(books)
     found |= {("uses", key): repr(count) for key, count in books.ledger.uses().items()}
     found |= {("analytical", key): repr(one) for key, one in books.ledger.analytical().items()}
+    models = {("models", "scan-lf", one["key"]): repr(one) for one in books.ledger.models("scan-lf")}
     spent = {day: books.ledger.spent(day, TX1.uuid) for day in DAYS}
-    return found | {("spending", day, TX1.uuid): repr(one) for day, one in spent.items() if any(one)}
+    return found | models | {("spending", day, TX1.uuid): repr(one) for day, one in spent.items() if any(one)}
 
 
 def _runs(books: Repositories) -> dict[Row, str]:

@@ -13,6 +13,8 @@ from tuner.database import MIGRATIONS, Database, Jobs, Store
 from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import TABLES, is_sound
 
+LATER = ("isolated", "models")  # tables that came with checksums, or after
+
 
 def old(path: Path, new: Path) -> None:
     """A database and its mirror as the version before checksums left them, with the rows of another."""
@@ -24,7 +26,7 @@ def old(path: Path, new: Path) -> None:
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?, '')", (name,))
         for name, table in TABLES.items():
-            if name != "isolated":
+            if name not in LATER:
                 columns = ", ".join(table.columns)
                 there = [row[:-2] for row in rows(new)[name]]
                 marks = ", ".join("?" * len(table.columns))
@@ -46,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    return {name: [row[:-2] for row in some] for name, some in rows(path).items()}
+    return {name: [row[:-2] for row in some] for name, some in rows(path).items() if name not in LATER}
 
 
 @pytest.mark.parametrize("file", ["both", "main", "mirror"])

@@ -265,6 +265,11 @@ def analytical(key: object, text: object) -> dict[str, Any] | NotUnderstood:
     return understood("analytical answer", str(key), decode)
 
 
+def model(kernel: object, text: object) -> dict[str, Any] | NotUnderstood:
+    """A trained model; what it says is checked where it is read (``tuner.prediction.model``)."""
+    return understood("trained model", str(kernel), lambda: document(text))
+
+
 def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnderstood:
     """A sample of an answer, with when it was stored (UTC)."""
 

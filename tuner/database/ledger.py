@@ -1,4 +1,4 @@
-"""What the daemon counts and remembers: uses of answers, analytical answers, samples, what tuning cost."""
+"""Kept beside runs: uses of answers, analytical answers, trained models, samples, what tuning cost."""
 
 import json
 import logging
@@ -80,6 +80,32 @@ class Ledger:
         self._database.write(
             lambda transaction: transaction.execute_many(
                 "DELETE FROM analytical WHERE key = ?", [(key,) for key in keys]
+            )
+        )
+
+    def remember_model(self, kernel: str, key: str, document: Mapping[str, Any]) -> None:
+        """Keep a trained model of a kernel; an earlier one of the same key is replaced."""
+        text = canonical(document)
+        self._database.write(
+            lambda transaction: transaction.execute(
+                "INSERT INTO models (kernel, key, document) VALUES (?, ?, ?)"
+                " ON CONFLICT (kernel, key) DO UPDATE SET document = excluded.document",
+                (kernel, key, text),
+            )
+        )
+
+    def models(self, kernel: str) -> list[dict[str, Any]]:
+        """All trained models of a kernel."""
+        statement = f"SELECT document FROM models WHERE kernel = ? AND {verified('models')} ORDER BY key"  # noqa: S608
+        rows = self._database.read(lambda view: view.rows(statement, (kernel,)))
+        found = (self._known(decoding.model(kernel, text)) for (text,) in rows)
+        return [document for document in found if document is not None]
+
+    def forget_model(self, kernel: str, key: str) -> None:
+        """Remove a trained model."""
+        self._database.write(
+            lambda transaction: transaction.execute(
+                "DELETE FROM models WHERE kernel = ? AND key = ?", (kernel, key)
             )
         )
 

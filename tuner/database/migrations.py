@@ -135,5 +135,18 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             )""",
         ),
     ),
+    (
+        "models",
+        (
+            """CREATE TABLE models (
+                kernel TEXT NOT NULL,
+                key TEXT NOT NULL,              -- of the objective and the GPU
+                document TEXT NOT NULL,         -- JSON: tuner.prediction.model
+                version INTEGER NOT NULL DEFAULT 0,
+                checksum INTEGER,
+                PRIMARY KEY (kernel, key)
+            ) WITHOUT ROWID""",
+        ),
+    ),
 )
 """Name and statements of every change."""

@@ -115,6 +115,7 @@ TABLES = {
             numbered=False,
             reals=("seconds", "joules"),
         ),
+        Table("models", ("kernel", "key", "document"), keys=2, numbered=False),
         Table("isolated", ("id", "of", "key", "main", "mirror", "why", "found_at")),
     )
 }
