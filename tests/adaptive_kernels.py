@@ -50,7 +50,7 @@ SMALL: Mapping[str, tuple[Sizes, ...]] = {  # sizes for the host: blocks and vec
     "matmul-split-k": ({"M": 37, "N": 21, "K": 45}, {"M": 12, "N": 20, "K": 516}),
     "mvmul": ({"H": 67, "W": 45}, {"H": 5, "W": 92}, {"H": 3, "W": 4100}),
     "reduction": ({"N": 1}, {"N": 1027}, {"N": 8300}),
-    "scalar-product": ({"P": 5, "L": 131}, {"P": 131, "L": 12}),
+    "scalar-product": ({"P": 5, "L": 131}, {"P": 131, "L": 12}, {"P": 3, "L": 16388}),
     "transpose": ({"H": 35, "W": 70}, {"H": 68, "W": 36}),
     "transpose-naive": ({"H": 35, "W": 71},),
 }

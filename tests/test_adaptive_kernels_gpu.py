@@ -6,7 +6,7 @@ import pytest
 from adaptive_kernels import KERNELS
 
 from tuner.config import KernelFile
-from tuner.devices.cuda import CudaDevice
+from tuner.devices.cuda.device import CudaDevice
 from tuner.model import Status
 
 pytestmark = pytest.mark.gpu
@@ -25,9 +25,10 @@ SIZES: Mapping[str, tuple[Mapping[str, int | str], ...]] = {
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[CudaDevice]:
-    """The GPU in this process."""
-    with CudaDevice() as opened:
-        yield opened
+    """The first GPU, in this process."""
+    opened = CudaDevice(0)
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize(

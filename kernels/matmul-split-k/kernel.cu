@@ -1,6 +1,6 @@
 // C = A B of row-major matrices, M x K by K x N. A block makes a tile of BM x BN, and takes BK columns of A and rows of B
-// at a time through shared memory, in loads of V elements; a thread has TM x TN elements in registers. Of small C, S
-// blocks share the K products of each tile; a second launch adds their parts.
+// at a time through shared memory, in loads of four elements where rows allow it; a thread has TM x TN elements in
+// registers. Of small C, S blocks share the K products of each tile; a second launch adds their parts.
 #pragma tuner problem(M = 1..32768, N = 1..32768, K = 1..32768, tolerance = 2e-4)
 #pragma tuner input A: float32[M, K]
 #pragma tuner input B: float32[K, N]
@@ -9,7 +9,9 @@
 #pragma tuner check C = matmul(A, B)
 #pragma tuner derived THREADS = ceil_div(BM, TM) * ceil_div(BN, TN)
 #pragma tuner constraint 64 <= THREADS <= 256
-#pragma tuner constraint TN in (TM, 2 * TM) and BN in (BM, 2 * BM) or TM == 2 * TN and BM == 2 * BN
+#pragma tuner derived V = select(N % 4 == 0 and K % 4 == 0, 4, 1)
+#pragma tuner constraint BM <= BN and TN in (TM, 2 * TM) or BM > BN and TM in (TN, 2 * TN)
+#pragma tuner constraint 512 <= BK * (BM + BN) <= 4096
 #pragma tuner toml kernel.description = "Product of two matrices, whose inner sums several blocks may share"
 #pragma tuner toml kernel.family = "blas"
 #pragma tuner toml work.bytes = "4 * (M * K + K * N + M * N)"
@@ -27,10 +29,9 @@ struct alignas(4 * V) Pack {
 #pragma tuner erange BK: 8, 32, 2
 #pragma tuner erange TM: 1, 8, 2
 #pragma tuner erange TN: 1, 8, 2
-#pragma tuner values V: 1, 4 when N % 4 == 0 and K % 4 == 0 otherwise 1
 #pragma tuner values S: 1, 4, 16 when M * N <= 2**18 and K >= 512 otherwise 1
 #pragma tuner launch grid(ceil_div(N, BN), ceil_div(M, BM), S) block(THREADS)
-template <int BM = 16, int BN = 16, int BK = 16, int TM = 1, int TN = 1, int V = 1, int S = 1>
+template <int BM = 16, int BN = 16, int BK = 16, int TM = 1, int TN = 1, int S = 1, int V = 1>
 __global__ void __launch_bounds__((BM / TM) * (BN / TN))
 matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, float* __restrict__ parts, int M,
        int N, int K)

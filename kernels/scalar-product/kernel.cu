@@ -1,9 +1,11 @@
 // Scalar products of P pairs of vectors of L elements. T threads make one, B / T a block at a time, in loads of V
-// elements; blocks are as many as there is work for, or CAP at most.
+// elements; blocks are as many as there is work for, or CAP at most. Of few long pairs, S blocks share each; a second
+// launch adds their parts.
 #pragma tuner problem(P = 1..1048576, L = 1..1048576, tolerance = 2e-4)
 #pragma tuner input a: float32[P, L]
 #pragma tuner input b: float32[P, L]
 #pragma tuner output c: float32[P]
+#pragma tuner scratch parts: float32[S, P]
 #pragma tuner check c = sum(a * b, axis = 1)
 #pragma tuner constraint T <= B
 #pragma tuner constraint L % V == 0
@@ -42,9 +44,11 @@ __device__ float sum_of_threads(float sum)
 #pragma tuner values B: 64, 256, 1024
 #pragma tuner erange T: 4, 1024, 2
 #pragma tuner values V: 1, 4
-#pragma tuner launch grid(select(CAP == 0, NEEDED, min(CAP, NEEDED))) block(B)
-template <int B = 256, int T = 256, int V = 1>
-__global__ void scalar_product(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int P, int L)
+#pragma tuner values S: 1, 8, 64 when P <= 128 and L >= 16384 otherwise 1
+#pragma tuner launch grid(select(CAP == 0, NEEDED, min(CAP, NEEDED)), S) block(B)
+template <int B = 256, int T = 256, int V = 1, int S = 1>
+__global__ void scalar_product(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
+                               float* __restrict__ parts, int P, int L)
 {
     constexpr int vectors = B / T;
     for (int first = blockIdx.x * vectors; first < P; first += gridDim.x * vectors) {
@@ -54,13 +58,24 @@ __global__ void scalar_product(const float* __restrict__ a, const float* __restr
             const auto* left = reinterpret_cast<const Pack<V>*>(a + (size_t)vector * L);
             const auto* right = reinterpret_cast<const Pack<V>*>(b + (size_t)vector * L);
 #pragma tuner unroll U: values 1, 4
-            for (int i = threadIdx.x % T; i < L / V; i += T) {
+            for (int i = blockIdx.y * T + threadIdx.x % T; i < L / V; i += S * T) {
                 const Pack<V> x = left[i], y = right[i];
 #pragma unroll
                 for (int v = 0; v < V; ++v) sum += x.value[v] * y.value[v];
             }
         }
         sum = sum_of_threads<T>(sum);
-        if (vector < P && threadIdx.x % T == 0) c[vector] = sum;
+        if (vector < P && threadIdx.x % T == 0) (S > 1 ? parts + (size_t)blockIdx.y * P : c)[vector] = sum;
     }
+}
+
+#pragma tuner launch grid(1) block(128) when(S > 1)
+template <int S>
+__global__ void sum_of_parts(const float* __restrict__ parts, float* __restrict__ c, int P)
+{
+    if (threadIdx.x >= P) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int part = 0; part < S; ++part) sum += parts[(size_t)part * P + threadIdx.x];
+    c[threadIdx.x] = sum;
 }
