@@ -1,4 +1,4 @@
-"""The kernels with pragmas on a GPU: every configuration is right, at sizes that fill no block and that do."""
+"""The kernels with pragmas on a GPU: all configurations are right, at sizes that fill blocks or do not."""
 
 from collections.abc import Iterator, Mapping
 
