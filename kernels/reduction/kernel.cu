@@ -1,6 +1,6 @@
 // The sum of n numbers. Every block adds up its part; then a second launch of one block adds these sums (FORM launches),
 // or the block that finishes last does (FORM ticket). Blocks are as many as there are elements for, or CAP at most.
-#pragma tuner problem(N = 1..2147483648, tolerance = 1e-5)
+#pragma tuner problem(N = 1..2147483648, tolerance = 1e-4)
 #pragma tuner input x: float32[N] = uniform(0, 1)
 #pragma tuner output total: float32[1]
 #pragma tuner scratch sums: float32[BLOCKS]
