@@ -1,6 +1,7 @@
 """The kernels with pragmas: right on the host at any size, and what a person would write by hand."""
 
 import functools
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -10,11 +11,13 @@ import host_build
 import numpy as np
 import pytest
 from adaptive_kernels import HAND_WRITTEN, KERNELS, SMALL, by_hand, check_answer, ready, sample, small_plans
+from click.testing import CliRunner
 from examples import FEW
 from host_build import ADDRESSES, CHECKED, Barrier, HostRunError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.cli import main
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile
 from tuner.errors import CompilerUnavailableError
@@ -222,3 +225,16 @@ def test_every_kernel_is_known_here() -> None:
     """The hand-written files, the sizes of these tests and the page are of all kernels with pragmas."""
     assert {path.stem for path in HAND_WRITTEN.glob("*.toml")} == set(KERNELS)
     assert set(SMALL) == set(LARGE) == set(documented_counts()) == set(KERNELS)
+
+
+@pytest.mark.parametrize("name", ["mvmul", "reduction"])
+def test_runs_on_a_simulated_device(name: str, tmp_path: Path) -> None:
+    """The analytical policy finds its way through tunables with a condition, texts and two launches."""
+    document = tmp_path / "run.json"
+    arguments = ["run", str(large(KERNELS[name])), "--device", "sim:h200", "--policy", "analytical"]
+    result = CliRunner().invoke(
+        main, [*arguments, "--database", str(tmp_path / "tuner.db"), "--json", str(document)]
+    )
+    assert result.exit_code == 0, result.output
+    trials = json.loads(document.read_text())["trials"]
+    assert [trial["status"] for trial in trials] == ["ok", "ok"]
