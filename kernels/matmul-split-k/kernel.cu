@@ -1,5 +1,5 @@
-// C = A B of row-major matrices, M x K by K x N. A block makes a tile of BM x BN, and takes BK columns of A and rows of B
-// at a time through shared memory, in loads of four elements where rows allow it; a thread has TM x TN elements in
+// C = A B of row-major matrices, M x K by K x N. A block makes a tile of BM x BN, and takes BK columns of A and rows of
+// B at a time through shared memory, in loads of four elements where rows allow it; a thread has TM x TN elements in
 // registers. Of small C, S blocks share the K products of each tile; a second launch adds their parts.
 #pragma tuner problem(M = 1..32768, N = 1..32768, K = 1..32768, tolerance = 5e-5)
 #pragma tuner input A: float32[M, K] = uniform(0, 1)
@@ -33,8 +33,8 @@ struct alignas(4 * V) Pack {
 #pragma tuner launch grid(ceil_div(N, BN), ceil_div(M, BM), S) block(THREADS)
 template <int BM = 16, int BN = 16, int BK = 16, int TM = 1, int TN = 1, int S = 1, int V = 1>
 __global__ void __launch_bounds__((BM / TM) * (BN / TN))
-matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, float* __restrict__ parts, int M,
-       int N, int K)
+matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, float* __restrict__ parts,
+       int M, int N, int K)
 {
     constexpr int across = BN / TN, down = BM / TM, threads = across * down;
     constexpr int high = TM < 4 ? TM : 4, wide = TN < 4 ? TN : 4;  // of what a thread reads from shared memory at once
@@ -67,9 +67,11 @@ matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restri
             Pack<high> of_a[TM / high];
             Pack<wide> of_b[TN / wide];
 #pragma unroll
-            for (int i = 0; i < TM / high; ++i) of_a[i] = *reinterpret_cast<Pack<high>*>(&a[k][(i * down + y) * high]);
+            for (int i = 0; i < TM / high; ++i)
+                of_a[i] = *reinterpret_cast<Pack<high>*>(&a[k][(i * down + y) * high]);
 #pragma unroll
-            for (int j = 0; j < TN / wide; ++j) of_b[j] = *reinterpret_cast<Pack<wide>*>(&b[k][(j * across + x) * wide]);
+            for (int j = 0; j < TN / wide; ++j)
+                of_b[j] = *reinterpret_cast<Pack<wide>*>(&b[k][(j * across + x) * wide]);
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll

@@ -1,5 +1,5 @@
-// y = A x for a row-major matrix A of H x W. T threads make an element of y, B / T rows a block, in loads of V elements.
-// Of few long rows, S blocks share each; a second launch adds their parts.
+// y = A x for a row-major matrix A of H x W. T threads make an element of y, B / T rows a block, in loads of V
+// elements. Of few long rows, S blocks share each; a second launch adds their parts.
 #pragma tuner problem(H = 1..131072, W = 1..131072, tolerance = 5e-5)
 #pragma tuner input A: float32[H, W] = uniform(0, 1)
 #pragma tuner input x: float32[W] = uniform(0, 1)

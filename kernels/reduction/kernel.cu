@@ -1,5 +1,6 @@
-// The sum of n numbers. Every block adds up its part; then a second launch of one block adds these sums (FORM launches),
-// or the block that finishes last does (FORM ticket). Blocks are as many as there are elements for, or CAP at most.
+// The sum of n numbers. Every block adds up its part; then a second launch of one block adds these sums (FORM
+// launches), or the block that finishes last does (FORM ticket). Blocks are as many as there are elements for, or CAP
+// at most.
 #pragma tuner problem(N = 1..2147483648, tolerance = 1e-4)
 #pragma tuner input x: float32[N] = uniform(0, 1)
 #pragma tuner output total: float32[1]
@@ -63,7 +64,8 @@ __device__ float thread_sum(const float* __restrict__ x, long long n)
 #pragma tuner values V: 1, 2, 4
 #pragma tuner launch grid(BLOCKS) block(B) when(FORM == 'launches')
 template <int B = 128, int V = 1>
-__global__ void partial_sums(const float* __restrict__ x, float* __restrict__ sums, float* __restrict__ total, long long n)
+__global__ void partial_sums(const float* __restrict__ x, float* __restrict__ sums, float* __restrict__ total,
+                             long long n)
 {
     const float sum = block_sum<B>(thread_sum<B, V>(x, n));
     if (threadIdx.x == 0) *(gridDim.x == 1 ? total : sums + blockIdx.x) = sum;
@@ -79,7 +81,8 @@ __global__ void sum_of_sums(const float* __restrict__ sums, float* __restrict__ 
 
 #pragma tuner launch grid(BLOCKS) block(B) when(FORM == 'ticket')
 template <int B, int V>
-__global__ void sum_at_once(const float* __restrict__ x, float* sums, float* __restrict__ total, unsigned* ticket, long long n)
+__global__ void sum_at_once(const float* __restrict__ x, float* sums, float* __restrict__ total, unsigned* ticket,
+                            long long n)
 {
     __shared__ bool last;
     float sum = block_sum<B>(thread_sum<B, V>(x, n));
