@@ -131,8 +131,8 @@ def export(
     RUN is a number of `tuner history`, a document of `tuner run --json`, or a recording. As a recording of
     this tuner, with launches and joules, `tuner db export` writes it.
 
-    With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version by
-    the problem sizes, and says what the compiler is told for each.
+    With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
+    by the problem sizes, and says what the compiler is told for each.
     """
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)

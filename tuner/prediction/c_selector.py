@@ -11,6 +11,8 @@ from tuner.prediction.model import SelectionModel
 from tuner.prediction.portfolio import SizeFeature
 from tuner.prediction.trees import LEAF, FlatTree
 
+_IDENTIFIER = r"[A-Za-z_]\w*"
+
 
 def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> str:
     """The header; C99 and C++, needs no library.
@@ -22,9 +24,9 @@ def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> 
     Raises:
         InputError: a size's name is no name in C.
     """
-    name = re.sub(r"\W", "_", model.kernel)
+    name = re.sub(r"\W", "_", model.kernel, flags=re.ASCII)
     for size in model.ranges:
-        if not re.fullmatch(r"[A-Za-z_]\w*", size):
+        if not re.fullmatch(_IDENTIFIER, size, re.ASCII):
             raise InputError(f"{model.kernel}: size {size!r} is no name in C")
     guard = f"{name.upper()}_SELECTOR_H"
     versions = model.portfolio.versions
@@ -118,7 +120,7 @@ def _tunables(name: str, model: SelectionModel) -> list[str]:
     lines = []
     for tunable in versions[0]:
         values = [version.get(tunable) for version in versions]
-        if all(isinstance(value, int) for value in values) and re.fullmatch(r"[A-Za-z_]\w*", tunable):
+        if all(isinstance(value, int) for value in values) and re.fullmatch(_IDENTIFIER, tunable, re.ASCII):
             listed = ", ".join(str(int(value)) for value in values if isinstance(value, int))
             lines.append(f"static const int {name}_{tunable}[{len(versions)}] = {{{listed}}};")
     return [*lines, ""] if lines else []

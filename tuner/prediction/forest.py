@@ -14,7 +14,12 @@ SHARE = 1.0  # of the features that a split is chosen from
 
 
 def grown(
-    rows: NDArray[np.float32], targets: NDArray[np.float64], weights: NDArray[np.float64], seed: int = 0
+    rows: NDArray[np.float32],
+    targets: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    seed: int = 0,
+    *,
+    count: int = TREES,
 ) -> list[FlatTree]:
     """Trees grown on rows of features.
 
@@ -23,6 +28,7 @@ def grown(
         targets: what is to be predicted for each row.
         weights: of the rows.
         seed: of what is drawn.
+        count: of trees.
 
     Raises:
         InputError: scikit-learn is not installed.
@@ -34,7 +40,7 @@ def grown(
             'training needs scikit-learn: pip install "gpu-tuner[train]"; --method g-adapt needs none'
         ) from e
     model = ExtraTreesRegressor(
-        n_estimators=TREES, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed
+        n_estimators=count, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed
     )
     model.fit(rows, targets, sample_weight=weights)
     return [_flat(estimator.tree_) for estimator in model.estimators_]

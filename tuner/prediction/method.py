@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tuner.model import Configuration
 from tuner.prediction.features import FeatureTable
-from tuner.prediction.forest import grown
+from tuner.prediction.forest import TREES, grown
 from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
 from tuner.prediction.trees import FlatTree, mean_of
 
@@ -40,14 +40,16 @@ class ForestPredictor:
         return np.asarray(mean_of(self.trees, self.table.rows(sizes, configurations)), dtype=np.float64)
 
 
-def forest_of(table: FeatureTable, data: TrainingSet, seed: int = 0) -> ForestPredictor:
+def forest_of(
+    table: FeatureTable, data: TrainingSet, seed: int = 0, *, count: int = TREES
+) -> ForestPredictor:
     """A forest on the logarithm of slowdowns.
 
     Slowdowns near 1 weigh most: what is far from the best needs no sharp prediction.
     """
     rows = np.concatenate([table.rows(one.sizes, one.configurations) for one in data.inputs])
     targets = np.concatenate([_targets(one) for one in data.inputs])
-    return ForestPredictor(table, grown(rows, targets, np.exp(-targets), seed))
+    return ForestPredictor(table, grown(rows, targets, np.exp(-targets), seed, count=count))
 
 
 def _targets(one: InputTrials) -> NDArray[np.float64]:

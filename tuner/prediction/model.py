@@ -18,6 +18,7 @@ from tuner.prediction.trees import FlatTree
 FORMAT = 1
 _MOST_FEATURES = 256
 _MOST_TRAINED = 10_000
+_LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
 _KEYS = (
     *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "inputs", "ranges"),
     *("accuracy", "forest_accuracy", "versions", "features", "tree"),
@@ -245,6 +246,8 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:
         raise InputError(f"it has {len(versions)} versions and {len(features)} features")
     tree = FlatTree.of(found["tree"], len(features))
+    if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
+        raise InputError("a threshold of its tree is beyond all sizes")
     picks = tree.value[tree.feature < 0]
     if not np.isin(picks, np.arange(len(versions))).all():
         raise InputError("its tree picks a version that is not there")
