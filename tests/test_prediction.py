@@ -134,7 +134,7 @@ def test_flat_trees_predict_as_the_forest_they_come_from() -> None:
     """The mean of the flat trees is what scikit-learn predicts; JSON keeps every number."""
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(80, 4)).astype(np.float32)
-    targets = rows[:, 0] ** 2 + rows[:, 1]
+    targets = np.asarray(rows[:, 0] ** 2 + rows[:, 1], dtype=np.float64)
     trees = grown(rows, targets, np.ones(80), seed=3, count=5)
     model = ExtraTreesRegressor(n_estimators=len(trees), max_features=1.0, random_state=3).fit(rows, targets)
     new = draw.normal(size=(50, 4)).astype(np.float32)

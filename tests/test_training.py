@@ -200,9 +200,8 @@ def test_what_cannot_be_trained_is_told(
 
 
 def best(database: Path, source: Path, sizes: str, *options: str) -> dict[str, Any]:
-    return document(
-        *("best", f"{source}:{sizes}", "--objective", "time", *DEVICE, "--database", database, *options)
-    )
+    asked = ("best", f"{source}:{sizes}", "--objective", "time", *DEVICE, "--database", str(database))
+    return document(*asked, *options)
 
 
 def test_best_answers_sizes_that_nobody_tuned(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
