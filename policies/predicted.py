@@ -31,15 +31,24 @@ def predicted(
         The cheapest trial; None when all failed.
     """
     (candidates,) = search.candidates
-    draw = random.Random(search.seed)  # noqa: S311 - a seeded experiment, not a secret
-    count = min(evaluations, len(candidates))
-    if predictor is None:
-        chosen = draw.sample(range(len(candidates)), count)
-    else:
-        scores = predictor(candidates)
-        order = sorted(range(len(candidates)), key=lambda place: scores[place])
-        first = count - int(DRAWN * count)
-        rest = order[first:]
-        chosen = [*order[:first], *draw.sample(rest, min(count - first, len(rest)))]
-    trials = [Trial((candidates[place].configuration,)) for place in chosen]
-    return (yield from sweep(search, trials))
+    scores = None if predictor is None else predictor(candidates)
+    chosen = places(len(candidates), scores, evaluations, search.seed)
+    return (yield from sweep(search, [Trial((candidates[place].configuration,)) for place in chosen]))
+
+
+def places(size: int, scores: Sequence[float] | None, evaluations: int, seed: int) -> list[int]:
+    """The candidates of a space that are measured, in their order.
+
+    Args:
+        size: of the space.
+        scores: of all candidates, the lower the better; None where nothing was learned yet.
+        evaluations: how many are wanted.
+        seed: of those that are drawn.
+    """
+    draw = random.Random(seed)  # noqa: S311 - a seeded experiment, not a secret
+    count = min(evaluations, size)
+    if scores is None:
+        return draw.sample(range(size), count)
+    order = sorted(range(size), key=lambda place: scores[place])
+    first = count - int(DRAWN * count)
+    return [*order[:first], *draw.sample(order[first:], count - first)]

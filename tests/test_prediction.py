@@ -205,7 +205,7 @@ def test_methods_are_judged_by_inputs_they_have_not_seen() -> None:
 
     def learn(others: TrainingSet) -> dict[str, object]:
         forest = forest_of(features, others, count=8)
-        versions = portfolio_of(others, predictor=forest, between=inputs_between(others, 60))
+        versions = portfolio_of(others, forest=forest, between=inputs_between(others, 60))
         return {"forest": forest, "versions": versions, "one for all": SinglePredictor(others)}
 
     found = list(leave_one_out(data, learn))  # type: ignore[arg-type]  # predictors of several kinds
@@ -250,7 +250,7 @@ def test_what_was_not_measured_is_predicted() -> None:
     """Of partial sweeps, a predictor tells the rest: the versions are as good as of whole ones."""
     partial, whole = trained(60, share=0.3), trained(60)
     forest = forest_of(table(), partial, count=16)
-    versions = portfolio_of(partial, predictor=forest, between=inputs_between(partial, 200))
+    versions = portfolio_of(partial, forest=forest, between=inputs_between(partial, 200))
     losses = [
         cost(one.sizes, versions.versions[versions.place(one.sizes)]) / one.lowest for one in whole.inputs
     ]

@@ -20,6 +20,7 @@ Sizes = Mapping[str, int | str]
 _STAGES = 2  # launches of a run whose geometry is told; more are much like these
 _SM_THREADS = 2048.0
 _MOST_RATIOS = 48
+_MOST_ROWS = 200_000  # that are kept
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class FeatureTable:
         self._tunables = {name: tuple(values) for name, values in tunables.items()}
         self._multiprocessors = max(1, multiprocessors)
         self._geometry = geometry
+        self._rows: dict[tuple[tuple[tuple[str, int | str], ...], Configuration], list[float]] = {}
         numbers = [
             name
             for name, values in self._tunables.items()
@@ -93,8 +95,20 @@ class FeatureTable:
         for name, texts in self._sizes.items():
             value = sizes[name]
             fixed += [float(str(value) == text) for text in texts] or [_log2(value)]
-        table = [[*fixed, *self._of(sizes, configuration)] for configuration in configurations]
+        key = tuple(sizes.items())
+        table = [[*fixed, *self._known_of(key, sizes, configuration)] for configuration in configurations]
         return np.array(table, dtype=np.float32).reshape(len(configurations), len(self.names))
+
+    def _known_of(
+        self, key: tuple[tuple[str, int | str], ...], sizes: Sizes, configuration: Configuration
+    ) -> list[float]:
+        """``_of``, made once: leaving inputs out asks for the same rows again and again."""
+        found = self._rows.get((key, configuration))
+        if found is None:
+            if len(self._rows) >= _MOST_ROWS:
+                self._rows.clear()
+            found = self._rows[key, configuration] = self._of(sizes, configuration)
+        return found
 
     def _of(self, sizes: Sizes, configuration: Configuration) -> list[float]:
         values = dict(configuration)

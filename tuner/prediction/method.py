@@ -16,6 +16,9 @@ _WORST = 3.0  # log slowdown that is learned at most: what is 20 times slower is
 _FAILED = _WORST
 
 
+Array = NDArray[np.float64]
+
+
 class Predictor(Protocol):
     """Has learned from a training set."""
 
@@ -37,7 +40,13 @@ class ForestPredictor:
 
     def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         """See ``Predictor``: the predicted logarithm of the slowdown."""
-        return np.asarray(mean_of(self.trees, self.table.rows(sizes, configurations)), dtype=np.float64)
+        return np.asarray(self.scores_at([sizes], configurations)[0])
+
+    def scores_at(self, inputs: Sequence[Sizes], configurations: Sequence[Configuration]) -> Array:
+        """``scores`` of several inputs at once: a row for each, (inputs, configurations)."""
+        rows = np.concatenate([self.table.rows(sizes, configurations) for sizes in inputs])
+        found = np.asarray(mean_of(self.trees, rows), dtype=np.float64)
+        return found.reshape(len(inputs), len(configurations))
 
 
 def forest_of(

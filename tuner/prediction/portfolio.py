@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.model import Configuration
-from tuner.prediction.method import Predictor
-from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
+from tuner.prediction.method import ForestPredictor
+from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.prediction.trees import LEAF, FlatTree
 
 MOST_VERSIONS = 8
@@ -20,7 +20,7 @@ _LEAST_LEAF = 2  # inputs
 _LEAST_GAIN = 1e-3  # of the mean logarithm of the slowdown: a version that gains less is not kept
 _WORST = 3.0
 _MOST_SIZES = 6  # that are combined
-_SHARE = 2.0  # weight of all inputs in between, by that of those measured
+_SHARE = 20.0  # weight of all inputs in between, by that of those measured
 
 Array = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ class Portfolio:
 def portfolio_of(
     data: TrainingSet,
     most: int = MOST_VERSIONS,
-    predictor: Predictor | None = None,
+    forest: ForestPredictor | None = None,
     between: Sequence[Sizes] = (),
 ) -> Portfolio:
     """Choose versions greedily by the mean logarithm of the slowdown, and grow the tree that picks one.
@@ -120,18 +120,17 @@ def portfolio_of(
     Args:
         data: what was measured.
         most: versions at most.
-        predictor: says what was not measured; without one, that counts as the worst.
-        between: further inputs, at which the predictor says everything; each counts as a part of one that
-            was measured.
+        forest: says what was not measured; without one, that counts as the worst.
+        between: further inputs, at which the forest says everything; each counts as a part of one that was
+            measured.
     """
     configurations = data.configurations
-    losses = np.array([_losses(one, configurations, predictor) for one in data.inputs])
+    losses = _losses(data, configurations, forest)
     chosen = _chosen(losses, most)
     inputs, weights = [one.sizes for one in data.inputs], np.ones(len(data.inputs))
     losses = losses[:, chosen]
-    if predictor is not None and between:
-        versions = [configurations[place] for place in chosen]
-        predicted = np.array([predictor.scores(one, versions) for one in between])
+    if forest is not None and between:
+        predicted = forest.scores_at(between, [configurations[place] for place in chosen])
         losses = np.vstack([losses, np.clip(predicted - predicted.min(axis=1, keepdims=True), 0.0, _WORST)])
         inputs += list(between)
         weights = np.append(weights, np.full(len(between), _SHARE * len(data.inputs) / len(between)))
@@ -162,18 +161,22 @@ def inputs_between(data: TrainingSet, count: int, seed: int = 0) -> list[Sizes]:
     return found
 
 
-def _losses(one: InputTrials, configurations: Sequence[Configuration], predictor: Predictor | None) -> Array:
-    """The logarithm of the slowdown of every configuration at an input."""
-    known = dict(zip(one.configurations, one.costs, strict=True))
-    found = np.full(len(configurations), _WORST)
-    unknown = [place for place, configuration in enumerate(configurations) if configuration not in known]
-    if predictor is not None and unknown:
-        predicted = predictor.scores(one.sizes, [configurations[place] for place in unknown])
-        found[unknown] = np.clip(predicted, 0.0, _WORST)
-    for place, configuration in enumerate(configurations):
-        cost = known.get(configuration)
-        if cost is not None and math.isfinite(cost):
-            found[place] = min(_WORST, math.log(cost / one.lowest))
+def _losses(
+    data: TrainingSet, configurations: Sequence[Configuration], forest: ForestPredictor | None
+) -> Array:
+    """The logarithm of the slowdown of every configuration at every input, (inputs, configurations)."""
+    shape = len(data.inputs), len(configurations)
+    measured = all(len(one.configurations) == len(configurations) for one in data.inputs)
+    if forest is None or measured:
+        found = np.full(shape, _WORST)
+    else:
+        found = np.clip(forest.scores_at([one.sizes for one in data.inputs], configurations), 0.0, _WORST)
+    places = {configuration: place for place, configuration in enumerate(configurations)}
+    for row, one in zip(found, data.inputs, strict=True):
+        for configuration, cost in zip(one.configurations, one.costs, strict=True):
+            place = places.get(configuration)
+            if place is not None:
+                row[place] = min(_WORST, math.log(cost / one.lowest)) if math.isfinite(cost) else _WORST
     return found
 
 

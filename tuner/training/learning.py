@@ -12,10 +12,10 @@ from tuner.prediction.g_adapt import GAdaptPredictor
 from tuner.prediction.method import Predictor, SinglePredictor, forest_of
 from tuner.prediction.model import SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import Portfolio, inputs_between, portfolio_of
-from tuner.prediction.training_set import TrainingSet
+from tuner.prediction.training_set import Sizes, TrainingSet
 
 METHODS = ("forest", "g-adapt")
-_BETWEEN = 300  # inputs between the measured ones, of which the forest tells the tree
+BETWEEN = 300  # inputs between the measured ones, of which the forest tells the tree
 
 Progress = Callable[[int, int], None]
 """Hears how many inputs of how many were left out."""
@@ -57,12 +57,23 @@ def _product(extent: Sequence[int]) -> int:
 
 
 def predictors(
-    table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str
+    table: FeatureTable,
+    kernel: KernelFile,
+    data: TrainingSet,
+    method: str,
+    between: Sequence[Sizes] | None = None,
 ) -> dict[str, Predictor]:
     """What every method has learned from trials, the chosen one first.
 
     ``forest`` ranks all configurations; ``versions`` is the portfolio with its tree, which a forest tells of
     what was not measured; ``g-adapt`` is the paper's; ``one for all`` takes one configuration everywhere.
+
+    Args:
+        table: features.
+        kernel: the kernel.
+        data: its trials.
+        method: one of ``METHODS``.
+        between: inputs of which the forest tells the tree; None for some between those of the trials.
 
     Raises:
         InputError: scikit-learn is not installed, and the method is ``forest``.
@@ -74,8 +85,8 @@ def predictors(
     if method == "g-adapt":
         return {"versions": portfolio_of(data), **others}
     forest = forest_of(table, data)
-    between = inputs_between(data, _BETWEEN)
-    return {"forest": forest, "versions": portfolio_of(data, predictor=forest, between=between), **others}
+    between = inputs_between(data, BETWEEN) if between is None else between
+    return {"forest": forest, "versions": portfolio_of(data, forest=forest, between=between), **others}
 
 
 def ranking(table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str) -> Predictor:
@@ -96,8 +107,9 @@ def accuracies(
         InputError: as ``predictors``.
     """
     found: dict[str, list[LeftOut]] = {}
+    between = inputs_between(data, BETWEEN)
     for number, one in enumerate(
-        leave_one_out(data, lambda others: predictors(table, kernel, others, method)), start=1
+        leave_one_out(data, lambda others: predictors(table, kernel, others, method, between)), start=1
     ):
         for name, left_out in one.items():
             found.setdefault(name, []).append(left_out)

@@ -152,13 +152,7 @@ class Trainer:
             KeyboardInterrupt, RunInterrupted: it was interrupted; what was measured is stored.
         """
         request, kernel = self._request, self._kernel
-        known = 0
-        for number, sizes in enumerate(request.inputs, start=1):
-            data = self._data()
-            if data is not None and any(one.sizes == sizes for one in data.inputs):
-                known += 1
-            else:
-                self._look_at(number, sizes, data)
+        known = self.measure()
         data = self._data()
         if data is None:
             raise InputError(f"{kernel.name}: no trial was valid; nothing can be learned")
@@ -183,6 +177,21 @@ class Trainer:
             evaluations=sum(len(tuned.outcome.trials) for tuned in self._ended),
             seconds=sum(tuned.outcome.wall_s for tuned in self._ended),
         )
+
+    def measure(self) -> int:
+        """Measure the inputs that were not measured yet; returns how many were.
+
+        Raises:
+            KeyboardInterrupt, RunInterrupted: it was interrupted; what was measured is stored.
+        """
+        known = 0
+        for number, sizes in enumerate(self._request.inputs, start=1):
+            data = self._data()
+            if data is not None and any(one.sizes == sizes for one in data.inputs):
+                known += 1
+            else:
+                self._look_at(number, sizes, data)
+        return known
 
     def _data(self) -> TrainingSet | None:
         return stored_trials(self._store, self._kernel, self._setup.device.identity, self._request.objective)
