@@ -1,5 +1,6 @@
 """``tuner train``: inputs, runs that teach, the model that is kept, and who uses it."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,15 @@ def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: 
     )
     subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "program", program], check=True)
     subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:
+    """Kernel Launcher gets the fastest configurations of all inputs that were trained."""
+    result = tuner("export", "twice", "--format", "kernel-launcher", "--database", trained[0])
+    assert result.exit_code == 0, result.stderr
+    head, *rows = [json.loads(line) for line in result.stdout.splitlines() if not line.startswith("#")]
+    assert head["tunable_parameters"] == ["B", "P"]
+    assert len({tuple(row["problem_size"]) for row in rows}) == 7
 
 
 @pytest.mark.parametrize(

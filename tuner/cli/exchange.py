@@ -132,14 +132,16 @@ def export(
     this tuner, with launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
-    by the problem sizes, and says what the compiler is told for each.
+    by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
+    kernel stands for the runs of all its inputs.
     """
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
     elif objective or cubins or arch or kernel_files:
         raise InputError("--objective, --cubins, --arch and --kernel are for --format c-selector")
     else:
-        text = _written([_run(name, database) for name in runs], kind)
+        names = _with_trained(runs, database) if kind == "kernel-launcher" else runs
+        text = _written([_run(name, database) for name in names], kind)
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
@@ -180,6 +182,24 @@ def _selector(
         for path in write_cubins(model, kernels[name], cubins, arch):
             echo(f"{path}: written", err=True)
     return selector_header(model, kernels.get(name))
+
+
+def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
+    """The runs that are named, in the place of a trained kernel those of its inputs."""
+    from tuner.cli.db import reading
+    from tuner.recordings.opening import SHIPPED
+    from tuner.training.exporting import trained_model, training_runs
+
+    found: list[str] = []
+    for name in names:
+        if name.isdecimal() or name in SHIPPED or Path(name).is_file():
+            found.append(name)
+            continue
+        with reading(database) as store:
+            if store is None:
+                raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
+            found += map(str, training_runs(store, trained_model(store, name, None)))
+    return found
 
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
