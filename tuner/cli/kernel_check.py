@@ -130,6 +130,21 @@ def _compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> "Results":
     return {one: list(zip(wanted[one], compiled[one], strict=True)) for one in wanted}
 
 
+def _alternatives(kernel: "KernelFile") -> "list[Stage]":
+    """The launches with each value of each text tunable, all others as by default where that is allowed."""
+    workload = kernel.workloads()[0]
+    default = kernel.default(workload)
+    found = []
+    for name, values in kernel.tunables.items():
+        for value in values:
+            if isinstance(value, str) and default.get(name) != value:
+                one = kernel.allowed(workload, {**default, name: value}) or next(
+                    (other for other in kernel.space(workload) if other.get(name) == value), None
+                )
+                found += [] if one is None else kernel.launches(workload, one)
+    return [stage for stage in dict.fromkeys(found) if not _is_library(stage)]
+
+
 def _is_library(stage: "Stage") -> bool:
     """Whether a library's code is called, of which no source is here."""
     return getattr(stage, "library", None) is not None
@@ -163,6 +178,26 @@ def _progress(total: int) -> Iterator["Progress"]:
         yield lambda done, _: one.update(task, completed=done)
 
 
+def _alternative_findings(kernel: "KernelFile", results: "Results") -> "list[Remark]":
+    """Errors of the compiler in the other values of tunables that are texts, for the newest architecture."""
+    from tuner.compiler.architectures import compiled_for
+    from tuner.config.signature_check import Remark
+    from tuner.errors import CompileError
+
+    if not results:
+        return []
+    newest = max(results, key=lambda name: int(name[3:].rstrip("af")))
+    known = {stage for stage, _ in results[newest]}
+    least = int(newest[3:].rstrip("af"))
+    stages = [one for one in _alternatives(kernel) if one not in known and one.min_architecture <= least]
+    found = compiled_for({newest: stages})[newest] if stages else []
+    return [
+        Remark("error", f"{kernel.path}: does not compile for {newest}: {one}")
+        for one in found
+        if isinstance(one, CompileError)
+    ]
+
+
 def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
     """What does not compile, does not fit the signature, or is used by nothing; each text once."""
     from tuner.compiler import CompiledStage
@@ -177,6 +212,7 @@ def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list
         if isinstance(one, CompiledStage)
     }
     found = _compile_findings(kernel, results, asked=asked)
+    found += _alternative_findings(kernel, results)
     for workload in kernel.workloads():
         plan = _default_plan(kernel, workload)
         for stage in plan.stages:
