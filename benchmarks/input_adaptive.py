@@ -47,7 +47,7 @@ from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.training.inputs import draw, drawn_sizes
 from tuner.training.learning import accuracies, feature_table
-from tuner.training.training import Trainer, TrainingRequest
+from tuner.training.training import LEAST_EVALUATIONS, Trainer, TrainingRequest
 from tuner.training.trials import stored_trials
 
 INPUTS = {  # ranges, and what bounds the work of one input
@@ -229,7 +229,7 @@ def _guided(table: FeatureTable, data: TrainingSet, share: float) -> dict[str, A
     seen: list[InputTrials] = []
     first = max(4, len(data.inputs) // FIRST)
     for number, one in enumerate(data.inputs):
-        count = max(8, round(share * len(one.configurations)))
+        count = max(LEAST_EVALUATIONS, round(share * len(one.configurations)))
         scores: Sequence[float] | None = None
         if number >= first:
             forest = forest_of(table, TrainingSet(tuple(seen)))

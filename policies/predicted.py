@@ -11,7 +11,7 @@ from .sampling import CHUNK, sweep
 Predictor = Callable[[Sequence[Candidate]], Sequence[float]]
 """Takes candidates of one workload; returns a number for each, the lower the better."""
 
-DRAWN = 0.25  # share of the evaluations that are drawn at random: what the model takes for bad is seen, too
+DRAWN = 0.5  # share of the evaluations that are drawn at random: what the model takes for bad is seen, too
 
 
 def predicted(
@@ -19,7 +19,7 @@ def predicted(
 ) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Measure the candidates of one workload that a model ranks first, and some at random.
 
-    A quarter of the evaluations is drawn from the rest of the space, so that the model learns where it was
+    Half of the evaluations are drawn from the rest of the space, so that the model learns where it was
     wrong; without a model all are. Clocks and power limits are as found.
 
     Args:
