@@ -49,7 +49,7 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
         return None
     yield from recalled(_steps(search, inner, known), known)
     found = cheapest(search, known)
-    if found is not None:
+    if found is not None and len(search.power_limits_w) > 1:
         limits = sorted({trial.power_limit_w or 0 for trial in known}, reverse=True)
         search.tell(
             f"power limits: {len(limits)} of {len(search.power_limits_w)} measured"

@@ -16,6 +16,9 @@ WATCHED = (
     "tests/kernel_*.py",
     "tests/pairwise.py",
     "tests/test_kernels_*.py",
+    "tests/adaptive_kernels.py",
+    "tests/test_adaptive_kernels.py",
+    "tests/hand_written",
 )
 
 

@@ -357,12 +357,15 @@ def shipped() -> list[Any]:
 @pytest.mark.parametrize("kernel", shipped())
 def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
     """Arrays made for a workload lead back to it, with the optional sizes that they do not tell."""
+    told = {"N", "dtype", "H", "W", "M", "K", "P", "L"}
     for workload in kernel.workloads():
         small = kernel.workload(dict(workload.sizes), 3)
         plan = kernel.plan(small, kernel.default(small))
+        if plan.buffers == kernel.plan(workload, kernel.default(workload)).buffers:  # it knows no batch
+            small = workload
         inputs = [b for b in plan.buffers if b.role in ("in", "inout")]
         forms = [signature.Form(b.shape, b.dtype) for b in inputs]
-        hidden = {name: value for name, value in small.sizes if name not in ("N", "dtype")}
+        hidden = {name: value for name, value in small.sizes if name not in told}
         assert signature.workload_for(kernel, forms, hidden) == small
         signature.check_forms(kernel, forms, plan)
 

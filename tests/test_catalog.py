@@ -163,8 +163,35 @@ def test_the_search_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert origin(tmp_path / "a.toml") == "file"
 
 
+PRAGMAS = """#pragma tuner problem(N = [64])
+#pragma tuner inout x: float32[N]
+#pragma tuner values B: 32, 64
+#pragma tuner launch grid(1) block(B)
+template <int B = 64>
+__global__ void k(float* x) {}
+"""
+
+
+def test_sources_with_pragmas_are_kernel_files(tmp_path: Path) -> None:
+    """A folder's source with pragmas counts; one without belongs to the kernel file beside it."""
+    add(tmp_path / "whole" / "kernel.toml", "whole")
+    (tmp_path / "whole" / "kernel.cu").write_text("__global__ void k(float* x) {}\n")
+    (tmp_path / "flat.cu").write_text(PRAGMAS)
+    (tmp_path / "header.cu").write_text("// nothing\n")
+    for name in ("deep", "none"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel.cu").write_text(PRAGMAS if name == "deep" else "// nothing\n")
+
+    catalog = Catalog.load(search_path=[tmp_path])
+
+    assert catalog.names == ("deep", "flat", "whole")
+    (broken,) = catalog.broken
+    assert str(tmp_path / "none" / "kernel.cu") in str(broken)
+
+
 def test_shipped_kernels_are_found() -> None:
     """The package's own kernels are found from a checkout, and none of their files is broken."""
     catalog = Catalog.load(search_path=[kernels_root()])
-    assert len(catalog.names) == len(list(kernels_root().glob("*/kernel.toml"))) > 0
+    files = [*kernels_root().glob("*/kernel.toml"), *kernels_root().glob("*/kernel.cu")]
+    assert len(catalog.names) == len(files) > 8
     assert not catalog.broken

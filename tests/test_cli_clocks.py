@@ -218,6 +218,15 @@ def test_show_of_a_lost_gpu(nvml: State, where: ClockPaths) -> None:
         assert "GPU is lost" in shown()
 
 
+def test_show_of_a_lost_gpu_tells_its_power_limit(nvml: State, where: ClockPaths) -> None:
+    """A limit that was left set is told, as `tuner clocks restore` cannot act on it yet."""
+    with left(where, UUID, 450, "limit"):
+        nvml.identity = LOST
+        (row,) = document("clocks", "show")["gpus"]
+        assert (row["gpu"], row["stale"], row["power_limit"]["stale"]) == (UUID, False, True)
+        assert "limit held by nobody; left at 450 W: run `tuner clocks restore`" in shown()
+
+
 def test_show_of_a_broken_journal(nvml: State, where: ClockPaths) -> None:
     """An unreadable journal is told, with what to do; the rest is shown."""
     place(where).directory.mkdir()

@@ -229,3 +229,28 @@ def test_names_of_the_block() -> None:
     int far = blockIdx.z * TPB * ITEMS + threadIdx.z;
     """
     assert block_names(text) == {"y": "BM", "x": "BN"}
+
+
+def test_every_alternative_is_compiled(tmp_path: Path) -> None:
+    """A text tunable chooses other code: a mistake in it is an error, though the default compiles."""
+    source = tmp_path / "twice.cu"
+    source.write_text(
+        "#pragma tuner problem(N = 64)\n"
+        "#pragma tuner inout y: float32[N]\n"
+        "#pragma tuner launch grid(1) block(64)\n"
+        "__global__ void twice(float* y, int N)\n"
+        "{\n"
+        "#pragma tuner select FORM\n"
+        "#pragma tuner case sum\n"
+        "    if (threadIdx.x < N) y[threadIdx.x] += y[threadIdx.x];\n"
+        "#pragma tuner case product\n"
+        "    if (threadIdx.x < N) y[threadIdx.x] *= two;\n"
+        "#pragma tuner end\n"
+        "}\n"
+    )
+    result = run("check", source)
+
+    assert result.exit_code == 2
+    assert 'twice.cu(10): error: identifier "two" is undefined' in result.stderr
+    source.write_text(source.read_text().replace("two", "2.0f"))
+    assert run("check", source).exit_code == 0

@@ -11,7 +11,7 @@ import pytest
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.config.catalog import Catalog
-from tuner.config.sizes import listed
+from tuner.config.sizes import combinations, count_combinations, listed
 from tuner.errors import KernelFileError, UnknownNameError
 from tuner.problems import problem_for
 from tuner.search.candidates import fit_batches
@@ -115,6 +115,22 @@ def test_a_missing_range_is_asked_for(kernel: KernelFile) -> None:
 def test_a_range_is_listed_by_powers_of_two_and_ends(values: Any, shown: tuple[int, ...]) -> None:
     """Listings and checks take those of a range, and every value of a list."""
     assert listed(values) == shown
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ({"H": range(1, 1025), "form": ("a", "b")}, [(1 << i, form) for i in range(11) for form in "ab"]),
+        ({"H": range(1, 1025), "W": range(3, 50)}, [(h, w) for h in (1, 32, 1024) for w in (3, 16, 49)]),
+        ({"H": range(1, 2**53), "W": range(7, 8)}, [(1, 7), (2**26, 7), (2**53 - 1, 7)]),
+        ({}, [()]),
+    ],
+)
+def test_several_ranges_are_listed_by_fewer_values(sizes: Any, shown: list[tuple[Any, ...]]) -> None:
+    """One range has its powers of two; several have their ends and one power of two between each."""
+    found = [tuple(one.values()) for one in combinations(sizes)]
+    assert sorted(found) == sorted(shown)
+    assert count_combinations(sizes) == len(shown)
 
 
 def test_workloads_are_the_listed_ones(kernel: KernelFile) -> None:

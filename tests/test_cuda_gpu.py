@@ -172,11 +172,13 @@ def test_answers(device: CudaDevice, plan: Plan, status: Status) -> None:
 
 
 def test_catalogue_answers(device: CudaDevice) -> None:
-    """Every kernel's default configuration is right at its smallest and its largest size."""
+    """The default configuration of every kernel of rows is right at its smallest and its largest size."""
     catalog = Catalog.load()
     wrong: list[tuple[str, Check]] = []
     for name in catalog.names:
         kernel = catalog.kernel(name)
+        if kernel.path.suffix == ".cu":  # see test_adaptive_kernels_gpu.py
+            continue
         sizes = kernel.sizes["N"]
         for size in (sizes[0], sizes[-1]):
             batch = max(1, min(1000, 2**24 // int(size)))

@@ -74,7 +74,7 @@ def test_origins_come_in_their_order(store: Store) -> None:
     assert (stored.origin, stored.run, stored.stale) == ("stored", run, ())
     assert stored.answer is not None
     assert stored.answer["best"]["energy_j"] == 2.0
-    assert ORIGINS == ("stored", "analytical", "nearest", "default")
+    assert ORIGINS == ("stored", "predicted", "analytical", "nearest", "default")
 
 
 def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:

@@ -220,6 +220,34 @@ def test_data_and_functions_stay_in_kernel_directories(top: Path, old: str, new:
     assert kernel_directories([top / "kernels.d", top / "outside"], below=top)
 
 
+@pytest.mark.parametrize(
+    "pragma",
+    [
+        'check function "../../outside/right.py:right"',
+        'toml kernel.include_paths = ["../../outside"]',
+        "input z: float32[N] = file('../../outside/z.npy')",
+    ],
+)
+def test_pragmas_stay_in_kernel_directories(top: Path, pragma: str) -> None:
+    """What holds for a kernel file holds for a CUDA file with pragmas in its place."""
+    text = """
+        #pragma tuner problem(N = [4])
+        #pragma tuner inout x: float32[N]
+        #pragma tuner {}
+        #pragma tuner launch grid(1) block(1)
+        __global__ void k(float* x{}) {{}}
+        """.replace("    ", "")
+    (top / "outside").mkdir()
+    (top / "kernels.d/mine/kernel.toml").unlink()
+    (top / "kernels.d/mine/kernel.cu").write_text(text.format("toml kernel.name = 'k'", ""))
+    assert kernel_directories([top / "kernels.d"], below=top)
+    more = ", const float* z" if "z:" in pragma else ""
+    (top / "kernels.d/mine/kernel.cu").write_text(text.format(pragma, more))
+    with pytest.raises(InputError, match=r"outside.*, out of the kernel directories"):
+        kernel_directories([top / "kernels.d"], below=top)
+    assert kernel_directories([top / "kernels.d", top / "outside"], below=top)
+
+
 @pytest.mark.parametrize("option", ["-I/tmp", "--include-path=..", "-include=/tmp/x.h", "-{flag}"])
 def test_options_that_read_files_are_refused(top: Path, option: str) -> None:
     """The compiler of the service reads what is in its directories, by include_paths only."""

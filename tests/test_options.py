@@ -71,12 +71,14 @@ def test_an_added_option_is_in_the_settings(seen: Any) -> None:
 
 
 def test_every_option_is_on_the_command_line_by_its_flag() -> None:
-    """`tuner run` and `tuner submit` have all options, and a request takes each by its name."""
-    for command in ("run", "submit"):
+    """`tuner run` has all options, `tuner submit` those of jobs, and a request takes each by its name."""
+    of_jobs = {name: option for name, option in OPTIONS.items() if name != "power_limits"}
+    for command, options in (("run", OPTIONS), ("submit", of_jobs)):
         group = main.get_command(None, command)  # type: ignore[arg-type]  # no context is needed
         assert group is not None
         flags = {parameter.name: parameter.opts for parameter in group.params}
-        assert {name: flags[name] for name in OPTIONS} == {n: [o.flag] for n, o in OPTIONS.items()}
+        assert {name: flags.get(name) for name in options} == {n: [o.flag] for n, o in options.items()}
+        assert ("power_limits" in flags) == ("power_limits" in options)
     assert {name: getattr(Request(), name) for name in OPTIONS} == {n: o.default for n, o in OPTIONS.items()}
 
 

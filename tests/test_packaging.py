@@ -61,7 +61,7 @@ def test_wheel_holds_the_kernels(wheel: Path) -> None:
     data = {
         f"tuner/{path.relative_to(ROOT)}"
         for path in (ROOT / "kernels").rglob("*")
-        if path.suffix in {".cu", ".cuh", ".toml"}
+        if path.suffix in {".cu", ".cuh", ".py", ".toml"}
     }
 
     assert len(data) >= 6

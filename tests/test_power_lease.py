@@ -317,8 +317,10 @@ def test_a_helper_that_hangs_is_not_waited_for(
         *(b'{"ok": true, "protocol": 1, "ttl_s": 1}\n', b"[" * 5000 + b"\n", b"x" * 10_000, b""),
     ],
 )
-def test_others_on_the_socket_are_no_helper(tmp_path: Path, gpu: FakeGpu, answer: bytes) -> None:
-    """What does not speak the protocol is refused with a ClockError, whatever it says."""
+def test_others_on_the_socket_are_no_helper(
+    tmp_path: Path, gpu: FakeGpu, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What does not speak the protocol is refused with a ClockError, whatever it says; a version is told."""
 
     def talk() -> None:
         for _ in range(2):
@@ -334,6 +336,7 @@ def test_others_on_the_socket_are_no_helper(tmp_path: Path, gpu: FakeGpu, answer
         clocks = LeasedClocks(FakeActuator(gpu), partial(reach, tmp_path / "clockd.sock"))
 
         assert not helper_answers(tmp_path / "clockd.sock")
+        assert ("speaks protocol 1, not 2: update it" in caplog.text) == (b'"protocol": 1' in answer)
         with pytest.raises(ClockError), clocks.locked(900):
             pass
         clocks.close()

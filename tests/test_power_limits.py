@@ -269,6 +269,20 @@ def test_the_curve_is_of_the_answer_over_its_limits(found: dict[str, Any]) -> No
             assert point["saving_per_slowdown"] == pytest.approx((1.0 - point["joules_ratio"]) / slower)
 
 
+@pytest.mark.parametrize(("words", "limits_w"), [((), [700]), (("--joules",), [700, 300])])
+def test_for_time_alone_the_highest_limit_is_taken(
+    tmp_path: Path, words: tuple[str, ...], limits_w: list[int]
+) -> None:
+    """Windows for time alone end before a limit acts: a lower one would seem to cost no time."""
+    chosen = (*H200, "--power-limits", "300,700", "--policy", "random", "--budget", "9", *words)
+    storing = ("--objective", "time", "--database", tmp_path / "tuner.db")
+    made = document("run", "tridiag-wm:N=256", *chosen, *storing)
+
+    assert made["space"]["power_limits_w"] == limits_w
+    assert {one["power_limit_w"] for one in made["trials"]} == set(limits_w)
+    assert made["best"]["power_limit_w"] == 700
+
+
 def test_the_report_names_the_limit(folder: Path, found: dict[str, Any]) -> None:
     """In the answer, the table of limits and that of trials; what the limit does is no warning."""
     text = " ".join((folder / "report.txt").read_text().split())

@@ -16,6 +16,7 @@ from tuner.power.clocks import controls
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
 from tuner.power.clocks.controls import open_power_limits
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
+from tuner.power.clocks.ownership import HeldError
 from tuner.power.clocks.survey import survey_power_limits
 from tuner.power.nvml.power_limit import NvmlPowerLimitActuator
 
@@ -195,6 +196,15 @@ def test_a_limit_of_another_is_left(nvml: State, limit: NvmlPowerLimitActuator) 
     assert watts(nvml) == 550
 
 
+def test_a_limit_of_a_fraction_of_a_watt_is_restored(nvml: State, limit: NvmlPowerLimitActuator) -> None:
+    """The whole watts below a limit are not the limit."""
+    nvml.limit_milliwatts = 600_400
+    old = limit.before()
+    limit.set(600)
+    assert limit.restore(old, 600) == []
+    assert nvml.limit_milliwatts == 600_400
+
+
 def test_a_driver_that_rounds_is_obeyed(nvml: State, limit: NvmlPowerLimitActuator) -> None:
     """Within a percent it is the same limit, and is restored."""
     nvml.limit_step_milliwatts = 4_000
@@ -295,6 +305,8 @@ def test_a_second_run_is_told_who_holds_it(nvml: State, where: ClockPaths) -> No
             (state,) = survey_power_limits(where)
             assert (state.announced_w, state.stale, state.limit_w) == (450, False, 450.0)
             assert state.owner.startswith("process ")
+            with pytest.raises(HeldError, match=r"the power limit of .* is held by process"):
+                open_power_limits(UUID)  # which would take 450 W for the limit as found
     assert watts(nvml) == 700
 
 
@@ -313,8 +325,38 @@ def test_a_lost_lease_is_told(nvml: State, monkeypatch: pytest.MonkeyPatch) -> N
     assert watts(nvml) == 700
 
 
+@pytest.mark.usefixtures("where")
+def test_a_limit_that_was_changed_meanwhile_is_told(nvml: State) -> None:
+    """What was measured under another's limit is not used, and that limit stays; rounding is no change."""
+    with closing(open_power_limits(UUID)) as limits:
+        with limits.locked(450):
+            nvml.limit_milliwatts = 448_000
+            assert limits.read_w() == 448
+            nvml.limit_milliwatts = 600_000
+            with pytest.raises(
+                ClockLostError, match=r"is 600 W, not the 450 W that were set: another program"
+            ):
+                limits.read_w()
+        assert limits.read_w() == 600
+    assert watts(nvml) == 600
+
+
 def _lost(why: str) -> None:
     raise ClockLostError(why)
+
+
+@pytest.mark.usefixtures("where")
+def test_a_start_says_which_setting_it_restored(
+    nvml: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal's power limit is not called a clock."""
+    JournalPlace(tmp_path / "run", "powerlimit", UUID).directory.mkdir()
+    JournalPlace(tmp_path / "run", "powerlimit", UUID).write("a:1:1", {"limit_mw": 700_000}, 450)
+    nvml.limit_milliwatts = 450_000
+    assert [outcome.state for outcome in controls.restore_stale()] == ["restored"]
+    assert watts(nvml) == 700
+    assert f"restored the power limit of {UUID}, which a killed tuner had left set" in caplog.text
+    assert "the clocks of" not in caplog.text
 
 
 def test_entries_of_earlier_versions_are_read(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ TABLE: dict[str, dict[str, str]] = {
         "hill-climbing": "tuner.policies.hill_climbing:hill_climbing",
         "local": "tuner.policies.local:local",
     },
+    "training": {
+        "predicted": "tuner.policies.predicted:predicted",
+    },
     "explain": {
         "choose": "tuner.policies.analytical:choose",
         "missing": "tuner.policies.analytical:missing",

@@ -1,6 +1,7 @@
 """Client of ``tuner-clockd``, and of a guardian."""
 
 import contextlib
+import logging
 import select
 import socket
 from collections.abc import Callable
@@ -23,6 +24,13 @@ from .clockd_protocol import (
 
 PATIENCE_S = 20.0  # who takes longer hangs in the driver; the service's watchdog ends it sooner
 _HELLO_PATIENCE_S = 5.0  # systemd starts the helper for the first who connects
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class OtherProtocolError(ClockError):
+    """The helper is of another version."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,16 @@ def reach(path: Path = SOCKET) -> SetterLink:
 
 
 def helper_answers(path: Path = SOCKET) -> bool:
-    """True where a helper can be reached; starts it under systemd, and changes nothing."""
+    """True where a helper can be reached; starts it under systemd, and changes nothing.
+
+    One of another version is told of: it is there, and to start it, as who needs it is told, would not help.
+    """
     try:
         with contextlib.closing(SetterConnection(reach(path), _HELLO_PATIENCE_S)) as connection:
             connection.greeted_s()
+    except OtherProtocolError as error:
+        _LOG.warning("%s", error)
+        return False
     except ClockError:
         return False
     return True
@@ -108,7 +122,8 @@ class SetterConnection:
         """Greet the other side; tells how long it lets a client be silent.
 
         Raises:
-            ClockError: it speaks another protocol, or none.
+            OtherProtocolError: it speaks another protocol.
+            ClockError: it speaks none.
         """
         greeting = self.ask(ClockRequest("hello"))
         try:
@@ -116,7 +131,7 @@ class SetterConnection:
                 return float(greeting["ttl_s"])
         except (KeyError, TypeError, ValueError) as error:
             raise ClockError(f"what answers there is not tuner-clockd: {greeting}") from error
-        raise ClockError(
+        raise OtherProtocolError(
             f"tuner-clockd speaks protocol {greeting['protocol']}, not {PROTOCOL}: update it or tuner"
         )
 

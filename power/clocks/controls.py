@@ -3,7 +3,9 @@
 import contextlib
 import logging
 import os
+from collections.abc import Iterable
 from functools import cache, partial
+from pathlib import Path
 
 from tuner.errors import ClockError
 from tuner.interfaces import ClockControl, PowerLimitControl
@@ -19,7 +21,7 @@ from .journal import JournalEntry, JournalPlace, directories, runtime_directory
 from .lease import LeasedClocks, LeasedPowerLimit
 from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
-from .settings import POWER_LIMIT
+from .settings import POWER_LIMIT, kind_of
 
 CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT)
 SYSTEM = ClockPaths()
@@ -101,10 +103,16 @@ def open_power_limits(gpu: str | int, where: ClockPaths | None = None) -> PowerL
     """Control of a GPU's power limit; opening it changes nothing, and asks nobody who may set it.
 
     Raises:
+        HeldError: somebody holds it, so that the limit as found, which bounds what may be set, is not seen.
         ClockError: NVML does not know the GPU, or none of its power limits can be set.
     """
     where = where or SYSTEM
     actuator = choose_limit_actuator(gpu, where)
+    try:
+        _demand_free(actuator, directories(where.directory))
+    except ClockError:
+        actuator.close()
+        raise
     return LeasedPowerLimit(actuator, partial(_setter, actuator, where))
 
 
@@ -136,22 +144,30 @@ def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
     """
     if not (os.geteuid() == 0 and actuator.permitted()) and helper_answers(where.socket):
         return reach(where.socket)
-    _demand_free(actuator, where)
+    _demand_free(actuator, _others(where))
     return hire(where)
 
 
-def _demand_free(actuator: Actuator, where: ClockPaths) -> None:
-    """Refuse a GPU that is set under the lock of another directory, as far as this user can see that.
+def _others(where: ClockPaths) -> list[Path]:
+    """Directories of journals but this user's own, whose lock is to be taken.
 
     Raises:
-        HeldError: somebody owns it.
         ClockError: there is no place for a journal of this user's.
     """
     own = where.directory or runtime_directory()
-    for folder in directories(where.directory):
+    return [folder for folder in directories(where.directory) if folder != own]
+
+
+def _demand_free(actuator: Actuator, folders: Iterable[Path]) -> None:
+    """Refuse a setting that is held under the lock of a directory, as far as this user can see that.
+
+    Raises:
+        HeldError: somebody owns it.
+    """
+    for folder in folders:
         place = JournalPlace(folder, actuator.control, actuator.gpu)
         try:
-            owner = "" if folder == own else owner_of(place)
+            owner = owner_of(place)
         except ClockError:  # nobody tells this user
             continue
         if owner:
@@ -214,7 +230,8 @@ def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
     outcomes = _restore_stale(directory, undo(where))
     for outcome in outcomes:
         if outcome.state == "restored":
-            _LOG.warning("restored the clocks of %s, which a killed tuner had left set", outcome.gpu)
+            what = kind_of(outcome.control).name
+            _LOG.warning("restored the %s of %s, which a killed tuner had left set", what, outcome.gpu)
     return outcomes
 
 
@@ -252,7 +269,7 @@ def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
 
 def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
-        _demand_free(actuator, where)
+        _demand_free(actuator, _others(where))
         place = JournalPlace(where.directory or runtime_directory(), actuator.control, actuator.gpu)
         ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)

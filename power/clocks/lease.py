@@ -9,7 +9,7 @@ from typing import Any
 from tuner.errors import ClockError, ClockLostError
 from tuner.interfaces import ClockReading
 
-from ..nvml.power_limit import NvmlPowerLimitActuator
+from ..nvml.power_limit import NvmlPowerLimitActuator, is_rounded
 from .actuator import Actuator, ClockActuator, demand
 from .clockd_client import PATIENCE_S, SetterConnection, SetterLink
 from .clockd_protocol import ClockRequest, setting_request
@@ -181,11 +181,16 @@ class LeasedPowerLimit(LeasedSetting):
         """See ``PowerLimitControl.read_w``.
 
         Raises:
-            ClockLostError: the limit that was asked for is no longer held.
+            ClockLostError: the limit that was asked for is no longer held, or another program has changed it.
             ClockError: the GPU stopped answering.
         """
         self.demand_held()
-        return self._limit.read_w()
+        watts, held = self._limit.read_w(), self._held
+        if held is not None and not is_rounded(watts, held):
+            raise ClockLostError(
+                f"the power limit is {watts:g} W, not the {held} W that were set: another program changed it"
+            )
+        return watts
 
 
 class _LeaseThread:

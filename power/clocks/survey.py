@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
 
+from ..nvml import clocks as nvml_clocks
 from ..nvml.power_limit import NvmlPowerLimitActuator
 from . import controls
 from .actuator import ClockActuator, ClockPaths
@@ -95,7 +96,9 @@ def survey(where: ClockPaths | None = None) -> list[ClockState]:
         states += [_held(_state(one), folders) for one in found if not isinstance(one, ClockError)]
     seen = {(state.control, state.gpu) for state in states}
     journals = {(place.control, place.gpu) for folder in folders for place in places(folder)}
-    lost = {(control, gpu) for control, gpu in journals if control != POWER_LIMIT} - seen
+    lost = {
+        (nvml_clocks.CONTROL if control == POWER_LIMIT else control, gpu) for control, gpu in journals
+    } - seen
     why = tuple(reasons) or ("not found on this machine",)
     for control, gpu in sorted(lost):
         states.append(_held(ClockState(control, gpu, trouble=why), folders))

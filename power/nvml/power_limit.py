@@ -12,7 +12,7 @@ from .library import NvmlGpu, translated
 from .reads import MILLI
 from .setting import may_set, setting
 
-_SAME_MW = 500  # a limit that is so near is the same
+_SAME_W = 0.5  # a limit that is so near is the same
 _ROUNDED = 0.01  # of a limit: drivers may round what is set by as much
 _PER_W = 1000
 
@@ -104,7 +104,7 @@ class NvmlPowerLimitActuator:
         with setting(self._gpu, what, self.control):
             self._gpu.nvml.nvmlDeviceSetPowerManagementLimit(self._gpu.handle, value * _PER_W)
         shown_w = self.read_w()
-        if not _is_rounded(shown_w * _PER_W, value):
+        if not is_rounded(shown_w, value):
             self._apply(present_mw)  # ``restore`` would take it for another's
             raise ClockError(f"{what}: the driver made it {shown_w:g} W")
 
@@ -115,13 +115,17 @@ class NvmlPowerLimitActuator:
                 pass
             case _:
                 raise ClockError(f"what was set on {self.gpu} before is not understood: {dict(old)}")
-        present_mw = self.read_w() * _PER_W
-        if _same(present_mw, before_mw):
+        with translated(ClockError, f"the power limit of {self.gpu} cannot be read"):
+            present_mw = self._present_mw()
+        present_w = present_mw * MILLI
+        if present_mw == before_mw:
             return []
-        if not _is_rounded(present_mw, new):
-            return [f"the power limit is {present_mw * MILLI:g} W, not the {new} W that were set: left so"]
-        self._apply(before_mw)
-        return []
+        if is_rounded(present_w, new):
+            self._apply(before_mw)
+            return []
+        if _same(present_w, before_mw * MILLI):
+            return []
+        return [f"the power limit is {present_w:g} W, not the {new} W that were set: left so"]
 
     def reset(self) -> None:
         """See ``Actuator.reset``: the driver's default."""
@@ -147,16 +151,15 @@ class NvmlPowerLimitActuator:
         """Give the GPU a limit that it had before, and see that it has it."""
         with setting(self._gpu, f"the power limit of {self.gpu} could not be restored", self.control):
             self._gpu.nvml.nvmlDeviceSetPowerManagementLimit(self._gpu.handle, milliwatts)
-        shown_mw = self.read_w() * _PER_W
-        if not _same(shown_mw, milliwatts):
-            shown_w, wanted_w = shown_mw * MILLI, milliwatts * MILLI
+        shown_w, wanted_w = self.read_w(), milliwatts * MILLI
+        if not _same(shown_w, wanted_w):
             raise ClockError(f"the power limit of {self.gpu} is {shown_w:g} W, and not {wanted_w:g} W again")
 
 
-def _same(one_mw: float, other_mw: float) -> bool:
-    return abs(one_mw - other_mw) <= _SAME_MW
-
-
-def _is_rounded(shown_mw: float, watts: int) -> bool:
+def is_rounded(shown_w: float, watts: int) -> bool:
     """True for a limit that a driver may have made of one that was set."""
-    return abs(shown_mw - watts * _PER_W) <= max(_SAME_MW, _ROUNDED * watts * _PER_W)
+    return abs(shown_w - watts) <= max(_SAME_W, _ROUNDED * watts)
+
+
+def _same(one_w: float, other_w: float) -> bool:
+    return abs(one_w - other_w) <= _SAME_W

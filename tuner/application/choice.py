@@ -64,9 +64,9 @@ def choose(
     """The best known configuration of a workload alone, with clocks as found.
 
     What the daemon has stored for time comes first, then what the database has stored for time, then for
-    other objectives, then what the daemon has stored for energy, then the analytical answer of either, then
-    what they know of other sizes. Of each the first by ``tuner.database.ranking`` is
-    taken; stored answers that are stale for more than their batch are left out.
+    other objectives, then what the daemon has stored for energy, then what a trained model predicts, then
+    the analytical answer of either, then what they know of other sizes. Of each the first by
+    ``tuner.database.ranking`` is taken; stored answers that are stale for more than their batch are left out.
 
     Args:
         kernel: the kernel.
@@ -104,7 +104,7 @@ def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceId
 
 def _worked_out(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     """What the daemon takes to be good without having measured it."""
-    return _said(best, kernel, workload) if best.origin in ("analytical", "nearest") else None
+    return _said(best, kernel, workload) if best.origin in ("predicted", "analytical", "nearest") else None
 
 
 def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
@@ -159,5 +159,5 @@ def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
         return None
     if part is None or part.origin == "default":
         return None
-    known = part.origin == "analytical"
+    known = part.origin in ("predicted", "analytical")
     return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known)

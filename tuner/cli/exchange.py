@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.options import database_option
+from tuner.cli.options import database_option, kernel_option, with_files
 from tuner.cli.output import echo, writable, write_whole
 from tuner.errors import InputError
 from tuner.untrusted.files import read_bytes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuner.exchange.exported_run import ExportedRun
     from tuner.exchange.files import ForeignFile
 
-FORMATS = ("flags", "header", "json", "t4", "kernel-launcher")
+FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
 
 
 @click.command("import")
@@ -100,17 +100,48 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     type=click.Choice(FORMATS),
     default="flags",
     show_default=True,
-    help="flags and header are for builds, json is of Kernel Tuner, t4 of the autotuning community.",
+    help="flags, header, c-selector are for builds, json is of Kernel Tuner, t4 of the autotuning community.",
 )
 @click.option("--output", metavar="FILE", callback=writable, help="Default: standard output.")
+@click.option(
+    "--objective", metavar="NAME", help="c-selector: what the kernel was trained for, where for several."
+)
+@click.option(
+    "--cubins",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="c-selector: compile the versions, too, for --arch.",
+)
+@click.option("--arch", metavar="SM", help="c-selector: of the cubins, as sm_90.")
+@kernel_option
 @database_option
-def export(*, runs: tuple[str, ...], kind: str, output: str | None, database: Path | None) -> None:
+def export(
+    *,
+    runs: tuple[str, ...],
+    kind: str,
+    output: str | None,
+    objective: str | None,
+    cubins: Path | None,
+    arch: str | None,
+    kernel_files: tuple[Path, ...],
+    database: Path | None,
+) -> None:
     """Write the answer or the trials of each RUN for a build or another tool.
 
     RUN is a number of `tuner history`, a document of `tuner run --json`, or a recording. As a recording of
     this tuner, with launches and joules, `tuner db export` writes it.
+
+    With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
+    by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
+    kernel stands for the runs of all its inputs.
     """
-    text = _written([_run(name, database) for name in runs], kind)
+    if kind == "c-selector":
+        text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
+    elif objective or cubins or arch or kernel_files:
+        raise InputError("--objective, --cubins, --arch and --kernel are for --format c-selector")
+    else:
+        names = _with_trained(runs, database) if kind == "kernel-launcher" else runs
+        text = _written([_run(name, database) for name in names], kind)
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
@@ -118,6 +149,57 @@ def export(*, runs: tuple[str, ...], kind: str, output: str | None, database: Pa
         sys.stdout.flush()
         return
     write_whole(Path(output), text, f"--output {output}")
+
+
+def _selector(
+    names: "Sequence[str]",
+    objective: str | None,
+    cubins: Path | None,
+    arch: str | None,
+    files: tuple[Path, ...],
+    *,
+    database: Path | None,
+) -> str:
+    """The header of a trained kernel; its cubins are written on the way."""
+    from tuner.cli.db import reading
+    from tuner.config.catalog import Catalog
+    from tuner.training.exporting import selector_header, trained_model, write_cubins
+
+    if len(names) > 1:
+        raise InputError(f"--format c-selector: a header is of one kernel, {len(names)} are named")
+    if (cubins is None) != (arch is None):
+        raise InputError("--cubins and --arch go together, as --cubins build --arch sm_90")
+    (name,), files = with_files((names[0],), files)
+    kernels = Catalog.load(files).kernels
+    name = name.partition(":")[0]
+    with reading(database) as store:
+        if store is None:
+            raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
+        model = trained_model(store, name, objective)
+    if cubins is not None and arch is not None:
+        if name not in kernels:
+            raise InputError(f"--cubins: no kernel {name} is in the catalogue; name its file with --kernel")
+        for path in write_cubins(model, kernels[name], cubins, arch):
+            echo(f"{path}: written", err=True)
+    return selector_header(model, kernels.get(name))
+
+
+def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
+    """The runs that are named, in the place of a trained kernel those of its inputs."""
+    from tuner.cli.db import reading
+    from tuner.recordings.opening import SHIPPED
+    from tuner.training.exporting import trained_model, training_runs
+
+    found: list[str] = []
+    for name in names:
+        if name.isdecimal() or name in SHIPPED or Path(name).is_file():
+            found.append(name)
+            continue
+        with reading(database) as store:
+            if store is None:
+                raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
+            found += map(str, training_runs(store, trained_model(store, name, None)))
+    return found
 
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:

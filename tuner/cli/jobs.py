@@ -64,7 +64,7 @@ def submit(
     """Queue a search of workloads that run at the same time on one GPU.
 
     The daemon tunes them when the GPU is free, and continues after a restart. WORKLOADs and options are those
-    of `tuner run`, with defaults from daemon.toml.
+    of `tuner run`, with defaults from daemon.toml. Jobs set no power limits.
     """
     names = workloads or _default_workloads()
     client, job = when_started(

@@ -1,31 +1,29 @@
 """``tuner kernels check``: everything about a kernel file that is known without running it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli.kernel_compiling import (
+    Results,
+    alternative_findings,
+    compile_findings,
+    compiled,
+    default_plan,
+    is_library,
+    named,
+)
 from tuner.cli.kernel_words import configuration_text, extremes
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.errors import KernelFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tuner.compiler import CompiledStage
     from tuner.config import KernelFile
     from tuner.config.signature_check import Remark
-    from tuner.errors import CompileError
-    from tuner.interfaces import Progress
-    from tuner.model import Buffer, Plan, Stage, Workload
+    from tuner.model import Buffer, Workload
     from tuner.space import Space
 
-    Results = Mapping[str, list[tuple[Stage, CompiledStage | CompileError]]]
-
-MAX_NAMED = 4
-"""Architectures that are listed even where they are all."""
 
 MAX_PLANS = 50_000
 """Configurations of a workload that are evaluated; of a larger space, some half a minute's worth."""
@@ -54,7 +52,7 @@ def check(
 
     kernel = load_kernel_file(file)
     spaces = {workload: kernel.space(workload) for workload in kernel.workloads()}
-    results = {} if no_compile else _compiled(kernel, architectures)
+    results = {} if no_compile else compiled(kernel, architectures)
     found = _findings(kernel, results, asked=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
     errors = [one.text for one in found if one.level == "error" or strict]
@@ -105,65 +103,7 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
 # --- signatures, names, compiling ------------------------------------------------------------------
 
 
-def _default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
-    return kernel.plan(workload, kernel.default(workload))
-
-
-def _compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> "Results":
-    """The launches of default configurations, each function of a source once, for each architecture."""
-    from tuner.compiler.architectures import compiled_for, served_architectures
-
-    stages: dict[tuple[str, str], Stage] = {}
-    for workload in kernel.workloads():
-        for stage in _default_plan(kernel, workload).stages:
-            if not _is_library(stage):
-                stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
-    wanted = {
-        architecture: [
-            stage for stage in stages.values() if stage.min_architecture <= int(architecture[3:].rstrip("af"))
-        ]
-        for architecture in (asked or served_architectures())
-        if _known_architecture(architecture)
-    }
-    with _progress(len(wanted)) as progress:
-        compiled = compiled_for(wanted, progress)
-    return {one: list(zip(wanted[one], compiled[one], strict=True)) for one in wanted}
-
-
-def _is_library(stage: "Stage") -> bool:
-    """Whether a library's code is called, of which no source is here."""
-    return getattr(stage, "library", None) is not None
-
-
-def _known_architecture(architecture: str) -> bool:
-    """True.
-
-    Raises:
-        InputError: it is not written as an architecture is.
-    """
-    import re
-
-    from tuner.errors import InputError
-
-    if re.fullmatch(r"sm_\d+[af]?", architecture) is None:
-        raise InputError(f"--arch {architecture}: no architecture; write it as in sm_90")
-    return True
-
-
-@contextmanager
-def _progress(total: int) -> Iterator["Progress"]:
-    """A line on a terminal that says how many architectures are compiled."""
-    from rich.progress import Progress as Display
-
-    from tuner.report.console import PlainConsole
-
-    err = PlainConsole(stderr=True)
-    with Display(console=err, transient=True, disable=not err.is_terminal) as one:
-        task = one.add_task("compiling for architectures", total=total)
-        yield lambda done, _: one.update(task, completed=done)
-
-
-def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
+def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
     """What does not compile, does not fit the signature, or is used by nothing; each text once."""
     from tuner.compiler import CompiledStage
     from tuner.compiler.architectures import demangled
@@ -176,11 +116,12 @@ def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list
         for stage, one in rows
         if isinstance(one, CompiledStage)
     }
-    found = _compile_findings(kernel, results, asked=asked)
+    found = compile_findings(kernel, results, asked=asked)
+    found += alternative_findings(kernel, results)
     for workload in kernel.workloads():
-        plan = _default_plan(kernel, workload)
+        plan = default_plan(kernel, workload)
         for stage in plan.stages:
-            parameters = None if _is_library(stage) else signature_of(stage, names.get(stage))
+            parameters = None if is_library(stage) else signature_of(stage, names.get(stage))
             if parameters is not None:
                 found += findings(kernel.path, plan, stage, parameters)
         found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
@@ -189,40 +130,13 @@ def _findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list
     return list(dict.fromkeys(found))
 
 
-def _compile_findings(kernel: "KernelFile", results: "Results", *, asked: bool) -> "list[Remark]":
-    """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
-    from tuner.config.signature_check import Remark
-    from tuner.errors import CompileError
-
-    failed: dict[str, list[str]] = {}
-    for architecture, rows in results.items():
-        error = next((one for _, one in rows if isinstance(one, CompileError)), None)
-        if error is not None:
-            failed.setdefault(str(error), []).append(architecture)
-    some = sum(map(len, failed.values())) < sum(bool(rows) for rows in results.values())
-    level = "warning" if some and not asked else "error"
-    hint = "; min_architecture of [launch] leaves devices out" if level == "warning" else ""
-    return [
-        Remark(level, f"{kernel.path}: does not compile for {_named(architectures, results)}: {error}{hint}")
-        for error, architectures in failed.items()
-    ]
-
-
-def _named(architectures: "Sequence[str]", results: "Results") -> str:
-    """Architectures, those of a long list that leaves none out by its ends."""
-    if len(architectures) > MAX_NAMED and len(architectures) == len(results):
-        ends = f"{architectures[0]} to {architectures[-1]}"
-        return f"all {len(architectures)} architectures of this NVRTC, {ends}"
-    return " ".join(architectures)
-
-
-def _notes(kernel: "KernelFile", results: "Results", *, no_compile: bool) -> list[str]:
+def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[str]:
     from tuner.errors import CompileError
 
     good = [
         a for a, rows in results.items() if rows and not any(isinstance(o, CompileError) for _, o in rows)
     ]
-    notes = [f"the default compiles for {_named(good, results)}"] if good else []
+    notes = [f"the default compiles for {named(good, results)}"] if good else []
     if not results and not no_compile:
         notes.append(
             "nothing was compiled: there is no NVRTC here (the package nvidia-cuda-nvrtc-cu12 has it)"
@@ -238,7 +152,7 @@ def _notes(kernel: "KernelFile", results: "Results", *, no_compile: bool) -> lis
     return notes
 
 
-def _outcomes(results: "Results") -> list[dict[str, Any]]:
+def _outcomes(results: Results) -> list[dict[str, Any]]:
     from tuner.compiler import CompiledStage
 
     return [

@@ -53,7 +53,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
             row["family"],
             Text(_sizes(row["sizes"], row["optional"])),
             " ".join(row["tunables"]),
-            extremes([size["configurations"] for size in row["workloads"]]),
+            extremes(sorted(size["configurations"] for size in row["workloads"])),
             row["origin"],
         )
     console(json_path).print(table)

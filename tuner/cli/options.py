@@ -11,7 +11,7 @@ import click
 
 from tuner import registry
 from tuner.cli import completion
-from tuner.options import OPTIONS, Option, Range, Switch, Text
+from tuner.options import JOB_OPTIONS, OPTIONS, Option, Range, Switch, Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -87,6 +87,8 @@ def search_options(*, defaults: bool = True) -> Callable[[_Function], _Function]
 
     def decorate(function: _Function) -> _Function:
         for name, option in reversed(list(OPTIONS.items())):
+            if not defaults and name not in (*JOB_OPTIONS, "objective", "policy", "clocks"):
+                continue  # jobs do not have it
             function = search_option(name, default=option.default if defaults else None)(function)
         return function
 

@@ -86,7 +86,7 @@ class WorkloadAnswer:
 
     Attributes:
         configuration: values of its tunables.
-        origin: ``stored``, ``analytical``, ``nearest`` or ``default``.
+        origin: ``stored``, ``predicted``, ``analytical``, ``nearest`` or ``default``.
         details: where it comes from, for people.
         fresh: of a stored one: it is of this very GPU, driver, CUDA and source, if perhaps of another batch.
         source: hash of the kernel's source that the daemon has; empty where it says none.

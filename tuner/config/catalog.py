@@ -192,12 +192,20 @@ def _whole(text: str, spec: str) -> int:
     return int(text)
 
 
+def kernel_files(folder: Path) -> list[Path]:
+    """The kernel files of a folder: ``NAME.toml``, ``NAME/kernel.toml``, and ``.cu`` files with pragmas.
+
+    A source without pragmas belongs to a kernel file, unless it is the only ``kernel`` file of its folder.
+    """
+    files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml")]
+    alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
+    sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
+    return sorted([*files, *alone, *(path for path in sources if _has_pragmas(path))])
+
+
 def _kernel_files(folder: Path, broken: list[KernelFileError]) -> list[Path]:
     try:
-        if not folder.is_dir():
-            return []
-        files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml"), *folder.glob("*/kernel.cu")]
-        return sorted([*files, *(path for path in folder.glob("*.cu") if _has_pragmas(path))])
+        return kernel_files(folder) if folder.is_dir() else []
     except OSError as e:
         broken.append(KernelFileError(f"{folder}: cannot be read: {e.strerror}"))
         return []

@@ -6,7 +6,6 @@ the file, the key and what would be right.
 """
 
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from tuner.config.reader import read_recipe, recipe_of
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
-from tuner.config.sizes import SizeValues, chosen, described, listed
+from tuner.config.sizes import SizeValues, chosen, combinations, described
 from tuner.errors import (
     ConditionError,
     EmptySpaceError,
@@ -157,11 +156,11 @@ class KernelFile:
         return Workload(self.name, tuple(values.items()), batch, implied)
 
     def workloads(self) -> list[Workload]:
-        """Every combination of sizes (of ranges: ends and powers of two), with the file's batch."""
-        return [
-            self.workload(dict(zip(self.sizes, values, strict=True)))
-            for values in itertools.product(*map(listed, self.sizes.values()))
-        ]
+        """Combinations of sizes with the file's batch: every one, of ranges ends and powers of two.
+
+        Of several ranges, each stands at its ends and between them.
+        """
+        return [self.workload(sizes) for sizes in combinations(self.sizes)]
 
     def space(self, workload: Workload) -> Space:
         """Every configuration the rules allow.

@@ -1,11 +1,10 @@
 """Reads the sizes of a kernel file."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tuner.config.formulas import Place
 from tuner.config.problem_schema import ProblemTable, SizeRange
-from tuner.config.sizes import SizeValues, is_text, listed
+from tuner.config.sizes import SizeValues, count_combinations, is_text
 
 MAX_WORKLOADS = 10_000  # commands list them all
 
@@ -27,7 +26,9 @@ def read_sizes(problem: ProblemTable, at: Callable[[str], Place]) -> dict[str, S
 
 def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Place]) -> None:
     for name, values in sizes.items():
-        if isinstance(values, tuple) and len(set(map(str, values))) < len(values):
+        if isinstance(values, range):
+            continue  # as long as it may be
+        if len(set(map(str, values))) < len(values):
             raise at(f"[problem.sizes] {name}").error("a value stands twice")
         texts = [value for value in values if isinstance(value, str)] if isinstance(values, tuple) else []
         unnamed = next((text for text in texts if not is_text(text)), None)
@@ -45,7 +46,7 @@ def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callabl
             raise place.error(f"no size is called {name!r}; choose from {choices}")
         if isinstance(sizes[name], range):
             raise place.error(f"{name} is a range, which has no first choice; give it a list of values")
-    combinations = math.prod(len(listed(values)) for values in sizes.values())
+    combinations = count_combinations(sizes)
     if combinations > MAX_WORKLOADS:
         raise at("[problem.sizes]").error(
             f"{combinations} combinations of sizes, at most {MAX_WORKLOADS} are allowed"

@@ -1,5 +1,9 @@
 """Problem sizes: lists of values, or ranges of whole numbers as Python's ``range``."""
 
+import itertools
+import math
+from collections.abc import Mapping
+
 SizeValues = tuple[int | str, ...] | range
 
 
@@ -23,6 +27,32 @@ def listed(values: SizeValues) -> tuple[int | str, ...]:
         return values
     powers = (1 << exponent for exponent in range(values[0].bit_length(), values[-1].bit_length()))
     return tuple(sorted({values[0], *powers, values[-1]}))
+
+
+def combinations(sizes: Mapping[str, SizeValues]) -> list[dict[str, int | str]]:
+    """The combinations that commands and tests show: of ``listed`` values, or of fewer.
+
+    Where there are several ranges, each is shown at its ends and at the power of two between them that is
+    nearest to their geometric mean.
+    """
+    return [dict(zip(sizes, values, strict=True)) for values in itertools.product(*_shown(sizes))]
+
+
+def count_combinations(sizes: Mapping[str, SizeValues]) -> int:
+    """The length of ``combinations``."""
+    return math.prod(len(values) for values in _shown(sizes))
+
+
+def _shown(sizes: Mapping[str, SizeValues]) -> list[tuple[int | str, ...]]:
+    several = sum(isinstance(values, range) for values in sizes.values()) > 1
+    return [
+        _few(values) if several and isinstance(values, range) else listed(values) for values in sizes.values()
+    ]
+
+
+def _few(values: range) -> tuple[int, ...]:
+    middle = 1 << round((math.log2(values[0]) + math.log2(values[-1])) / 2)
+    return tuple(sorted({values[0], values[-1], *([middle] if middle in values else [])}))
 
 
 def described(values: SizeValues) -> str:

@@ -19,8 +19,10 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from tuner.config.catalog import kernel_files
 from tuner.config.document import read_document
 from tuner.config.input_reader import named_files
+from tuner.config.pragma_file import read_pragma_file
 from tuner.config.schema import KernelDocument, StageTable
 from tuner.errors import InputError, KernelFileError
 
@@ -79,7 +81,11 @@ def kernel_directories(
         trusted(directory, owners, below=below) for directory in directories if os.path.lexists(directory)
     )
     for directory in found:
-        for path in sorted([*directory.glob("*.toml"), *directory.glob("*/kernel.toml")]):
+        try:
+            files = kernel_files(directory)
+        except OSError as error:
+            raise InputError(f"{directory}: cannot be read: {error.strerror}") from error
+        for path in files:
             _check_sources(path, found)
     return found
 
@@ -120,7 +126,7 @@ def _first_at_fault(directories: Sequence[Path], owners: Collection[int] | None,
 def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     """Refuse a kernel file that reads what nobody has looked at."""
     try:
-        document = read_document(path)
+        document = read_pragma_file(path)[1] if path.suffix == ".cu" else read_document(path)
     except KernelFileError:  # the catalogue leaves it out, and says why
         return
     kernel = document.kernel

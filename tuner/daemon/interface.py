@@ -80,7 +80,8 @@ class Reply:
     """The best configurations known now.
 
     Attributes:
-        origin: ``stored``, ``analytical``, ``nearest`` or ``default``, the least of those of the workloads.
+        origin: ``stored``, ``predicted``, ``analytical``, ``nearest`` or ``default``, the least of those of
+            the workloads.
         workloads: name -> configuration, and where it comes from (``origin``, ``details``).
         clock_mhz: GPU clock of a stored answer; None for as found.
         stale: why a stored answer need not be true any more; empty when it is fresh.

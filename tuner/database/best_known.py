@@ -25,10 +25,12 @@ from tuner.database.ranking import (
     served_answer,
 )
 from tuner.database.runs import Store
+from tuner.database.trained import decoded_models, predicted
 from tuner.model import Configuration, TunableValue, Workload
 from tuner.model.records import StoredRun
+from tuner.prediction.model import SelectionModel
 
-ORIGINS = ("stored", "analytical", "nearest", "default")
+ORIGINS = ("stored", "predicted", "analytical", "nearest", "default")
 """From the best to the least."""
 
 NEIGHBOURS = 4
@@ -51,6 +53,9 @@ class AnswerSource(Protocol):
     def analytical(self, key: str) -> Mapping[str, Any] | None:
         """The analytical answer that is remembered by a key (``analytical_key``)."""
 
+    def models(self, kernel: KernelFile) -> Sequence[SelectionModel]:
+        """Trained models of a kernel."""
+
 
 class DatabaseSource:
     """Looks answers up in a database; each run is read once.
@@ -63,6 +68,7 @@ class DatabaseSource:
         self._store = store
         self._ledger = Ledger(store.database)
         self._answers: dict[int, StoredAnswer | None] = {}
+        self._models: dict[str, Sequence[SelectionModel]] = {}
 
     def of_set(self, names: Sequence[str]) -> list[StoredAnswer]:
         """See ``AnswerSource``."""
@@ -75,6 +81,12 @@ class DatabaseSource:
     def analytical(self, key: str) -> Mapping[str, Any] | None:
         """See ``AnswerSource``."""
         return self._ledger.analytical_answer(key)
+
+    def models(self, kernel: KernelFile) -> Sequence[SelectionModel]:
+        """See ``AnswerSource``."""
+        if kernel.name not in self._models:
+            self._models[kernel.name] = decoded_models(self._ledger.models(kernel.name))
+        return self._models[kernel.name]
 
     def _read(self, runs: Iterable[StoredRun]) -> list[StoredAnswer]:
         found = []
@@ -166,6 +178,9 @@ def _candidates(
     alone = query.alone(workload)
     if len(query.workloads) > 1:  # of one workload this was looked for already
         yield from _stored(query, alone, source, near=True)
+    picked = predicted(query, kernel, workload, source.models(kernel))
+    if picked is not None:
+        yield BestWorkload(picked[0], "predicted", picked[1])
     document = worked_out(query, workload, source)
     yield from _analytical(kernel, workload, document)
     far = []

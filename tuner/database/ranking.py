@@ -4,10 +4,11 @@ Of workloads that run together, the first of these that there is:
 
 1. ``stored``: the answer of a run of exactly these workloads, at a near batch.
 2. Otherwise each workload by itself: the ``stored`` answer of it alone, at a near batch;
-3. ``analytical``: the choice of the analytical model;
-4. ``nearest``: the answer of a near size of the kernel, at a near batch;
-5. ``default``: what the kernel file names;
-6. a far answer: of this workload at a far batch (``stored``), then of a far size (``nearest``). A kernel
+3. ``predicted``: the version that a trained model picks for the sizes, at the kernel file's batch;
+4. ``analytical``: the choice of the analytical model;
+5. ``nearest``: the answer of a near size of the kernel, at a near batch;
+6. ``default``: what the kernel file names;
+7. a far answer: of this workload at a far batch (``stored``), then of a far size (``nearest``). A kernel
    without a default needs these.
 
 *Near batch*: each workload's batch is within a factor of 2 of the measured one, or is the one that the run

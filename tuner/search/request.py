@@ -189,6 +189,9 @@ def choose_run_limits(
 ) -> tuple[int, ...]:
     """The power limits the run may set, highest first; empty for "as found".
 
+    Without joules the highest alone: a lower one makes no trial faster, and as windows for time alone end
+    before a limit acts, it would seem to cost no time and might win a tie.
+
     Args:
         request: whose choice of power limits.
         limits: control of the device's power limit; None where there is none.
@@ -202,7 +205,9 @@ def choose_run_limits(
     if limits is None:
         reason = no_limits or "the power limit of this device cannot be set here"
         raise ClockError(f"--power-limits {request.power_limits}: {reason}; use --power-limits off")
-    return choose_power_limits(request.power_limits, limits.supported_w())
+    chosen = choose_power_limits(request.power_limits, limits.supported_w())
+    timed = request.objective == "time" and not request.joules
+    return chosen[:1] if timed else chosen
 
 
 def make_task(

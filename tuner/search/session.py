@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner import registry
 from tuner.errors import InputError, RunInterrupted
-from tuner.interfaces import Device, Measurer, Policy, TrialStore
+from tuner.interfaces import Device, Measurer, TrialStore
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
@@ -123,7 +123,7 @@ def run(
 
 def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
-    policy: Policy = partial(registry.load("policy", task.policy), **task.options)
+    policy = task.strategy or partial(registry.load("policy", task.policy), **task.options)
     if task.steers_clocks:
         policy = partial(registry.load("clocks", "steered"), inner=policy)
     whole = task.policy in _WHOLE_SPACE and not task.steers_clocks
@@ -132,7 +132,7 @@ def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedE
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)
     expected = search.size if whole else None
-    if task.policy in _ANALYTICAL_FIRST:
+    if task.policy in _ANALYTICAL_FIRST and task.strategy is None:
         search.expect(registry.load("explain", "first")(search))
     try:
         driver.measure(default_trial(task), objective, expected)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.interfaces import Payback, PriorRun, Search
+from tuner.interfaces import Payback, Policy, PriorRun, Search
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.options import SearchOptions
@@ -48,6 +48,7 @@ class Task:
         options: of the policy, by name; those left out are the policy's own.
         runs_per_day: rounds the answer will be used for every day; None where nobody said.
         pay_back_days: days within which the tuning is to pay for itself.
+        strategy: a search strategy that no policy's name stands for, as while a model is trained.
     """
 
     prepared: Sequence[PreparedWorkload]
@@ -64,6 +65,7 @@ class Task:
     pay_back_days: float = SearchOptions.pay_back_days
     steers_clocks: bool = False
     power_limits_w: tuple[int, ...] = ()
+    strategy: Policy | None = None
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext

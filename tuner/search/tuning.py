@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tuner.config.catalog import Catalog
-from tuner.interfaces import TrialStore
+from tuner.interfaces import Policy, TrialStore
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
@@ -38,6 +38,21 @@ class ProgressListener(Protocol):
 
 
 @dataclass(frozen=True)
+class Strategy:
+    """A search strategy of the caller's.
+
+    Attributes:
+        name: in the place of a policy's.
+        settings: what a run that is gone on with must have the same.
+        policy: the strategy.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    policy: Policy
+
+
+@dataclass(frozen=True)
 class TuningResult:
     """A run that has ended.
 
@@ -63,6 +78,7 @@ def tune(
     *,
     resume: bool,
     may_begin: bool = True,
+    strategy: Strategy | None = None,
 ) -> TuningResult:
     """Search, compiling what is looked at, store and choose.
 
@@ -74,6 +90,7 @@ def tune(
         listener: hears how it comes on.
         resume: continue the newest unfinished run under the same conditions.
         may_begin: whether a run begins where there is none to resume.
+        strategy: searches in the place of the request's policy.
 
     Raises:
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
@@ -91,11 +108,16 @@ def tune(
         measuring=setup.measuring,
         power_limits_w=power_limits_w,
     )
+    if strategy is not None:
+        settings = {**conditions.settings, **strategy.settings}
+        conditions = replace(conditions, policy=strategy.name, settings=settings)
     begun = time.monotonic()
     mark("compile")
     task = make_task(
         request, pairs, setup.device, clocks_mhz, listener.compiled, power_limits_w=power_limits_w
     )
+    if strategy is not None:
+        task = replace(task, policy=strategy.name, strategy=strategy.policy)
     prepare_s = time.monotonic() - begun
 
     told: list[str] = []

@@ -21,11 +21,13 @@ from tuner.daemon.queue.job_specs import without_batch
 from tuner.daemon.state import State
 from tuner.database import Ledger, Store
 from tuner.database.answers import SampleHistory, stored_answer
+from tuner.database.trained import decoded_models
 from tuner.errors import StoreError
 from tuner.model import DeviceIdentity, FlagKind, Measurement
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import measurement_from
+from tuner.prediction.model import SelectionModel
 
 LEAST_REPEATABILITY = 0.005
 """Relative standard deviation of a cost that is measured again on another day, at least.
@@ -223,7 +225,8 @@ class Answerer:
     def adopt(self, state: State) -> None:
         """Answer for another state; reading then finds older answers that are fresh again."""
         new = AnswerSnapshot.of(state)
-        self._adopt(replace(new, index=self.snapshot.index, predictions=self.snapshot.predictions))
+        old = self.snapshot
+        self._adopt(replace(new, index=old.index, predictions=old.predictions, trained=old.trained))
 
     def remember(self, analytical: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer with further analytical answers, by their keys."""
@@ -233,6 +236,14 @@ class Answerer:
         }
         old = [one for one in self.snapshot.predictions.items() if one[0] not in new]
         self._adopt(replace(self.snapshot, predictions=dict([*old, *new.items()][-MOST_ANALYTICAL:])))
+
+    def read_models(self, ledger: Ledger) -> dict[str, Sequence[SelectionModel]]:
+        """Read trained models for ``take_models``; belongs to the thread of the database."""
+        return {name: decoded_models(ledger.models(name)) for name in self.snapshot.sources}
+
+    def take_models(self, trained: Mapping[str, Sequence[SelectionModel]]) -> None:
+        """Answer with trained models."""
+        self._adopt(replace(self.snapshot, trained=dict(trained)))
 
     def forget_outdated(self) -> frozenset[str]:
         """Drop analytical answers of other sources than now; returns the keys of those kept."""

@@ -13,6 +13,7 @@ from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.neighbours import Neighbour, SizePoint, named_point
 from tuner.model import DeviceIdentity, WorkloadName
 from tuner.model.jobs import JobSpec
+from tuner.prediction.model import SelectionModel
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class AnswerSnapshot:
         searches: question (``answer_key``) -> job spec of the first set of daemon.toml that asks it.
         index: stored answers.
         predictions: key (``analytical_key``) -> analytical answer.
+        trained: kernel -> trained models.
     """
 
     catalog: Catalog
@@ -123,6 +125,7 @@ class AnswerSnapshot:
     searches: Mapping[str, JobSpec]
     index: AnswerIndex = field(default_factory=AnswerIndex)
     predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trained: Mapping[str, Sequence[SelectionModel]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: State) -> "AnswerSnapshot":
@@ -166,6 +169,10 @@ class AnswerSnapshot:
     def analytical(self, key: str) -> Mapping[str, Any] | None:
         """See ``tuner.database.best_known.AnswerSource``."""
         return self.predictions.get(key)
+
+    def models(self, kernel: KernelFile) -> Sequence[SelectionModel]:
+        """See ``tuner.database.best_known.AnswerSource``."""
+        return self.trained.get(kernel.name, ())
 
     def outdated(self, key: str) -> bool:
         """True for the key of an analytical answer of other sources than now, or of another version."""

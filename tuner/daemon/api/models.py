@@ -33,7 +33,7 @@ Id = Annotated[int, Field(ge=1, le=_LARGEST)]
 After = Annotated[int, Field(ge=0, le=_LARGEST)]
 StateName = Literal["queued", "running", "paused", "finished", "failed", "cancelled"]
 OriginName = Literal["client", "set", "stale", "drift", "request", "check"]
-Source = Literal["stored", "analytical", "nearest", "default"]
+Source = Literal["stored", "predicted", "analytical", "nearest", "default"]
 
 
 class RequestModel(BaseModel):

@@ -147,12 +147,17 @@ class Maintenance:
         self._debouncer.soon("backlog", _BACKLOG_S, self._queue_candidates)
 
     async def refresh(self, names: Sequence[str] | None) -> None:
-        """Read answers again that may have changed; where that fails now, all of them later.
+        """Read answers again that may have changed, and all trained models with all answers.
+
+        Where that fails now, everything is read later.
 
         Args:
             names: of workloads that run together; None for all answers.
         """
         try:
+            if names is None:
+                trained = await self._storage.run(lambda books: self._answerer.read_models(books.ledger))
+                self._answerer.take_models(trained)
             read = await self._storage.run(lambda books: self._answerer.read(books.store, names))
         except StoreError:
             self._debouncer.soon("refresh", _RETRY_S, lambda: self.refresh(None))

@@ -1,0 +1,277 @@
+r"""Input-adaptive kernels: how much the input matters, and how well inputs are predicted that nobody tuned.
+
+Each kernel is measured completely at ``--count`` inputs (log-uniform, no copies). Every trial is stored, so
+that an interrupted measurement goes on. From the sweeps follow, as the tables of the G-ADAPT paper:
+
+* Table I: inputs, share of exact and of near predictions by leave-one-out, runs of hill climbing, seconds;
+* Fig. 2 and 3: what the default and the best single configuration lose over the inputs;
+* Fig. 5 and 6: worst, default, single and predicted configuration by the best;
+* the same with the block size alone as tunable, as in the paper;
+* what a training costs that does not measure complete sweeps, and what it loses.
+
+Clocks as found; nothing is set. On a GPU, a few kernels a call:
+
+    python benchmarks/input_adaptive.py mvmul reduction --device cuda:0 --database adaptive.db \
+        [--count 48] [--out benchmarks/results/input-adaptive-h200.json]
+
+On a simulated device every number is modelled: ``--device sim:h200``. ``--analyse`` measures nothing, and
+takes what the database has.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from provenance import provenance
+from tuner.policies.predicted import places
+
+from tuner.config import KernelFile
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.model import Configuration
+from tuner.prediction.accuracy import Accuracy, LeftOut
+from tuner.prediction.features import FeatureTable
+from tuner.prediction.method import forest_of
+from tuner.prediction.model import rounded
+from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
+from tuner.report.training import TrainingProgress
+from tuner.search.candidates import plan_bytes
+from tuner.search.request import Request
+from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.training.inputs import draw, drawn_sizes
+from tuner.training.learning import accuracies, feature_table
+from tuner.training.training import LEAST_EVALUATIONS, Trainer, TrainingRequest
+from tuner.training.trials import stored_trials
+
+INPUTS = {  # ranges, and what bounds the work of one input
+    "mvmul": ("H=2^4..2^16, W=2^4..2^16", "H * W", 2**27),
+    "matmul-split-k": ("M=2^5..2^12, N=2^5..2^12, K=2^5..2^13", "M * N * K", 2**34),
+    "reduction": ("N=2^10..2^27", "N", 2**27),
+    "scalar-product": ("P=2^0..2^16, L=2^5..2^20", "P * L", 2**27),
+    "transpose-naive": ("H=2^4..2^16, W=2^4..2^16", "H * W", 2**27),
+    "transpose": ("H=2^4..2^16, W=2^4..2^16", "H * W", 2**27),
+    "convolution-rows": ("H=2^6..2^13, W=2^6..2^13, R=[1, 2, 4, 8, 16]", "H * W", 2**26),
+    "convolution-columns": ("H=2^6..2^13, W=2^6..2^13, R=[1, 2, 4, 8, 16]", "H * W", 2**26),
+}
+BLOCK_SIZE = {  # the tunables of a paper-sized space; all others as by default
+    "reduction": ("B",),
+    "transpose": ("ROWS", "TILE"),
+    "matmul-split-k": ("BM", "BN"),
+    "mvmul": ("B",),
+    "transpose-naive": ("BX", "BY"),
+}
+SHARES = (0.1, 0.2, 0.25)  # of the complete sweeps that a guided training measures
+FIRST = 6  # one input of so many is looked at without a model
+
+
+def main() -> None:
+    """Measure, analyse, print a line for each kernel, and write the results."""
+    options = _options()
+    results = {}
+    with Store(options.database) as store:
+        for name in options.kernels or INPUTS:
+            results[name] = _kernel(name, options, store)
+            print(json.dumps({name: _short(results[name])}), flush=True)
+    document = {
+        "modelled": options.device.startswith("sim:"),
+        "provenance": provenance(),
+        "count": options.count,
+        "kernels": results,
+    }
+    if options.out is not None:
+        if options.out.exists():
+            document["kernels"] = json.loads(options.out.read_text())["kernels"] | results
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="all of the eight without any")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--count", type=int, default=48, help="inputs of each kernel")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--database", type=Path, default=Path("input-adaptive.db"))
+    parser.add_argument("--analyse", action="store_true", help="measure nothing")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, Any]:
+    """Measure a kernel and analyse its sweeps."""
+    catalog = Catalog.load()
+    kernel = catalog.kernel(name)
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        progress = stack.enter_context(TrainingProgress("time"))
+        setup = stack.enter_context(open_setup(options.device, Request(objective="time"), progress.warming))
+        table = feature_table(kernel, setup.device.limits)
+        if not options.analyse:
+            inputs = _inputs(kernel, options, setup)
+            request = TrainingRequest(name, inputs, policy="exhaustive", method="g-adapt")
+            Trainer(request, setup, catalog, store, progress).measure()
+        data = stored_trials(store, kernel, setup.device.identity, "time")
+    if data is None:
+        raise SystemExit(f"{name}: nothing was measured")
+    measured_s = time.monotonic() - begun
+    return {**_analysed(kernel, table, data), "measured_s": measured_s}
+
+
+def _inputs(kernel: KernelFile, options: argparse.Namespace, setup: MeasurementSetup) -> list[Sizes]:
+    """The inputs of a kernel, whose arrays fit into a quarter of the free memory."""
+    ranges, work, most = INPUTS[kernel.name]
+    room = setup.device.free_memory_bytes() // 4
+    names = work.split(" * ")
+
+    def allowed(sizes: Sizes) -> bool:
+        if math.prod(int(sizes[name]) for name in names) > most:
+            return False
+        workload = kernel.workload(sizes)
+        return plan_bytes(kernel.plan(workload, kernel.default(workload))) <= room
+
+    return draw(drawn_sizes(kernel, ranges), options.count, options.seed, allowed)
+
+
+def _analysed(kernel: KernelFile, table: FeatureTable, data: TrainingSet) -> dict[str, Any]:
+    begun = time.monotonic()
+    left_out = accuracies(table, kernel, data, "forest", lambda *_: None)
+    seconds = time.monotonic() - begun
+    return {
+        "inputs": len(data.inputs),
+        "trials": data.trials,
+        "configurations": len(data.configurations),
+        "accuracy": {method: rounded(asdict(Accuracy.of(one))) for method, one in left_out.items()},
+        "figures": _figures(kernel, data, left_out),
+        "hill_climbing_runs": _hill_climbing_runs(kernel, data),
+        "learning_s": seconds,
+        "block_size_only": _block_size_only(kernel, table, data),
+        "guided": [_guided(table, data, share) for share in SHARES],
+    }
+
+
+def _figures(
+    kernel: KernelFile, data: TrainingSet, left_out: Mapping[str, Sequence[LeftOut]]
+) -> dict[str, Any]:
+    """By input: costs of the worst, the default, the best single and the predicted one, by the best."""
+    single = left_out["one for all"]
+    rows = []
+    for one, forest, versions, all_one in zip(
+        data.inputs, left_out["forest"], left_out["versions"], single, strict=True
+    ):
+        workload = kernel.workload(one.sizes)
+        default = one.place(kernel.default(workload))
+        slowdowns = one.slowdowns
+        rows.append(
+            {
+                "sizes": one.sizes,
+                "best_s": one.lowest,
+                "worst": float(slowdowns[np.isfinite(slowdowns)].max()),
+                "default": None if default is None else float(slowdowns[default]),
+                "single": all_one.slowdown,
+                "forest": forest.slowdown,
+                "versions": versions.slowdown,
+                "first_four": forest.best_of_first,
+            }
+        )
+    gains = {name: [row["single"] / row[name] for row in rows] for name in ("forest", "versions")}
+    return {
+        "rows": rows,
+        "best_configurations": len({_best(one) for one in data.inputs}),
+        "against_single": {name: float(np.mean(values)) for name, values in gains.items()},
+        "least_against_single": {name: float(min(values)) for name, values in gains.items()},
+    }
+
+
+def _best(one: InputTrials) -> Configuration:
+    return one.configurations[int(one.costs.argmin())]
+
+
+def _hill_climbing_runs(kernel: KernelFile, data: TrainingSet) -> int:
+    """Runs of the paper's hill climbing over all inputs: one for the base, K for each raised step."""
+    steps = sum(len(values) - 1 for values in kernel.tunables.values())
+    return len(data.inputs) * (1 + steps * len(kernel.tunables))
+
+
+def _block_size_only(kernel: KernelFile, table: FeatureTable, data: TrainingSet) -> dict[str, Any] | None:
+    """Leave-one-out in a space as small as the paper's."""
+    free = BLOCK_SIZE.get(kernel.name)
+    if free is None:
+        return None
+    inputs = []
+    for one in data.inputs:
+        default = dict(kernel.default(kernel.workload(one.sizes)))
+        kept = [
+            place
+            for place, configuration in enumerate(one.configurations)
+            if all(configuration.get(name) == value for name, value in default.items() if name not in free)
+        ]
+        if len(kept) > 1:
+            found = tuple(one.configurations[place] for place in kept)
+            inputs.append(InputTrials(one.sizes, found, one.costs[kept], one.sigmas[kept]))
+    small = TrainingSet(tuple(inputs))
+    left_out = accuracies(table, kernel, small, "forest", lambda *_: None)
+    return {
+        "configurations": len(small.configurations),
+        "accuracy": {method: rounded(asdict(Accuracy.of(one))) for method, one in left_out.items()},
+    }
+
+
+def _guided(table: FeatureTable, data: TrainingSet, share: float) -> dict[str, Any]:
+    """A training that measures a share of the sweeps as ``tuner train`` does, judged by the complete ones."""
+    seen: list[InputTrials] = []
+    first = max(4, len(data.inputs) // FIRST)
+    for number, one in enumerate(data.inputs):
+        count = max(LEAST_EVALUATIONS, round(share * len(one.configurations)))
+        scores: Sequence[float] | None = None
+        if number >= first:
+            forest = forest_of(table, TrainingSet(tuple(seen)))
+            scores = [float(score) for score in forest.scores(one.sizes, one.configurations)]
+        else:
+            count *= 2
+        chosen = places(len(one.configurations), scores, count, number)
+        found = tuple(one.configurations[place] for place in chosen)
+        seen.append(InputTrials(one.sizes, found, one.costs[chosen], one.sigmas[chosen]))
+    partial = TrainingSet(tuple(one for one in seen if np.isfinite(one.costs).any()))
+    slowdowns = [
+        float(one.slowdowns[_first(forest_of(table, partial.without(one)).scores, one)])
+        for one in data.inputs
+    ]
+    return {
+        "share": partial.trials / data.trials,
+        "best_found": float(
+            np.mean([one.lowest / two.lowest for one, two in zip(seen, data.inputs, strict=True)])
+        ),
+        "mean": float(np.mean(slowdowns)),
+        "within_10": float(np.mean([value <= 1.1 for value in slowdowns])),
+    }
+
+
+def _first(scores: Callable[..., Any], one: InputTrials) -> int:
+    return int(scores(one.sizes, one.configurations).argmin())
+
+
+def _short(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What is printed of a kernel."""
+    return {
+        "inputs": result["inputs"],
+        "trials": result["trials"],
+        "accuracy": {
+            name: (one["within"], one["mean"], one["within_of_first"][1], one["mean_of_first"])
+            for name, one in result["accuracy"].items()
+        },
+        "against_single": result["figures"]["against_single"],
+        "least_against_single": result["figures"]["least_against_single"],
+        "guided": result["guided"],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Prediction for inputs that nobody tuned: training sets, features, methods, accuracy, versions."""
+
+import math
+import random
+import sys
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import ExtraTreesRegressor
+
+from tuner.errors import InputError
+from tuner.model import Configuration
+from tuner.prediction.accuracy import Accuracy, leave_one_out
+from tuner.prediction.features import FeatureTable, LaunchGeometry
+from tuner.prediction.forest import grown
+from tuner.prediction.g_adapt import GAdaptPredictor, regression_tree
+from tuner.prediction.method import SinglePredictor, forest_of
+from tuner.prediction.portfolio import MOST_VERSIONS, inputs_between, portfolio_of, size_features
+from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
+from tuner.prediction.trees import FlatTree, mean_of
+
+TUNABLES = {"B": (32, 64, 128, 256), "form": ("rows", "columns")}
+CONFIGURATIONS = [Configuration({"B": b, "form": form}) for b, form in product(*TUNABLES.values())]
+
+
+def cost(sizes: Mapping[str, int | str], configuration: Configuration) -> float:
+    """A kernel with a form for each shape, whose best block grows with the width."""
+    h, w = int(sizes["H"]), int(sizes["W"])
+    right = "rows" if w >= h else "columns"
+    best = 32 if w < 256 else 256
+    away = abs(math.log2(int(configuration["B"]) / best))
+    return h * w * (1.0 + 0.2 * away) * (1.0 if configuration["form"] == right else 1.5)
+
+
+def trained(count: int = 40, seed: int = 1, share: float = 1.0) -> TrainingSet:
+    draw = random.Random(seed)  # noqa: S311 - a seeded experiment
+    inputs: list[Sizes] = [
+        {"H": round(2 ** draw.uniform(4, 12)), "W": round(2 ** draw.uniform(4, 12))} for _ in range(count)
+    ]
+    return TrainingSet.of(
+        (sizes, configuration, cost(sizes, configuration), 0.001)
+        for sizes, configuration in product(inputs, CONFIGURATIONS)
+        if draw.random() < share
+    )
+
+
+def table(geometry: bool = True) -> FeatureTable:
+    def launches(sizes: Mapping[str, int | str], configuration: Configuration) -> list[LaunchGeometry]:
+        return [LaunchGeometry(-(-int(sizes["W"]) // int(configuration["B"])), int(configuration["B"]))]
+
+    return FeatureTable({"H": (), "W": ()}, TUNABLES, 132, launches if geometry else None)
+
+
+# --- training sets -------------------------------------------------------------------------------
+
+
+def test_trials_are_grouped_by_input() -> None:
+    """Of a configuration that is there again the last counts; inputs without a valid trial are left out."""
+    one, other = CONFIGURATIONS[:2]
+    data = TrainingSet.of(
+        [
+            ({"H": 8}, one, 2.0, 0.01),
+            ({"H": 9}, one, math.inf, 0.0),
+            ({"H": 8}, other, 4.0, 0.01),
+            ({"H": 8}, one, 3.0, 0.01),
+        ]
+    )
+    assert [found.sizes for found in data.inputs] == [{"H": 8}]
+    assert data.inputs[0].lowest == 3.0
+    assert list(data.inputs[0].slowdowns) == pytest.approx([1.0, 4.0 / 3.0])
+    assert data.trials == 2
+    with pytest.raises(InputError, match="nothing to learn from"):
+        TrainingSet.of([({"H": 9}, one, math.inf, 0.0)])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "near"),
+    [
+        ({"H": 1000, "form": "a"}, True),
+        ({"H": 1015, "form": "a"}, True),
+        ({"H": 1030, "form": "a"}, False),
+        ({"H": 1000, "form": "b"}, False),
+    ],
+)
+def test_copies_of_an_input_are_left_out_with_it(sizes: Sizes, near: bool) -> None:
+    """Less than 2 % in every size is a copy; another text is none."""
+    one = InputTrials({"H": 1000, "form": "a"}, (CONFIGURATIONS[0],), np.ones(1), np.zeros(1))
+    assert one.is_near(sizes) is near
+
+
+def test_a_tie_is_told_by_uncertainty() -> None:
+    """1 % more is a tie at 0.5 % each, and none at 0.1 %."""
+    for sigma, tie in ((0.005, True), (0.001, False)):
+        one = InputTrials({"H": 8}, tuple(CONFIGURATIONS[:2]), np.array([1.0, 1.01]), np.full(2, sigma))
+        assert one.is_tie(1) is tie
+        assert one.is_tie(0)
+
+
+# --- features ------------------------------------------------------------------------------------
+
+
+def test_features_have_a_name_each() -> None:
+    """As many columns as names, the same for every input; geometry, ratios and useful shares are told."""
+    features = table()
+    rows = features.rows({"H": 100, "W": 65}, CONFIGURATIONS)
+    named = dict(zip(features.names, rows[2], strict=True))  # B=64, rows
+
+    assert rows.shape == (len(CONFIGURATIONS), len(features.names))
+    assert named["log2 W"] == pytest.approx(math.log2(65))
+    assert (named["form=rows"], named["form=columns"]) == (1.0, 0.0)
+    assert named["useful W/B"] == pytest.approx(65 / 128)
+    assert named["log2 W/B"] == pytest.approx(math.log2(65 / 64))
+    assert named["blocks 0"] == 1.0
+    assert named["tail 0"] == pytest.approx(2 / (132 * 32))
+    assert named["blocks 1"] == -1.0
+
+
+def test_tunables_without_a_value_are_features_too() -> None:
+    """A tunable whose condition is false has a number of its own."""
+    features = FeatureTable({"N": ()}, {"P": (1, 2), "ring": (4, 8)}, 8)
+    rows = features.rows({"N": 7}, [Configuration({"P": 1}), Configuration({"P": 1, "ring": 4})])
+    assert not np.isnan(rows).any()
+    assert list(rows[0]) != list(rows[1])
+
+
+# --- trees ---------------------------------------------------------------------------------------
+
+
+def test_flat_trees_predict_as_the_forest_they_come_from() -> None:
+    """The mean of the flat trees is what scikit-learn predicts; JSON keeps every number."""
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(80, 4)).astype(np.float32)
+    targets = np.asarray(rows[:, 0] ** 2 + rows[:, 1], dtype=np.float64)
+    trees = grown(rows, targets, np.ones(80), seed=3, count=5)
+    model = ExtraTreesRegressor(n_estimators=len(trees), max_features=1.0, random_state=3).fit(rows, targets)
+    new = draw.normal(size=(50, 4)).astype(np.float32)
+
+    assert mean_of(trees, new) == pytest.approx(model.predict(new), abs=1e-5)
+    again = FlatTree.of(trees[0].document(), 4)
+    assert list(again.predict(new)) == list(trees[0].predict(new))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"left": [0]}, "different lengths"),
+        ({"feature": [4, -1, -1]}, "not among the 2"),
+        ({"left": [0, 0, 0]}, "not below its parent"),
+        ({"right": [3, 0, 0]}, "not below its parent"),
+        ({"value": [0, math.nan, 0]}, "not finite"),
+        ({"feature": []}, "different lengths"),
+        ({"threshold": "x"}, "no tree"),
+    ],
+)
+def test_what_is_no_tree_is_refused(change: dict[str, object], words: str) -> None:
+    """A damaged tree never loops and never asks for what is not there."""
+    document: dict[str, object] = {
+        "feature": [1, -1, -1],
+        "threshold": [0.5, 0, 0],
+        "left": [1, 0, 0],
+        "right": [2, 0, 0],
+        "value": [0, 1, 2],
+    }
+    assert list(FlatTree.of(document, 2).predict(np.array([[9, 0.5], [9, 0.6]], dtype=np.float32))) == [1, 2]
+    with pytest.raises(InputError, match=words):
+        FlatTree.of(document | change, 2)
+
+
+# --- G-ADAPT -------------------------------------------------------------------------------------
+
+
+def test_a_leaf_has_a_linear_model() -> None:
+    """Two linear pieces are found exactly, as the paper's trees would."""
+    rows = np.linspace(0.0, 10.0, 30)[:, None]
+    targets = np.where(rows[:, 0] < 5.0, 2.0 * rows[:, 0] + 1.0, 100.0 - rows[:, 0])
+    tree = regression_tree(rows, targets)
+    for row, target in zip(rows, targets, strict=True):
+        assert tree.predict(row) == pytest.approx(target, abs=1e-6)
+
+
+def test_g_adapt_predicts_the_nearest_configuration() -> None:
+    """Of configurations that are there, the one with the values nearest to the predicted ones."""
+    data = TrainingSet.of(
+        ({"N": n}, Configuration({"B": b}), 1.0 if b == (64 if n < 100 else 256) else 2.0, 0.0)
+        for n in (10, 20, 40, 200, 400, 800)
+        for b in (64, 128, 256)
+    )
+    predictor = GAdaptPredictor(data, {"B": (64, 128, 256)})
+    found = [Configuration({"B": b}) for b in (64, 128, 256)]
+    assert int(predictor.scores({"N": 15}, found).argmin()) == 0
+    assert int(predictor.scores({"N": 600}, found).argmin()) == 2
+    assert int(predictor.scores({"N": 600}, found[:2]).argmin()) == 1
+
+
+# --- accuracy ------------------------------------------------------------------------------------
+
+
+def test_methods_are_judged_by_inputs_they_have_not_seen() -> None:
+    """A forest and its versions follow the shape; one configuration for all does not."""
+    data, features = trained(24), table()
+
+    def learn(others: TrainingSet) -> dict[str, object]:
+        forest = forest_of(features, others, count=8)
+        versions = portfolio_of(others, forest=forest, between=inputs_between(others, 60))
+        return {"forest": forest, "versions": versions, "one for all": SinglePredictor(others)}
+
+    found = list(leave_one_out(data, learn))  # type: ignore[arg-type]  # predictors of several kinds
+    accuracy = {name: Accuracy.of([one[name] for one in found]) for name in found[0]}
+
+    assert accuracy["forest"].within[2] >= 0.75
+    assert accuracy["versions"].within[2] >= 0.75
+    assert accuracy["one for all"].mean > 1.1 > accuracy["forest"].mean
+    assert all(one.mean_of_first <= one.mean for one in accuracy.values())
+
+
+def test_one_input_alone_cannot_be_judged() -> None:
+    """There is nothing to predict it from: its accuracy is not a number."""
+    data = trained(1)
+    assert list(leave_one_out(data, lambda others: {"one": SinglePredictor(others)})) == []
+    assert math.isnan(Accuracy.of([]).mean)
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6))
+def test_few_versions_and_a_tree_follow_the_shape(h: int, w: int) -> None:
+    """What was learned picks the right form wherever the shape is plain."""
+    picked = dict(VERSIONS.versions[VERSIONS.place({"H": h, "W": w})])
+    if max(h, w) > 2 * min(h, w):
+        assert picked["form"] == ("rows" if w > h else "columns")
+
+
+VERSIONS = portfolio_of(trained(200))
+
+
+def test_versions_are_few_and_all_used() -> None:
+    """At most eight, each the value of a leaf."""
+    assert len(VERSIONS.versions) <= MOST_VERSIONS
+    assert {int(value) for value in VERSIONS.tree.value[VERSIONS.tree.feature < 0]} == set(
+        range(len(VERSIONS.versions))
+    )
+
+
+def test_what_was_not_measured_is_predicted() -> None:
+    """Of partial sweeps, a predictor tells the rest: the versions are as good as of whole ones."""
+    partial, whole = trained(60, share=0.3), trained(60)
+    forest = forest_of(table(), partial, count=16)
+    versions = portfolio_of(partial, forest=forest, between=inputs_between(partial, 200))
+    losses = [
+        cost(one.sizes, versions.versions[versions.place(one.sizes)]) / one.lowest for one in whole.inputs
+    ]
+    assert np.mean(losses) < 1.1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "names"),
+    [
+        ([{"N": 5}, {"N": 5}], []),
+        ([{"N": 5}, {"N": 9}], [(("N", 1),)]),
+        ([{"N": 5, "d": "a"}, {"N": 5, "d": "b"}], [(("d", 1),), (("d", 1),)]),
+        (
+            [{"H": 1, "W": 2}, {"H": 2, "W": 3}],
+            [(("H", 1),), (("W", 1),), (("H", 1), ("W", 1)), (("H", 1), ("W", -1))],
+        ),
+    ],
+)
+def test_constant_sizes_are_no_features(sizes: list[Sizes], names: list[object]) -> None:
+    """Only what varies is asked for."""
+    data = TrainingSet(
+        tuple(InputTrials(one, (CONFIGURATIONS[0],), np.ones(1), np.zeros(1)) for one in sizes)
+    )
+    assert [feature.powers for feature in size_features(data)] == names
+
+
+def test_a_space_of_one_configuration_has_one_version() -> None:
+    """Nothing is to be picked."""
+    data = TrainingSet.of(({"N": n}, CONFIGURATIONS[0], 1.0, 0.0) for n in (1, 2, 3))
+    assert portfolio_of(data).versions == (CONFIGURATIONS[0],)
+
+
+def test_training_without_scikit_learn_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install, and what needs none."""
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    with pytest.raises(InputError, match=r"gpu-tuner\[train\].*g-adapt needs none"):
+        forest_of(table(), trained(3))

@@ -1,0 +1,246 @@
+"""A trained model as a document and as a C header: what is picked stays the same, and damage is told."""
+
+import ctypes
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import InputError
+from tuner.model import Configuration
+from tuner.model.sealing import sealed
+from tuner.prediction.accuracy import Accuracy
+from tuner.prediction.c_selector import c_selector
+from tuner.prediction.model import SelectionModel, TrainedDevice
+from tuner.prediction.portfolio import Portfolio, SizeFeature, portfolio_of
+from tuner.prediction.training_set import TrainingSet
+from tuner.prediction.trees import FlatTree
+
+SIZES = [(h, w) for h in (3, 40, 500, 6000) for w in (5, 70, 900, 11000)]
+
+
+def best(h: int, w: int, dtype: str) -> int:
+    return (256 if w > 4 * h else 64 if h * w > 10**6 else 32) * (2 if dtype == "float64" else 1)
+
+
+def data() -> TrainingSet:
+    return TrainingSet.of(
+        (
+            {"H": h, "W": w, "dtype": dtype},
+            Configuration({"B": b, "fused": b > 64}),
+            1.0 if b == best(h, w, dtype) else 2.0,
+            0.0,
+        )
+        for h, w in SIZES
+        for dtype in ("float32", "float64")
+        for b in (32, 64, 128, 256, 512)
+    )
+
+
+def trained_model() -> SelectionModel:
+    found = data()
+    accuracy = Accuracy(32, 0.9, (0.9, 0.9375, 1.0), 1.01, 1.2, (1.0, 1.0, 1.0), 1.0)
+    return SelectionModel(
+        kernel="mv-mul",
+        source="f" * 64,
+        device=TrainedDevice("NVIDIA H200", "GPU-1", "580.1", "13.0", modelled=False),
+        objective="time",
+        method="forest",
+        date="2026-11-23T12:00:00+00:00",
+        trials=found.trials,
+        inputs=tuple(one.sizes for one in found.inputs),
+        ranges=found.ranges(),
+        accuracy=accuracy,
+        forest_accuracy=None,
+        portfolio=portfolio_of(found),
+    )
+
+
+MODEL = trained_model()
+
+
+def test_it_picks_what_was_best() -> None:
+    """At every trained input the tree finds the best version."""
+    for one in data().inputs:
+        best_here = one.configurations[int(one.costs.argmin())]
+        assert MODEL.select(one.sizes).configuration == best_here
+    assert MODEL.claim == "within 5 % of the best for 94 % of 32 left-out inputs"
+
+
+def test_a_document_is_the_model_again() -> None:
+    """Everything is kept through JSON; the file is small."""
+    text = json.dumps(MODEL.document())
+    again = SelectionModel.of(json.loads(text))
+    assert again.document() == MODEL.document()
+    assert len(text) < 16 * 1024
+    assert all(again.select(one) == MODEL.select(one) for one in MODEL.inputs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"H": 3, "W": 5, "dtype": "float32"}, ""),
+        (
+            {"H": 2, "W": 5, "dtype": "float32"},
+            "H=2 is outside 3 to 6000; the nearest trained input is H=3,W=5",
+        ),
+        ({"H": 3, "W": 5, "dtype": "int8"}, "dtype=int8 was not trained"),
+    ],
+)
+def test_inputs_outside_the_trained_range_are_told(sizes: dict[str, int | str], words: str) -> None:
+    """A version is picked all the same, with what to know."""
+    selection = MODEL.select(sizes)
+    assert selection.configuration in MODEL.portfolio.versions
+    assert words in selection.outside
+    assert bool(selection.outside) is bool(words)
+
+
+def test_a_missing_size_is_told() -> None:
+    """Nothing is guessed."""
+    with pytest.raises(InputError, match="size dtype is missing"):
+        MODEL.select({"H": 3, "W": 5})
+
+
+def _places(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _places(inner, (*path, key))
+    elif isinstance(value, list) and value:
+        for place, inner in enumerate(value):
+            yield from _places(inner, (*path, place))
+    else:
+        yield path
+
+
+PLACES = list(_places(MODEL.document()))
+
+
+@given(st.sampled_from(PLACES), st.sampled_from([None, -1, 10**30, float("nan"), "x", [], {}, True]))
+def test_a_changed_document_is_refused(path: tuple[Any, ...], value: object) -> None:
+    """Whatever is changed: the checksum tells."""
+    document: Any = json.loads(json.dumps(MODEL.document()))
+    holder = document
+    for step in path[:-1]:
+        holder = holder[step]
+    if holder[path[-1]] == value:
+        return
+    holder[path[-1]] = value
+    with pytest.raises(InputError, match="trained model"):
+        SelectionModel.of(document)
+
+
+@given(st.sampled_from(PLACES), st.sampled_from([None, -1, 10**30, "x", [], {}, True, 0, 2.5]))
+def test_a_sealed_document_of_nonsense_is_refused_or_selects(path: tuple[Any, ...], value: object) -> None:
+    """Even with a right checksum nothing worse than an error comes of nonsense."""
+    document: Any = json.loads(json.dumps(MODEL.document()))
+    del document["checksum"]
+    if path == ("checksum",):
+        return
+    holder = document
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    try:
+        model = SelectionModel.of(sealed(document))
+        model.select({"H": 3, "W": 5, "dtype": "float32"})
+    except InputError:
+        return
+    assert model.portfolio.versions
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"format": 1}, "x"])
+def test_what_is_no_model_is_refused(document: object) -> None:
+    """An error of ours, whatever it is."""
+    with pytest.raises(InputError, match="trained model"):
+        SelectionModel.of(document)
+
+
+# --- the header ----------------------------------------------------------------------------------
+
+Select = Callable[[int, int, bytes], int]
+
+
+@pytest.fixture(scope="module")
+def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
+    """The header's function, compiled with all warnings as errors by a C and a C++ compiler."""
+    folder = tmp_path_factory.mktemp("selector")
+    (folder / "selector.h").write_text(c_selector(MODEL))
+    pick = "int pick(long long h, long long w, const char *d) { return mv_mul_select(h, w, d); }"
+    strict = ("-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
+    for compiler, suffix, standard in (("gcc", "c", "-std=c99"), ("g++", "cpp", "-std=c++11")):
+        linkage = 'extern "C" ' if suffix == "cpp" else ""
+        source, library_file = folder / f"pick.{suffix}", folder / f"{suffix}.so"
+        source.write_text(f'#include "selector.h"\n{linkage}{pick}\n')
+        subprocess.run([compiler, standard, *strict, "-o", library_file, source], check=True)
+    library = ctypes.CDLL(str(folder / "c.so"))
+    library.pick.argtypes = [ctypes.c_longlong, ctypes.c_longlong, ctypes.c_char_p]
+    found: Select = library.pick
+    return found
+
+
+@given(st.integers(1, 2**40), st.integers(1, 2**40), st.sampled_from(["float32", "float64", "int8", ""]))
+def test_c_picks_what_python_picks(select: Select, h: int, w: int, dtype: str) -> None:
+    """The same version at every input, whatever the size."""
+    assert select(h, w, dtype.encode()) == MODEL.portfolio.place({"H": h, "W": w, "dtype": dtype})
+
+
+@given(st.integers(-3, 3), st.integers(1, 3000))
+def test_c_and_python_agree_at_thresholds(select: Select, step: int, w: int) -> None:
+    """Beside every threshold of a feature, too."""
+    tree, features = MODEL.portfolio.tree, MODEL.portfolio.features
+    for node in range(len(tree.feature)):
+        feature = features[tree.feature.item(node)] if tree.feature.item(node) >= 0 else None
+        if feature is None or feature.text:
+            continue
+        bound = 2.0 ** tree.threshold.item(node)
+        powers = dict(feature.powers)
+        h = bound / w if powers.get("W") == 1 else bound * w if powers.get("W") == -1 else bound
+        sizes: dict[str, int | str] = {"H": max(1, round(h) + step), "W": w, "dtype": "float32"}
+        assert select(int(sizes["H"]), w, b"float32") == MODEL.portfolio.place(sizes)
+
+
+def test_the_header_says_what_it_is_made_from() -> None:
+    """Device, accuracy, range, and tables of the tunables that are numbers."""
+    header = c_selector(MODEL, [["-DB=1"]] * len(MODEL.portfolio.versions))
+    for text in (
+        "mv-mul on NVIDIA H200, time:",
+        "within 5 % of the best for 94 % of 32 left-out inputs",
+        "H = 3 to 6000; W = 5 to 11000; dtype in float32, float64",
+        "static const int mv_mul_B[",
+        '"-DB=1"',
+    ):
+        assert text in header
+    assert "Modelled" not in header
+    modelled = replace(MODEL, device=replace(MODEL.device, modelled=True, name="x */ y"))
+    assert "Modelled" in c_selector(modelled)
+    assert "x */ y" not in c_selector(modelled)
+
+
+def test_sizes_without_a_name_in_c_are_refused() -> None:
+    """A header with them would not compile."""
+    with pytest.raises(InputError, match="no name in C"):
+        c_selector(replace(MODEL, ranges={"größe": (1, 2)}))
+
+
+def test_one_version_needs_no_sizes() -> None:
+    """The header of one version returns it; unused parameters are no warnings."""
+    leaf = FlatTree(*(np.array([value]) for value in (-1, 0.0, 0, 0, 0.0)))
+    model = replace(
+        MODEL, portfolio=Portfolio(MODEL.portfolio.versions[:1], (SizeFeature((("H", 1),)),), leaf)
+    )
+    assert "(void)H;" in c_selector(model)
+    assert model.portfolio.place({"H": 1, "W": 1, "dtype": "float32"}) == 0
+
+
+def test_files_are_small(tmp_path: Path) -> None:
+    """Header and document of eight versions are below 16 KiB."""
+    path = tmp_path / "selector.h"
+    path.write_text(c_selector(MODEL))
+    assert path.stat().st_size < 16 * 1024

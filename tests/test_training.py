@@ -1,0 +1,302 @@
+"""``tuner train``: inputs, runs that teach, the model that is kept, and who uses it."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import document, tuner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.config import KernelFile, load_kernel_file
+from tuner.database import Store
+from tuner.database.ledger import Ledger
+from tuner.errors import InputError
+from tuner.prediction.model import SelectionModel
+from tuner.training.inputs import draw, drawn_sizes, listed_inputs
+from tuner.training.training import model_key
+
+SOURCE = """\
+#pragma tuner problem(H = 1..65536, W = 1..65536, dtype = ["float32"], optional = [dtype])
+#pragma tuner input x: float32[H, W]
+#pragma tuner output y: [H, W]
+#pragma tuner check y = 2 * x
+#pragma tuner toml work = { bytes = "8 * H * W", operations = "H * W" }
+#pragma tuner erange B: 32, 256, 2
+#pragma tuner values P: 1, 2, 4
+#pragma tuner launch grid(ceil_div(W, B * P), H) block(B)
+template <int B = 64, int P = 1>
+__global__ void twice(const float* x, float* y, int H, int W)
+{
+    for (int k = 0; k < P; ++k) {
+        const int i = (blockIdx.x * P + k) * B + threadIdx.x;
+        if (i < W && blockIdx.y < H) y[blockIdx.y * W + i] = 2.0f * x[blockIdx.y * W + i];
+    }
+}
+"""
+DEVICE = ("--device", "sim:h200")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kernel") / "twice.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def kernel(source: Path) -> KernelFile:
+    return load_kernel_file(source)
+
+
+@pytest.fixture(scope="module")
+def trained(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A database with a model, and the document of its training."""
+    database = tmp_path_factory.mktemp("trained") / "tuner.db"
+    found = document("train", source, *ARGUMENTS, "--database", database)
+    return database, found
+
+
+ARGUMENTS = (
+    *("--inputs", "H=2^2..2^8, W=2^4..2^12", "--count", "7", "--evaluations", "4"),
+    *("--method", "g-adapt", *DEVICE),
+)
+
+
+# --- inputs --------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_drawn_inputs_are_different_and_in_range(kernel: KernelFile, seed: int, count: int) -> None:
+    """As many as asked for, in the ranges, allowed; the same for the same seed."""
+    sizes = drawn_sizes(kernel, "H=2^2..2^8, W=[64, 100, 7]")
+    found = draw(sizes, count, seed, lambda one: int(one["H"]) % 2 == 0)
+
+    assert len({tuple(one.items()) for one in found}) == count
+    for one in found:
+        assert 4 <= int(one["H"]) <= 256
+        assert int(one["H"]) % 2 == 0
+        assert one["W"] in (64, 100, 7)
+        assert one["dtype"] == "float32"
+    assert draw(sizes, count, seed, lambda one: int(one["H"]) % 2 == 0) == found
+
+
+def test_inputs_are_no_powers_of_two_only(kernel: KernelFile) -> None:
+    """Evenly spread in the logarithm, or evenly where asked for."""
+    for words, middle in (("W=1..65536 log", 256), ("W=1..65536 lin", 32768)):
+        values = sorted(int(one["W"]) for one in draw(drawn_sizes(kernel, words), 200, 0, lambda _: True))
+        assert values[100] == pytest.approx(middle, rel=0.2)
+        assert sum(value & (value - 1) == 0 for value in values) < 40
+
+
+def test_few_possible_inputs_end_the_drawing(kernel: KernelFile) -> None:
+    """Where fewer are different, all of them are taken."""
+    sizes = drawn_sizes(kernel, "H=[3, 5], W=[7]")
+    assert len(draw(sizes, 10, 0, lambda _: True)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("H", "not of the form H=16..65536"),
+        ("h=1..4", "no size 'h'"),
+        ("H=1..4, H=5", "H is there twice"),
+        ("H=9..4", "the range is empty"),
+        ("H=0..4", "the range is empty"),
+        ("H=1..70000", "twice takes 1 to 65536"),
+        ("H=[1, 70000]", "twice has no H=70000"),
+        ("dtype=int8", "twice has no dtype=int8"),
+    ],
+)
+def test_inputs_that_cannot_be_are_told(kernel: KernelFile, words: str, message: str) -> None:
+    """The message names option, size and what would be right."""
+    with pytest.raises(InputError, match=message):
+        drawn_sizes(kernel, words)
+
+
+def test_listed_inputs(kernel: KernelFile) -> None:
+    """Sizes that may be left out take their value."""
+    assert listed_inputs(kernel, ["H=3,W=2^4"]) == [{"H": 3, "W": 16, "dtype": "float32"}]
+    for words in (["H=3"], ["H=3,W=0"], ["H=3,W=1", "W=1,H=3"], ["H"]):
+        with pytest.raises(InputError):
+            listed_inputs(kernel, words)
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def test_a_training_keeps_a_model(trained: tuple[Path, dict[str, Any]]) -> None:
+    """Every input was looked at with few trials, and predicted from the others by every method."""
+    database, found = trained
+    assert (found["inputs"], found["looked_at"], found["known"]) == (7, 7, 0)
+    assert found["evaluations"] == found["trials"] < 7 * 12
+    assert found["device"]["modelled"] is True
+    assert set(found["accuracy"]) == {"versions", "g-adapt", "one for all"}
+    assert all(len(one) == 7 for one in found["left_out"].values())
+    with Store(database) as store:
+        (kept,) = Ledger(store.database).models("twice")
+        runs = store.history()
+    assert SelectionModel.of(kept).claim == found["claim"]
+    assert len(runs) == 7
+    assert {run.conditions["policy"] for run in runs} == {"predicted"}
+
+
+def test_a_training_goes_on_where_it_ended(source: Path, tmp_path: Path) -> None:
+    """The same command with more inputs measures only those that are new."""
+    database = tmp_path / "tuner.db"
+    one, other = ("--input", "H=5,W=600"), ("--input", "H=50,W=60")
+    options = ("--method", "g-adapt", "--evaluations", "4", *DEVICE, "--database", database)
+    first = document("train", source, *one, *other, *options)
+    assert (first["looked_at"], first["known"]) == (2, 0)
+    again = document("train", source, *one, *other, "--input", "H=7,W=700", *options)
+    assert (again["looked_at"], again["known"], again["inputs"]) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("policy", ["hill-climbing", "exhaustive", "random"])
+def test_inputs_can_be_looked_at_by_other_policies(source: Path, tmp_path: Path, policy: str) -> None:
+    """Hill climbing as the paper has it, or the whole space."""
+    found = document(
+        *("train", source, "--input", "H=5,W=600", "--input", "H=50,W=60", "--policy", policy),
+        *("--method", "g-adapt", *DEVICE, "--database", tmp_path / "tuner.db"),
+        *(("--evaluations", "5") if policy == "random" else ()),
+    )
+    assert found["trials"] == {"exhaustive": 24, "random": found["trials"]}.get(policy, found["trials"])
+    assert 8 <= found["trials"] <= 24
+
+
+def test_a_forest_is_the_default(source: Path, tmp_path: Path) -> None:
+    """Its first prediction and its versions are judged beside the others."""
+    found = document(
+        *("train", source, "--inputs", "H=2^2..2^8, W=2^4..2^12", "--count", "3", "--evaluations", "3"),
+        *(*DEVICE, "--database", tmp_path / "tuner.db"),
+    )
+    assert list(found["accuracy"]) == ["forest", "versions", "g-adapt", "one for all"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--policy", "greedy"), "--policy greedy: choose from predicted"),
+        (("--method", "svm"), "--method svm: choose from forest, g-adapt"),
+        (("--inputs", "N=1..2"), "no size 'N'"),
+        (("--inputs", "H=[3], W=[4]"), "1 different inputs"),
+        (("--limit", "N < 3"), "twice has no size 'N'"),
+        (("--limit", "H <"), "H <"),
+        (("--input", "H=3,W=4", "--inputs", "H=1..2"), "give one of them"),
+        (("--objective", "speed"), "speed"),
+    ],
+)
+def test_what_cannot_be_trained_is_told(
+    source: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    """Exit code 2, and nothing is measured."""
+    result = tuner("train", source, *words, *DEVICE, "--database", tmp_path / "tuner.db")
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+# --- those who use it ----------------------------------------------------------------------------
+
+
+def best(database: Path, source: Path, sizes: str, *options: str) -> dict[str, Any]:
+    asked = ("best", f"{source}:{sizes}", "--objective", "time", *DEVICE, "--database", str(database))
+    return document(*asked, *options)
+
+
+def test_best_answers_sizes_that_nobody_tuned(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
+    """The origin is a prediction, with its accuracy; outside the range that is said."""
+    database, found = trained
+    part = best(database, source, "H=33,W=777")["workloads"]["twice:H=33,W=777"]
+    assert part["origin"] == "predicted"
+    assert part["configuration"] in found["versions"]
+    assert found["claim"] in part["details"]
+    assert "outside" not in part["details"]
+    outside = best(database, source, "H=33,W=60000")["workloads"]["twice:H=33,W=60000"]
+    assert "W=60000 is outside" in outside["details"]
+
+
+def test_a_changed_source_ends_the_prediction(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """The model was learned from another kernel."""
+    database, _ = trained
+    changed = tmp_path / "twice.cu"
+    changed.write_text(SOURCE + "// another\n")
+    result = tuner("best", f"{changed}:H=33,W=777", "--objective", "time", *DEVICE, "--database", database)
+    assert "predicted" not in result.stdout
+
+
+def test_another_model_of_gpu_is_not_served(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
+    """What was learned on an H200 says nothing of an A100."""
+    database, _ = trained
+    result = tuner(
+        "best", f"{source}:H=33,W=777", "--objective", "time", "--device", "sim:a100", "--database", database
+    )
+    assert "predicted" not in result.stdout
+
+
+def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: Path, tmp_path: Path) -> None:
+    """A header that a C compiler takes, and cubins of all versions."""
+    database, found = trained
+    header, cubins = tmp_path / "twice.h", tmp_path / "cubins"
+    options = ("--database", database, "--kernel", source)
+    result = tuner(
+        *("export", "twice", "--format", "c-selector", "--output", header, *options),
+        *("--cubins", cubins, "--arch", "sm_90"),
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "--name-expression=twice<" in header.read_text()
+    assert len(list(cubins.glob("twice-*-twice.cubin"))) == len(found["versions"])
+    program = tmp_path / "program.c"
+    program.write_text(
+        '#include "twice.h"\nint main(void) { return twice_select(33, 777, "float32") >= TWICE_VERSIONS; }\n'
+    )
+    subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "program", program], check=True)
+    subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:
+    """Kernel Launcher gets the fastest configurations of all inputs that were trained."""
+    result = tuner("export", "twice", "--format", "kernel-launcher", "--database", trained[0])
+    assert result.exit_code == 0, result.stderr
+    head, *rows = [json.loads(line) for line in result.stdout.splitlines() if not line.startswith("#")]
+    assert head["tunable_parameters"] == ["B", "P"]
+    assert len({tuple(row["problem_size"]) for row in rows}) == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("scan-lf", "--format", "c-selector"), "scan-lf has no trained model here"),
+        (("twice", "twice", "--format", "c-selector"), "a header is of one kernel"),
+        (("twice", "--format", "c-selector", "--arch", "sm_90"), "--cubins and --arch go together"),
+        (
+            ("twice", "--format", "c-selector", "--objective", "energy"),
+            "was trained for time, not for energy",
+        ),
+        (("1", "--arch", "sm_90"), "are for --format c-selector"),
+    ],
+)
+def test_what_cannot_be_exported_is_told(
+    trained: tuple[Path, dict[str, Any]], words: tuple[str, ...], message: str
+) -> None:
+    """Exit code 2 and the reason."""
+    result = tuner("export", *words, "--database", trained[0])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_damaged_model_is_not_used(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged; the next best answer is given."""
+    database = tmp_path / "tuner.db"
+    options = ("--method", "g-adapt", "--evaluations", "4", *DEVICE, "--database", database)
+    document("train", source, "--input", "H=5,W=600", "--input", "H=50,W=60", *options)
+    with Store(database) as store:
+        ledger = Ledger(store.database)
+        (kept,) = ledger.models("twice")
+        key = model_key(SelectionModel.of(kept))
+        kept["versions"][0]["B"] = 7
+        ledger.remember_model("twice", key, kept)
+    result = tuner("best", f"{source}:H=33,W=777", "--objective", "time", *DEVICE, "--database", database)
+    assert "predicted" not in result.stdout
+    assert "its checksum is not that of what it says" in caplog.text

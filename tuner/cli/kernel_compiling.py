@@ -1,0 +1,140 @@
+"""The compiled part of ``tuner kernels check``: defaults, alternatives, and what does not compile."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.compiler import CompiledStage
+    from tuner.config import KernelFile
+    from tuner.config.signature_check import Remark
+    from tuner.errors import CompileError
+    from tuner.interfaces import Progress
+    from tuner.model import Plan, Stage, Workload
+
+Results = Mapping[str, "list[tuple[Stage, CompiledStage | CompileError]]"]
+"""Architecture -> every launch with its code, or why there is none."""
+
+MAX_NAMED = 4
+"""Architectures that are listed even where they are all."""
+
+
+def default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
+    """The plan of the default configuration of a workload."""
+    return kernel.plan(workload, kernel.default(workload))
+
+
+def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
+    """The launches of default configurations, each function of a source once, for each architecture."""
+    from tuner.compiler.architectures import compiled_for, served_architectures
+
+    stages: dict[tuple[str, str], Stage] = {}
+    for workload in kernel.workloads():
+        for stage in default_plan(kernel, workload).stages:
+            if not is_library(stage):
+                stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
+    wanted = {
+        architecture: [
+            stage for stage in stages.values() if stage.min_architecture <= int(architecture[3:].rstrip("af"))
+        ]
+        for architecture in (asked or served_architectures())
+        if _known_architecture(architecture)
+    }
+    with _progress(len(wanted)) as progress:
+        compiled = compiled_for(wanted, progress)
+    return {one: list(zip(wanted[one], compiled[one], strict=True)) for one in wanted}
+
+
+def _alternatives(kernel: "KernelFile") -> "list[Stage]":
+    """The launches with each value of each text tunable, all others as by default where that is allowed."""
+    workload = kernel.workloads()[0]
+    default = kernel.default(workload)
+    found: list[Stage] = []
+    for name, values in kernel.tunables.items():
+        for value in values:
+            if isinstance(value, str) and default.get(name) != value:
+                one = kernel.allowed(workload, {**default, name: value}) or next(
+                    (other for other in kernel.space(workload) if other.get(name) == value), None
+                )
+                found += [] if one is None else kernel.launches(workload, one)
+    return [stage for stage in dict.fromkeys(found) if not is_library(stage)]
+
+
+def is_library(stage: "Stage") -> bool:
+    """Whether a library's code is called, of which no source is here."""
+    return getattr(stage, "library", None) is not None
+
+
+def _known_architecture(architecture: str) -> bool:
+    """True.
+
+    Raises:
+        InputError: it is not written as an architecture is.
+    """
+    import re
+
+    from tuner.errors import InputError
+
+    if re.fullmatch(r"sm_\d+[af]?", architecture) is None:
+        raise InputError(f"--arch {architecture}: no architecture; write it as in sm_90")
+    return True
+
+
+@contextmanager
+def _progress(total: int) -> Iterator["Progress"]:
+    """A line on a terminal that says how many architectures are compiled."""
+    from rich.progress import Progress as Display
+
+    from tuner.report.console import PlainConsole
+
+    err = PlainConsole(stderr=True)
+    with Display(console=err, transient=True, disable=not err.is_terminal) as one:
+        task = one.add_task("compiling for architectures", total=total)
+        yield lambda done, _: one.update(task, completed=done)
+
+
+def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark]":
+    """Errors of the compiler in the other values of tunables that are texts, for the newest architecture."""
+    from tuner.compiler.architectures import compiled_for
+    from tuner.config.signature_check import Remark
+    from tuner.errors import CompileError
+
+    if not results:
+        return []
+    newest = max(results, key=lambda name: int(name[3:].rstrip("af")))
+    known = {stage for stage, _ in results[newest]}
+    least = int(newest[3:].rstrip("af"))
+    stages = [one for one in _alternatives(kernel) if one not in known and one.min_architecture <= least]
+    found = compiled_for({newest: stages})[newest] if stages else []
+    return [
+        Remark("error", f"{kernel.path}: does not compile for {newest}: {one}")
+        for one in found
+        if isinstance(one, CompileError)
+    ]
+
+
+def compile_findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
+    """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
+    from tuner.config.signature_check import Remark
+    from tuner.errors import CompileError
+
+    failed: dict[str, list[str]] = {}
+    for architecture, rows in results.items():
+        error = next((one for _, one in rows if isinstance(one, CompileError)), None)
+        if error is not None:
+            failed.setdefault(str(error), []).append(architecture)
+    some = sum(map(len, failed.values())) < sum(bool(rows) for rows in results.values())
+    level = "warning" if some and not asked else "error"
+    hint = "; min_architecture of [launch] leaves devices out" if level == "warning" else ""
+    return [
+        Remark(level, f"{kernel.path}: does not compile for {named(architectures, results)}: {error}{hint}")
+        for error, architectures in failed.items()
+    ]
+
+
+def named(architectures: "Sequence[str]", results: Results) -> str:
+    """Architectures, those of a long list that leaves none out by its ends."""
+    if len(architectures) > MAX_NAMED and len(architectures) == len(results):
+        ends = f"{architectures[0]} to {architectures[-1]}"
+        return f"all {len(architectures)} architectures of this NVRTC, {ends}"
+    return " ".join(architectures)

@@ -1,0 +1,1 @@
+"""Configurations for inputs that nobody tuned, predicted from those that somebody did."""

@@ -1,0 +1,113 @@
+"""How well a method predicts inputs it has not seen: leave-one-out over the inputs.
+
+G-ADAPT, section V: the model is built from all other inputs and predicts the one that is left out. Copies of
+that input, whose sizes differ by less than 2 %, are left out with it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.model import Configuration
+from tuner.prediction.method import Predictor
+from tuner.prediction.training_set import InputTrials, TrainingSet
+
+Learn = Callable[[TrainingSet], Mapping[str, Predictor]]
+"""Learns from trials by several methods: name -> predictor."""
+
+LIMITS = (0.02, 0.05, 0.10)
+FIRST = 4  # predicted configurations that are measured at the first use
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was predicted for an input that was left out.
+
+    Attributes:
+        sizes: of the input.
+        slowdown: cost of the predicted configuration by the best of the input's trials.
+        exact: it costs no more than the best, as far as measured.
+        best_of_first: the same of the best of the first predicted ones, measured.
+        configuration: what was predicted.
+    """
+
+    sizes: dict[str, int | str]
+    slowdown: float
+    exact: bool
+    best_of_first: float
+    configuration: Configuration
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of all inputs that were left out, one by one.
+
+    Attributes:
+        inputs: how many.
+        exact: share predicted as well as the best, as far as measured.
+        within: share within each of ``LIMITS`` of the best.
+        mean: slowdown, arithmetic mean.
+        worst: slowdown.
+        within_of_first: as ``within``, of the best of the first four, measured.
+        mean_of_first: as ``mean``, likewise.
+    """
+
+    inputs: int
+    exact: float
+    within: tuple[float, ...]
+    mean: float
+    worst: float
+    within_of_first: tuple[float, ...]
+    mean_of_first: float
+
+    @classmethod
+    def of(cls, found: Sequence[LeftOut]) -> "Accuracy":
+        """The accuracy of predictions; of none, not a number."""
+        slowdowns = [one.slowdown for one in found]
+        first = [one.best_of_first for one in found]
+        return cls(
+            len(found),
+            _share(one.exact for one in found),
+            tuple(_share(one.slowdown <= 1.0 + limit or one.exact for one in found) for limit in LIMITS),
+            float(np.mean(slowdowns)) if found else math.nan,
+            max(slowdowns, default=math.nan),
+            tuple(_share(value <= 1.0 + limit for value in first) for limit in LIMITS),
+            float(np.mean(first)) if found else math.nan,
+        )
+
+
+def leave_one_out(data: TrainingSet, learn: Learn) -> Iterator[dict[str, LeftOut]]:
+    """Predict every input from the others, by every method.
+
+    A prediction is one of the configurations that were measured at the input: of others nobody knows what
+    they cost. Inputs without others that are no copies are passed over.
+
+    Args:
+        data: what was measured.
+        learn: makes predictors from the trials of the other inputs.
+    """
+    for one in data.inputs:
+        others = data.without(one)
+        if others.inputs:
+            yield {name: _predicted(one, predictor) for name, predictor in learn(others).items()}
+
+
+def _predicted(one: InputTrials, predictor: Predictor) -> LeftOut:
+    scores = predictor.scores(one.sizes, one.configurations)
+    order = np.argsort(scores, kind="stable")
+    slowdowns = one.slowdowns
+    first = int(order[0])
+    return LeftOut(
+        one.sizes,
+        float(slowdowns[first]),
+        one.is_tie(first),
+        float(slowdowns[order[:FIRST]].min()),
+        one.configurations[first],
+    )
+
+
+def _share(values: Iterable[bool]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else math.nan

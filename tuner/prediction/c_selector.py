@@ -1,0 +1,139 @@
+"""A C header that picks a version of a kernel by the problem sizes: the tree, and macros of the versions."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+
+from tuner.errors import InputError
+from tuner.model import TunableValue
+from tuner.prediction.model import SelectionModel
+from tuner.prediction.portfolio import SizeFeature
+from tuner.prediction.trees import LEAF, FlatTree
+
+_IDENTIFIER = r"[A-Za-z_]\w*"
+
+
+def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> str:
+    """The header; C99 and C++, needs no library.
+
+    Args:
+        model: the versions and their tree.
+        options: per version, what the compiler is told for it, as ``-DP=4``.
+
+    Raises:
+        InputError: a size's name is no name in C.
+    """
+    name = re.sub(r"\W", "_", model.kernel, flags=re.ASCII)
+    for size in model.ranges:
+        if not re.fullmatch(_IDENTIFIER, size, re.ASCII):
+            raise InputError(f"{model.kernel}: size {size!r} is no name in C")
+    guard = f"{name.upper()}_SELECTOR_H"
+    versions = model.portfolio.versions
+    lines = [
+        f"/* {model.kernel} on {_comment(model.device.name)}, {model.objective}: {len(versions)} versions.",
+        f"   Trained {_comment(model.date)} on {len(model.inputs)} inputs: {model.claim}.",
+        *(["   Modelled: a simulated device made the numbers."] if model.device.modelled else []),
+        f"   Trained range: {_ranges(model)}. */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        f"#define {name.upper()}_VERSIONS {len(versions)}",
+        f"#define {name.upper()}_SOURCE {_string(model.source)}",
+        "",
+        "/* The version for a problem: a number below the count above. */",
+        f"static inline int {name}_select({_parameters(model)})",
+        "{",
+        *_body(model),
+        "}",
+        "",
+        "/* What the compiler is told for a version. */",
+        f"static const char *const {name}_options[{len(versions)}] = {{",
+    ]
+    told = options or [[_define(key, value) for key, value in version.items()] for version in versions]
+    lines += [f"    {_string(' '.join(one))}," for one in told]
+    lines += ["};", "", *_tunables(name, model), f"#endif /* {guard} */"]
+    return "\n".join(lines) + "\n"
+
+
+def _ranges(model: SelectionModel) -> str:
+    shown = []
+    for name, values in model.ranges.items():
+        whole = all(isinstance(value, int) for value in values)
+        shown.append(
+            f"{name} = {values[0]} to {values[-1]}" if whole else f"{name} in {', '.join(map(str, values))}"
+        )
+    return _comment("; ".join(shown))
+
+
+def _parameters(model: SelectionModel) -> str:
+    """Sizes in their order; whole numbers, and texts as strings."""
+    kinds = {
+        name: "long long" if all(isinstance(value, int) for value in values) else "const char *"
+        for name, values in model.ranges.items()
+    }
+    return (
+        ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}{name}" for name, kind in kinds.items())
+        or "void"
+    )
+
+
+def _body(model: SelectionModel) -> list[str]:
+    tree, features = model.portfolio.tree, model.portfolio.features
+    used = {name for node in tree.feature if node != LEAF for name, _ in features[node].powers}
+    lines = [f"    (void){name};" for name in model.ranges if name not in used]
+    return [*lines, *_node(tree, features, 0, 1)]
+
+
+def _node(tree: FlatTree, features: Sequence[SizeFeature], node: int, depth: int) -> list[str]:
+    indent = "    " * depth
+    if tree.feature[node] == LEAF:
+        return [f"{indent}return {int(tree.value[node])};"]
+    condition = _condition(features[tree.feature[node]], float(tree.threshold[node]))
+    return [
+        f"{indent}if ({condition}) {{",
+        *_node(tree, features, int(tree.left[node]), depth + 1),
+        f"{indent}}}",
+        *_node(tree, features, int(tree.right[node]), depth),
+    ]
+
+
+def _condition(feature: SizeFeature, threshold: float) -> str:
+    """A comparison of products of sizes; a threshold is a logarithm to base 2."""
+    if feature.text:
+        return f"!({_same(feature.powers[0][0], feature.text)})"
+    above = [f"(double){name}" for name, power in feature.powers if power > 0]
+    below = [f"(double){name}" for name, power in feature.powers if power < 0]
+    bound = math.pow(2.0, threshold)
+    return f"{' * '.join(['1.0', *above])} <= {' * '.join([repr(bound), *below])}"
+
+
+def _same(name: str, text: str) -> str:
+    """Whether a string is a text, without a library: letter by letter, its end too."""
+    letters = [*text.encode(), 0]
+    return " && ".join(f"{name}[{place}] == {letter}" for place, letter in enumerate(letters))
+
+
+def _tunables(name: str, model: SelectionModel) -> list[str]:
+    """A table for each tunable that is a whole number in all versions."""
+    versions = [dict(version) for version in model.portfolio.versions]
+    lines = []
+    for tunable in versions[0]:
+        values = [version.get(tunable) for version in versions]
+        if all(isinstance(value, int) for value in values) and re.fullmatch(_IDENTIFIER, tunable, re.ASCII):
+            listed = ", ".join(str(int(value)) for value in values if isinstance(value, int))
+            lines.append(f"static const int {name}_{tunable}[{len(versions)}] = {{{listed}}};")
+    return [*lines, ""] if lines else []
+
+
+def _define(name: str, value: TunableValue) -> str:
+    return f"-D{name}={int(value) if isinstance(value, bool) else value}"
+
+
+def _string(text: str) -> str:
+    """A string of C."""
+    return json.dumps(text, ensure_ascii=True)
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("\n", " ")

@@ -1,0 +1,294 @@
+"""A trained model as a document: what was learned, of what, on which GPU, and how well it predicts."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import InputError
+from tuner.model import Configuration, DeviceIdentity, TunableValue
+from tuner.model.sealing import sealed, unsealed
+from tuner.prediction.accuracy import Accuracy
+from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
+from tuner.prediction.training_set import Sizes
+from tuner.prediction.trees import FlatTree
+
+FORMAT = 1
+_MOST_FEATURES = 256
+_MOST_TRAINED = 10_000
+_LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
+_KEYS = (
+    *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "inputs", "ranges"),
+    *("accuracy", "forest_accuracy", "versions", "features", "tree"),
+)
+
+
+@dataclass(frozen=True)
+class TrainedDevice:
+    """The GPU that a model was trained on.
+
+    Attributes:
+        name: product name.
+        uuid: of the board.
+        driver: version.
+        runtime: version of the CUDA runtime.
+        modelled: its numbers are a model's.
+    """
+
+    name: str
+    uuid: str
+    driver: str
+    runtime: str
+    modelled: bool
+
+    @classmethod
+    def of(cls, identity: DeviceIdentity) -> "TrainedDevice":
+        """Of a device."""
+        return cls(*(getattr(identity, one.name) for one in fields(cls)))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a model says of an input.
+
+    Attributes:
+        configuration: the version that it picks.
+        outside: what of the input lies outside the trained range, in words; empty within it.
+    """
+
+    configuration: Configuration
+    outside: str = ""
+
+
+@dataclass(frozen=True)
+class SelectionModel:
+    """Versions of a kernel with the tree that picks one, and what they were learned from.
+
+    Attributes:
+        kernel: name.
+        source: hash of the kernel file and its sources.
+        device: where it was trained.
+        objective: ``time``, ``energy`` or ``edp``.
+        method: that scored configurations which were not measured.
+        date: of the training, UTC, ISO 8601.
+        trials: that it was learned from.
+        inputs: that it was trained on.
+        ranges: least and greatest value of every size, or its texts.
+        accuracy: of the selection, inputs left out one by one.
+        forest_accuracy: of the method's own first prediction, likewise; None where it was not judged.
+        portfolio: versions and tree.
+    """
+
+    kernel: str
+    source: str
+    device: TrainedDevice
+    objective: str
+    method: str
+    date: str
+    trials: int
+    inputs: tuple[Sizes, ...]
+    ranges: Mapping[str, tuple[int, int] | tuple[str, ...]]
+    accuracy: Accuracy
+    forest_accuracy: Accuracy | None
+    portfolio: Portfolio
+
+    def select(self, sizes: Mapping[str, int | str]) -> Selection:
+        """The version for an input; one outside the trained range is told with the nearest trained one.
+
+        Raises:
+            InputError: a size is missing.
+        """
+        missing = [name for name in self.ranges if name not in sizes]
+        if missing:
+            raise InputError(f"{self.kernel}: size {missing[0]} is missing")
+        configuration = self.portfolio.versions[self.portfolio.place(sizes)]
+        return Selection(configuration, self._outside(sizes))
+
+    def _outside(self, sizes: Mapping[str, int | str]) -> str:
+        found = []
+        for name, values in self.ranges.items():
+            size = sizes[name]
+            if isinstance(size, int) and isinstance(values[0], int) and isinstance(values[-1], int):
+                if not values[0] <= size <= values[-1]:
+                    found.append(f"{name}={size} is outside {values[0]} to {values[-1]}")
+            elif str(size) not in values:
+                found.append(f"{name}={size} was not trained")
+        if not found:
+            return ""
+        nearest = min(self.inputs, key=lambda one: _distance(one, sizes))
+        shown = ",".join(f"{name}={value}" for name, value in nearest.items())
+        return f"{', '.join(found)}; the nearest trained input is {shown}"
+
+    @property
+    def claim(self) -> str:
+        """How well it predicts, in words."""
+        share = self.accuracy.within[1]
+        if not self.accuracy.inputs or math.isnan(share):
+            return "its accuracy is not known: it was trained on one input"
+        return f"within 5 % of the best for {100 * share:.0f} % of {self.accuracy.inputs} left-out inputs"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it, with a checksum."""
+        portfolio = self.portfolio
+        forest = None if self.forest_accuracy is None else asdict(self.forest_accuracy)
+        return sealed(
+            {
+                "format": FORMAT,
+                "kernel": self.kernel,
+                "source": self.source,
+                "device": asdict(self.device),
+                "objective": self.objective,
+                "method": self.method,
+                "date": self.date,
+                "trials": self.trials,
+                "inputs": [list(one.values()) for one in self.inputs],
+                "ranges": {name: list(values) for name, values in self.ranges.items()},
+                "accuracy": rounded(asdict(self.accuracy)),
+                "forest_accuracy": None if forest is None else rounded(forest),
+                "versions": [dict(version) for version in portfolio.versions],
+                "features": [
+                    {"powers": dict(one.powers), **({"text": one.text} if one.text else {})}
+                    for one in portfolio.features
+                ],
+                "tree": portfolio.tree.document(),
+            }
+        )
+
+    @classmethod
+    def of(cls, document: object) -> "SelectionModel":
+        """A model from JSON.
+
+        Raises:
+            InputError: it is no model of this format, or was changed.
+        """
+        try:
+            return _decoded(unsealed(document, _KEYS))
+        except InputError as e:
+            raise InputError(f"trained model: {e}") from e
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
+            raise InputError(f"trained model: it is damaged or was changed: {e}") from e
+
+
+def _distance(one: Sizes, sizes: Mapping[str, int | str]) -> float:
+    total = 0.0
+    for name, value in one.items():
+        size = sizes[name]
+        if isinstance(value, int) and isinstance(size, int) and value > 0 and size > 0:
+            total += math.log(value / size) ** 2
+        else:
+            total += 100.0 * (str(value) != str(size))
+    return total
+
+
+def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers to four places; none for what is not a number."""
+
+    def short(value: object) -> object:
+        if isinstance(value, float):
+            return None if math.isnan(value) else round(value, 4)
+        return [short(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    return {name: short(value) for name, value in values.items()}
+
+
+def _accuracy(values: Mapping[str, Any]) -> Accuracy:
+    def number(value: object) -> float:
+        if value is None:
+            return math.nan
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise InputError(f"an accuracy is {value!r:.40}")
+        return float(value)
+
+    return Accuracy(
+        inputs=_whole(values["inputs"]),
+        exact=number(values["exact"]),
+        within=tuple(map(number, values["within"])),
+        mean=number(values["mean"]),
+        worst=number(values["worst"]),
+        within_of_first=tuple(map(number, values["within_of_first"])),
+        mean_of_first=number(values["mean_of_first"]),
+    )
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise InputError(f"{value!r:.40} is no count")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{value!r:.40} is no text")
+    return value
+
+
+def _size(value: object) -> int | str:
+    if type(value) is int or isinstance(value, str):
+        return value
+    raise InputError(f"{value!r:.40} is no size")
+
+
+def _decoded(found: Mapping[str, Any]) -> SelectionModel:
+    if found["format"] != FORMAT:
+        raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
+    ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
+    for name, values in found["ranges"].items():
+        sizes = tuple(map(_size, values))
+        whole = tuple(value for value in sizes if isinstance(value, int))
+        if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
+            ranges[name] = (whole[0], whole[1])
+        else:
+            ranges[name] = tuple(map(_text, sizes))
+    features = tuple(_feature(one, ranges) for one in found["features"])
+    versions = tuple(_version(one) for one in found["versions"])
+    if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:
+        raise InputError(f"it has {len(versions)} versions and {len(features)} features")
+    tree = FlatTree.of(found["tree"], len(features))
+    if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
+        raise InputError("a threshold of its tree is beyond all sizes")
+    picks = tree.value[tree.feature < 0]
+    if not np.isin(picks, np.arange(len(versions))).all():
+        raise InputError("its tree picks a version that is not there")
+    inputs = [tuple(map(_size, one)) for one in found["inputs"][:_MOST_TRAINED]]
+    if not inputs or any(len(one) != len(ranges) for one in inputs):
+        raise InputError("its inputs are not of its sizes")
+    forest = found["forest_accuracy"]
+    return SelectionModel(
+        kernel=_text(found["kernel"]),
+        source=_text(found["source"]),
+        device=_device(found["device"]),
+        objective=_text(found["objective"]),
+        method=_text(found["method"]),
+        date=_text(found["date"]),
+        trials=_whole(found["trials"]),
+        inputs=tuple(dict(zip(ranges, one, strict=True)) for one in inputs),
+        ranges=ranges,
+        accuracy=_accuracy(found["accuracy"]),
+        forest_accuracy=None if forest is None else _accuracy(forest),
+        portfolio=Portfolio(versions, features, tree),
+    )
+
+
+def _device(values: Mapping[str, Any]) -> TrainedDevice:
+    texts = {name: _text(values[name]) for name in ("name", "uuid", "driver", "runtime")}
+    return TrainedDevice(**texts, modelled=bool(values["modelled"]))
+
+
+def _feature(values: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) -> SizeFeature:
+    powers = tuple(values["powers"].items())
+    if not powers or any(name not in ranges or power not in (1, -1) for name, power in powers):
+        raise InputError("a feature is not made of its sizes")
+    return SizeFeature(powers, _text(values.get("text", "")))
+
+
+def _version(values: Mapping[str, Any]) -> Configuration:
+    found: dict[str, TunableValue] = {}
+    for name, value in values.items():
+        if not isinstance(value, (int, float, str)) or (
+            isinstance(value, float) and not math.isfinite(value)
+        ):
+            raise InputError(f"a version has {name}={value!r:.40}")
+        found[name] = value
+    return Configuration(found)

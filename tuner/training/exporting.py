@@ -1,0 +1,122 @@
+"""A trained model for a build: the C header of its selector, and the compiled versions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.compiler import CompiledStage, Compiler
+from tuner.config import KernelFile
+from tuner.database import Store
+from tuner.database.ledger import Ledger
+from tuner.database.trained import decoded_models
+from tuner.errors import InputError
+from tuner.model import Stage
+from tuner.prediction.c_selector import c_selector
+from tuner.prediction.model import SelectionModel
+
+
+def trained_model(store: Store, kernel: str, objective: str | None) -> SelectionModel:
+    """The model of a kernel; of several the newest.
+
+    Args:
+        store: the database.
+        kernel: name.
+        objective: None for any, where all are of one.
+
+    Raises:
+        InputError: there is none, or there are several objectives and none is named.
+    """
+    found = decoded_models(Ledger(store.database).models(kernel))
+    objectives = sorted({model.objective for model in found})
+    if not found:
+        raise InputError(f"{kernel} has no trained model here; `tuner train {kernel}` makes one")
+    if objective is None and len(objectives) > 1:
+        raise InputError(
+            f"{kernel} was trained for {', '.join(objectives)}: name one, --objective {objectives[0]}"
+        )
+    chosen = [model for model in found if objective in (None, model.objective)]
+    if not chosen:
+        raise InputError(f"{kernel} was trained for {', '.join(objectives)}, not for {objective}")
+    return max(chosen, key=lambda model: model.date)
+
+
+def training_runs(store: Store, model: SelectionModel) -> list[int]:
+    """The runs of the inputs that a model was trained on, one for each, in their order."""
+    found: dict[str, int] = {}
+    for run in store.answered_alone(model.kernel):  # the newest first
+        ((name, _),) = run.conditions["workloads"]
+        of_model = run.conditions["sources"].get(model.kernel) == model.source
+        if of_model and run.conditions["device"]["uuid"] == model.device.uuid:
+            found.setdefault(name, run.id)
+    return sorted(found.values())
+
+
+def selector_header(model: SelectionModel, kernel: KernelFile | None) -> str:
+    """The header, with what the compiler is told for each version.
+
+    Args:
+        model: versions and tree.
+        kernel: the kernel as it is now; None where it is not known, as for a header without its options.
+    """
+    if kernel is None or kernel.fingerprint != model.source:
+        return c_selector(model)
+    return c_selector(model, [_told(stages) for stages in version_launches(model, kernel)])
+
+
+def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
+    """The launches of every version, at the first trained input.
+
+    Raises:
+        InputError: what is compiled depends on the sizes, so that versions are not enough.
+    """
+    inputs = [model.inputs[0], model.inputs[-1]]
+    found = []
+    for version in model.portfolio.versions:
+        first, last = (kernel.launches(kernel.workload(dict(sizes)), version) for sizes in inputs)
+        if [_code(stage) for stage in first] != [_code(stage) for stage in last]:
+            raise InputError(
+                f"{model.kernel}: sizes are compiled into its code, so that a version is no single program;"
+                " a c-selector needs sizes that are parameters"
+            )
+        found.append(first)
+    return found
+
+
+def _code(stage: Stage) -> tuple[str, tuple[str, ...]]:
+    return stage.entry, stage.options
+
+
+def _told(stages: Sequence[Stage]) -> list[str]:
+    """Options and entries of a version: what NVRTC or nvcc needs."""
+    options = dict.fromkeys(option for stage in stages for option in stage.options)
+    entries = dict.fromkeys(stage.entry for stage in stages)
+    return [*options, *(f"--name-expression={entry.replace(' ', '')}" for entry in entries)]
+
+
+def write_cubins(model: SelectionModel, kernel: KernelFile, folder: Path, architecture: str) -> list[Path]:
+    """Compile every version, and write a cubin for each of its launches.
+
+    Args:
+        model: the versions.
+        kernel: the kernel that the model was trained on.
+        folder: of the files ``KERNEL-VERSION-STAGE.cubin``; made if it is not there.
+        architecture: as ``sm_90``.
+
+    Raises:
+        InputError: the kernel has changed since, or a folder or file cannot be written.
+        CompileError: a version does not compile.
+    """
+    if kernel.fingerprint != model.source:
+        raise InputError(f"{model.kernel}: its source has changed since the training; train it again")
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with Compiler(architecture) as compiler:
+            for place, stages in enumerate(version_launches(model, kernel)):
+                for stage in stages:
+                    compiled: CompiledStage = compiler.compile_one(stage)
+                    path = folder / f"{model.kernel}-{place}-{stage.name.replace(' ', '-')}.cubin"
+                    path.write_bytes(compiled.cubin)
+                    written.append(path)
+    except OSError as e:
+        raise InputError(f"{folder}: cannot be written: {e.strerror}") from e
+    return written
