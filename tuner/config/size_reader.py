@@ -30,8 +30,7 @@ def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callabl
             continue  # as long as it may be
         if len(set(map(str, values))) < len(values):
             raise at(f"[problem.sizes] {name}").error("a value stands twice")
-        texts = [value for value in values if isinstance(value, str)] if isinstance(values, tuple) else []
-        unnamed = next((text for text in texts if not is_text(text)), None)
+        unnamed = next((value for value in values if isinstance(value, str) and not is_text(value)), None)
         if unnamed is not None:
             raise at(f"[problem.sizes] {name}").error(
                 f"no workload can name {unnamed!r}: a text is not empty, is printable, has no spaces"
