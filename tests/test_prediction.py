@@ -238,6 +238,23 @@ def test_few_versions_and_a_tree_follow_the_shape(h: int, w: int) -> None:
 VERSIONS = portfolio_of(trained(200))
 
 
+@given(st.integers(0, 100))
+def test_inputs_between_are_between(seed: int) -> None:
+    """Within what was measured; sizes of a list keep its values."""
+    sizes: list[Sizes] = [
+        {"H": 3, "R": 1, "d": "a"},
+        {"H": 1000, "R": 8, "d": "b"},
+        {"H": 65536, "R": 4, "d": "a"},
+    ]
+    data = TrainingSet(
+        tuple(InputTrials(one, (CONFIGURATIONS[0],), np.ones(1), np.zeros(1)) for one in sizes)
+    )
+    for one in inputs_between(data, 20, seed, listed=("R",)):
+        assert 3 <= int(one["H"]) <= 65536
+        assert one["R"] in (1, 4, 8)
+        assert one["d"] in ("a", "b")
+
+
 def test_versions_are_few_and_all_used() -> None:
     """At most eight, each the value of a leaf."""
     assert len(VERSIONS.versions) <= MOST_VERSIONS
@@ -248,8 +265,8 @@ def test_versions_are_few_and_all_used() -> None:
 
 def test_what_was_not_measured_is_predicted() -> None:
     """Of partial sweeps, a predictor tells the rest: the versions are as good as of whole ones."""
-    partial, whole = trained(60, share=0.3), trained(60)
-    forest = forest_of(table(), partial, count=16)
+    partial, whole = trained(80, share=0.4), trained(80)
+    forest = forest_of(table(), partial, count=32)
     versions = portfolio_of(partial, forest=forest, between=inputs_between(partial, 200))
     losses = [
         cost(one.sizes, versions.versions[versions.place(one.sizes)]) / one.lowest for one in whole.inputs

@@ -12,6 +12,7 @@ import numpy as np
 
 from tuner.model import Configuration
 from tuner.prediction.method import Predictor
+from tuner.prediction.portfolio import Portfolio
 from tuner.prediction.training_set import InputTrials, TrainingSet
 
 Learn = Callable[[TrainingSet], Mapping[str, Predictor]]
@@ -82,7 +83,8 @@ def leave_one_out(data: TrainingSet, learn: Learn) -> Iterator[dict[str, LeftOut
     """Predict every input from the others, by every method.
 
     A prediction is one of the configurations that were measured at the input: of others nobody knows what
-    they cost. Inputs without others that are no copies are passed over.
+    they cost. Where the version that a portfolio picks was not measured, it is not judged. Inputs without
+    others that are no copies are passed over.
 
     Args:
         data: what was measured.
@@ -91,7 +93,14 @@ def leave_one_out(data: TrainingSet, learn: Learn) -> Iterator[dict[str, LeftOut
     for one in data.inputs:
         others = data.without(one)
         if others.inputs:
-            yield {name: _predicted(one, predictor) for name, predictor in learn(others).items()}
+            learned = learn(others).items()
+            yield {name: _predicted(one, method) for name, method in learned if _can_be_judged(one, method)}
+
+
+def _can_be_judged(one: InputTrials, predictor: Predictor) -> bool:
+    if not isinstance(predictor, Portfolio):
+        return True
+    return one.place(predictor.versions[predictor.place(one.sizes)]) is not None
 
 
 def _predicted(one: InputTrials, predictor: Predictor) -> LeftOut:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,8 +144,17 @@ def portfolio_of(
     return Portfolio(tuple(configurations[chosen[place]] for place in used), features, kept)
 
 
-def inputs_between(data: TrainingSet, count: int, seed: int = 0) -> list[Sizes]:
-    """Inputs between those of a set, and a little beyond: on lines through two of them, in logarithms."""
+def inputs_between(
+    data: TrainingSet, count: int, seed: int = 0, *, listed: Collection[str] = ()
+) -> list[Sizes]:
+    """Inputs between those of a set: each size between those of two of them, in its logarithm.
+
+    Args:
+        data: what was measured.
+        count: how many.
+        seed: of what is drawn.
+        listed: sizes that take values of a list only: those of one of the two.
+    """
     draw = random.Random(seed)  # noqa: S311 - a seeded experiment, not a secret
     found = []
     for _ in range(count):
@@ -153,8 +162,10 @@ def inputs_between(data: TrainingSet, count: int, seed: int = 0) -> list[Sizes]:
         sizes: Sizes = {}
         for name, value in one.items():
             end = other[name]
-            if isinstance(value, int) and isinstance(end, int) and value > 0 and end > 0:
-                sizes[name] = max(1, round(value * (end / value) ** draw.uniform(-0.1, 1.1)))
+            numbers = isinstance(value, int) and isinstance(end, int) and min(value, end) > 0
+            if numbers and name not in listed:
+                low, high = min(int(value), int(end)), max(int(value), int(end))
+                sizes[name] = min(high, max(low, round(low * math.pow(high / low, draw.random()))))
             else:
                 sizes[name] = draw.choice((value, end))
         found.append(sizes)

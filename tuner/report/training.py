@@ -14,7 +14,18 @@ from tuner.report.progress import RunProgress
 if TYPE_CHECKING:
     from tuner.search.tuning import TuningResult
 
-_TITLES = ("method", "exact", "within 2 %", "5 %", "10 %", "mean", "worst", "best of 4 within 5 %", "mean")
+_TITLES = (
+    "method",
+    "inputs",
+    "exact",
+    "within 2 %",
+    "5 %",
+    "10 %",
+    "mean",
+    "worst",
+    "best of 4 within 5 %",
+    "mean",
+)
 
 
 class TrainingProgress(RunProgress):
@@ -81,6 +92,7 @@ def show_training(document: Mapping[str, Any], console: Console) -> None:
         shares = (one["exact"], *one["within"])
         table.add_row(
             name,
+            str(one["inputs"]),
             *map(_percent, shares),
             *map(_factor, (one["mean"], one["worst"])),
             _percent(one["within_of_first"][1]),

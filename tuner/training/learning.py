@@ -56,6 +56,12 @@ def _product(extent: Sequence[int]) -> int:
     return x * y * z
 
 
+def between_of(kernel: KernelFile, data: TrainingSet) -> list[Sizes]:
+    """Inputs between the measured ones, of sizes that the kernel takes."""
+    listed = [name for name, values in kernel.sizes.items() if not isinstance(values, range)]
+    return inputs_between(data, BETWEEN, listed=listed)
+
+
 def predictors(
     table: FeatureTable,
     kernel: KernelFile,
@@ -85,7 +91,7 @@ def predictors(
     if method == "g-adapt":
         return {"versions": portfolio_of(data), **others}
     forest = forest_of(table, data)
-    between = inputs_between(data, BETWEEN) if between is None else between
+    between = between_of(kernel, data) if between is None else between
     return {"forest": forest, "versions": portfolio_of(data, forest=forest, between=between), **others}
 
 
@@ -107,7 +113,7 @@ def accuracies(
         InputError: as ``predictors``.
     """
     found: dict[str, list[LeftOut]] = {}
-    between = inputs_between(data, BETWEEN)
+    between = between_of(kernel, data)
     for number, one in enumerate(
         leave_one_out(data, lambda others: predictors(table, kernel, others, method, between)), start=1
     ):
