@@ -1,5 +1,6 @@
 """A CUDA file with tuning pragmas in the place of a kernel file."""
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,9 +24,13 @@ def read_pragma_file(path: Path) -> "tuple[Expansion, KernelDocument]":
     Raises:
         KernelFileError: it cannot be read, has no tuning pragmas, or one is wrong; the line is named.
     """
+    return _read(path, read_text(path, str(path)))
+
+
+@functools.lru_cache(maxsize=32)  # catalogues are read again and again, by tests and by the daemon
+def _read(path: Path, text: str) -> "tuple[Expansion, KernelDocument]":
     from tuner.pragmas.expansion import expansion  # noqa: PLC0415 - its parser is loaded only where it is needed
 
-    text = read_text(path, str(path))
     if not has_pragmas(text):
         raise KernelFileError(
             f"{path}: has no #pragma tuner; `tuner kernels new {path}` writes a kernel file for it"

@@ -111,7 +111,7 @@ def with_macros(
     )
 
 
-@functools.lru_cache(maxsize=16)  # catalogues are read again and again, by tests and by the daemon
+@functools.lru_cache(maxsize=128)  # catalogues are read again and again, by tests and by the daemon
 def _used(source: Source, among: tuple[str, ...]) -> frozenset[str]:
     if not among:
         return frozenset()
