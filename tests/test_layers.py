@@ -1,6 +1,7 @@
 """The import rule: a room uses the rooms below it, never one above or beside it."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,9 +72,14 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
     """Absolute names of the modules a file imports; relative imports stay within their folder."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return tuple(_imports(ast.parse(path.read_text())))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -83,6 +89,7 @@ def imports(path: Path) -> Iterator[str]:
                 yield node.module
 
 
+@functools.cache
 def is_module(name: str) -> bool:
     path = ROOT / name.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
