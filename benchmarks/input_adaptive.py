@@ -15,7 +15,8 @@ Clocks as found; nothing is set. On a GPU, a few kernels a call:
         [--count 48] [--out benchmarks/results/input-adaptive-h200.json]
 
 On a simulated device every number is modelled: ``--device sim:h200``. ``--analyse`` measures nothing, and
-takes what the database has.
+takes what the database has; then the device is opened for its limits alone, and may be the simulated one of
+the same GPU.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from tuner.policies.predicted import places
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.model import Configuration
+from tuner.model import Configuration, DeviceIdentity
 from tuner.prediction.accuracy import Accuracy, LeftOut
 from tuner.prediction.features import FeatureTable
 from tuner.prediction.method import forest_of
@@ -48,7 +49,7 @@ from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.training.inputs import draw, drawn_sizes
 from tuner.training.learning import accuracies, feature_table
 from tuner.training.training import LEAST_EVALUATIONS, Trainer, TrainingRequest
-from tuner.training.trials import stored_trials
+from tuner.training.trials import StoredTrials
 
 INPUTS = {  # ranges, and what bounds the work of one input
     "mvmul": ("H=2^4..2^16, W=2^4..2^16", "H * W", 2**27),
@@ -60,12 +61,13 @@ INPUTS = {  # ranges, and what bounds the work of one input
     "convolution-rows": ("H=2^6..2^13, W=2^6..2^13, R=[1, 2, 4, 8, 16]", "H * W", 2**26),
     "convolution-columns": ("H=2^6..2^13, W=2^6..2^13, R=[1, 2, 4, 8, 16]", "H * W", 2**26),
 }
-BLOCK_SIZE = {  # the tunables of a paper-sized space; all others as by default
-    "reduction": ("B",),
-    "transpose": ("ROWS", "TILE"),
-    "matmul-split-k": ("BM", "BN"),
-    "mvmul": ("B",),
-    "transpose-naive": ("BX", "BY"),
+BLOCK_SIZE: dict[str, tuple[tuple[str, ...], dict[str, int]]] = {
+    # the tunables of a paper-sized space, and values of others; the rest as by default
+    "reduction": (("B",), {}),
+    "transpose": (("ROWS", "TILE"), {}),
+    "matmul-split-k": (("BM", "BN"), {"BK": 16, "TM": 4, "TN": 4}),
+    "mvmul": (("B",), {}),
+    "transpose-naive": (("BLOCK_X", "BLOCK_Y"), {}),
 }
 SHARES = (0.1, 0.2, 0.25)  # of the complete sweeps that a guided training measures
 FIRST = 6  # one input of so many is looked at without a model
@@ -118,11 +120,20 @@ def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, A
             inputs = _inputs(kernel, options, setup)
             request = TrainingRequest(name, inputs, policy="exhaustive", method="g-adapt")
             Trainer(request, setup, catalog, store, progress).measure()
-        data = stored_trials(store, kernel, setup.device.identity, "time")
+        measured_on = _measured_on(store, name) if options.analyse else setup.device.identity
+        data = StoredTrials(store, kernel, measured_on, "time").all()
     if data is None:
         raise SystemExit(f"{name}: nothing was measured")
     measured_s = time.monotonic() - begun
-    return {**_analysed(kernel, table, data), "measured_s": measured_s}
+    spent = {} if options.analyse else {"measured_s": measured_s}
+    return {**_analysed(kernel, table, data), "device": asdict(measured_on), **spent}
+
+
+def _measured_on(store: Store, name: str) -> DeviceIdentity:
+    """The device of the newest run of a kernel."""
+    for run in store.answered_alone(name):
+        return DeviceIdentity(**run.conditions["device"])
+    raise SystemExit(f"{name}: the database has no run; measure first, without --analyse")
 
 
 def _inputs(kernel: KernelFile, options: argparse.Namespace, setup: MeasurementSetup) -> list[Sizes]:
@@ -161,11 +172,9 @@ def _figures(
     kernel: KernelFile, data: TrainingSet, left_out: Mapping[str, Sequence[LeftOut]]
 ) -> dict[str, Any]:
     """By input: costs of the worst, the default, the best single and the predicted one, by the best."""
-    single = left_out["one for all"]
+    versions = {tuple(one.sizes.items()): one.slowdown for one in left_out["versions"]}
     rows = []
-    for one, forest, versions, all_one in zip(
-        data.inputs, left_out["forest"], left_out["versions"], single, strict=True
-    ):
+    for one, forest, single in zip(data.inputs, left_out["forest"], left_out["one for all"], strict=True):
         workload = kernel.workload(one.sizes)
         default = one.place(kernel.default(workload))
         slowdowns = one.slowdowns
@@ -175,13 +184,16 @@ def _figures(
                 "best_s": one.lowest,
                 "worst": float(slowdowns[np.isfinite(slowdowns)].max()),
                 "default": None if default is None else float(slowdowns[default]),
-                "single": all_one.slowdown,
+                "single": single.slowdown,
                 "forest": forest.slowdown,
-                "versions": versions.slowdown,
+                "versions": versions.get(tuple(one.sizes.items())),
                 "first_four": forest.best_of_first,
             }
         )
-    gains = {name: [row["single"] / row[name] for row in rows] for name in ("forest", "versions")}
+    gains = {
+        name: [row["single"] / row[name] for row in rows if row[name] is not None]
+        for name in ("forest", "versions")
+    }
     return {
         "rows": rows,
         "best_configurations": len({_best(one) for one in data.inputs}),
@@ -202,12 +214,12 @@ def _hill_climbing_runs(kernel: KernelFile, data: TrainingSet) -> int:
 
 def _block_size_only(kernel: KernelFile, table: FeatureTable, data: TrainingSet) -> dict[str, Any] | None:
     """Leave-one-out in a space as small as the paper's."""
-    free = BLOCK_SIZE.get(kernel.name)
-    if free is None:
+    if kernel.name not in BLOCK_SIZE:
         return None
+    free, fixed = BLOCK_SIZE[kernel.name]
     inputs = []
     for one in data.inputs:
-        default = dict(kernel.default(kernel.workload(one.sizes)))
+        default = {**kernel.default(kernel.workload(one.sizes)), **fixed}
         kept = [
             place
             for place, configuration in enumerate(one.configurations)

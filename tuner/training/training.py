@@ -27,7 +27,7 @@ from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup
 from tuner.search.tuning import ProgressListener, Strategy, TuningResult, tune
 from tuner.training.learning import METHODS, accuracies, feature_table, model_of, predictors, ranking
-from tuner.training.trials import stored_trials
+from tuner.training.trials import StoredTrials
 
 POLICIES = ("predicted", "hill-climbing", "random", "exhaustive")
 SHARE = 0.2  # of a space that is measured at an input, unless asked for otherwise
@@ -140,6 +140,7 @@ class Trainer:
         self._listener = listener
         self._kernel = catalog.kernel(request.kernel)
         self._table = feature_table(self._kernel, setup.device.limits)
+        self._stored = StoredTrials(store, self._kernel, setup.device.identity, request.objective)
         self._ended: list[TuningResult] = []
 
     def train(self) -> Training:
@@ -153,7 +154,7 @@ class Trainer:
         """
         request, kernel = self._request, self._kernel
         known = self.measure()
-        data = self._data()
+        data = self._stored.all()
         if data is None:
             raise InputError(f"{kernel.name}: no trial was valid; nothing can be learned")
         left_out = accuracies(self._table, kernel, data, request.method, self._listener.judged)
@@ -186,15 +187,12 @@ class Trainer:
         """
         known = 0
         for number, sizes in enumerate(self._request.inputs, start=1):
-            data = self._data()
+            data = self._stored.all()
             if data is not None and any(one.sizes == sizes for one in data.inputs):
                 known += 1
             else:
                 self._look_at(number, sizes, data)
         return known
-
-    def _data(self) -> TrainingSet | None:
-        return stored_trials(self._store, self._kernel, self._setup.device.identity, self._request.objective)
 
     def _look_at(self, number: int, sizes: Sizes, data: TrainingSet | None) -> None:
         """Measure some configurations of an input, as one run."""

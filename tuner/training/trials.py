@@ -6,19 +6,20 @@ from tuner.config import KernelFile
 from tuner.database import Store
 from tuner.database.neighbours import sizes_named
 from tuner.errors import InputError
-from tuner.model import Configuration, DeviceIdentity, Workload
+from tuner.model import Configuration, DeviceIdentity, RunStatus, Workload
 from tuner.model.objective import Objective
 from tuner.model.records import PROTOCOL, StoredRun
 from tuner.prediction.training_set import Sizes, TrainingSet
 
+_Trial = tuple[Sizes, Configuration, float, float]
 
-def stored_trials(
-    store: Store, kernel: KernelFile, device: DeviceIdentity, objective: str
-) -> TrainingSet | None:
-    """All trials of a kernel alone on a GPU, with clocks and power limit as found; None without any.
+
+class StoredTrials:
+    """All trials of a kernel alone on a GPU, with clocks and power limit as found.
 
     Taken are runs by the present sources, driver and CUDA, of the kernel file's own batch at each input, for
-    whatever objective, as far as their trials have the cost that is asked for.
+    whatever objective, as far as their trials have the cost that is asked for. A run that has ended is read
+    once, so that a training may ask again after every input.
 
     Args:
         store: the database.
@@ -26,13 +27,30 @@ def stored_trials(
         device: the GPU.
         objective: name; costs are in its unit.
     """
-    runs = [run for run in store.answered_alone(kernel.name) if _is_comparable(run, kernel, device)]
-    try:
-        return TrainingSet.of(
-            trial for run in reversed(runs) for trial in _trials(store, kernel, run, Objective(objective))
-        )
-    except InputError:
-        return None
+
+    def __init__(self, store: Store, kernel: KernelFile, device: DeviceIdentity, objective: str) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._device = device
+        self._objective = Objective(objective)
+        self._read: dict[int, list[_Trial]] = {}
+
+    def all(self) -> TrainingSet | None:
+        """The trials, the newest runs last; None without any."""
+        runs = self._store.answered_alone(self._kernel.name)
+        comparable = [run for run in runs if _is_comparable(run, self._kernel, self._device)]
+        try:
+            return TrainingSet.of(trial for run in reversed(comparable) for trial in self._trials_of(run))
+        except InputError:
+            return None
+
+    def _trials_of(self, run: StoredRun) -> list[_Trial]:
+        if run.id in self._read:
+            return self._read[run.id]
+        trials = list(_trials(self._store, self._kernel, run, self._objective))
+        if run.status is not RunStatus.RUNNING:
+            self._read[run.id] = trials
+        return trials
 
 
 def _is_comparable(run: StoredRun, kernel: KernelFile, device: DeviceIdentity) -> bool:
@@ -47,9 +65,7 @@ def _is_comparable(run: StoredRun, kernel: KernelFile, device: DeviceIdentity) -
     )
 
 
-def _trials(
-    store: Store, kernel: KernelFile, run: StoredRun, objective: Objective
-) -> Iterator[tuple[Sizes, Configuration, float, float]]:
+def _trials(store: Store, kernel: KernelFile, run: StoredRun, objective: Objective) -> Iterator[_Trial]:
     ((name, batch),) = run.conditions["workloads"]
     workload = _workload(kernel, name)
     if workload is None or workload.batch != batch:
