@@ -79,8 +79,13 @@ def main() -> None:
     results = {}
     with Store(options.database) as store:
         for name in options.kernels or INPUTS:
-            results[name] = _kernel(name, options, store)
-            print(json.dumps({name: _short(results[name])}), flush=True)
+            if not options.analyse:
+                _measure(name, options, store)
+            if not options.measure:
+                results[name] = _kernel(name, options, store)
+                print(json.dumps({name: _short(results[name])}), flush=True)
+    if options.measure:
+        return
     document = {
         "modelled": options.device.startswith("sim:"),
         "provenance": provenance(),
@@ -102,31 +107,34 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=48, help="inputs of each kernel")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--database", type=Path, default=Path("input-adaptive.db"))
-    parser.add_argument("--analyse", action="store_true", help="measure nothing")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--analyse", action="store_true", help="measure nothing")
+    only.add_argument("--measure", action="store_true", help="analyse nothing")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
 
-def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, Any]:
-    """Measure a kernel and analyse its sweeps."""
+def _measure(name: str, options: argparse.Namespace, store: Store) -> None:
+    """Measure a kernel completely at the inputs that were not measured yet."""
     catalog = Catalog.load()
-    kernel = catalog.kernel(name)
-    begun = time.monotonic()
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress("time"))
         setup = stack.enter_context(open_setup(options.device, Request(objective="time"), progress.warming))
+        inputs = _inputs(catalog.kernel(name), options, setup)
+        request = TrainingRequest(name, inputs, policy="exhaustive", method="g-adapt")
+        Trainer(request, setup, catalog, store, progress).measure()
+
+
+def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, Any]:
+    """Analyse the sweeps of a kernel."""
+    kernel = Catalog.load().kernel(name)
+    with open_setup(options.device, Request(objective="time"), lambda *_: None) as setup:
         table = feature_table(kernel, setup.device.limits)
-        if not options.analyse:
-            inputs = _inputs(kernel, options, setup)
-            request = TrainingRequest(name, inputs, policy="exhaustive", method="g-adapt")
-            Trainer(request, setup, catalog, store, progress).measure()
-        measured_on = _measured_on(store, name) if options.analyse else setup.device.identity
-        data = StoredTrials(store, kernel, measured_on, "time").all()
+    measured_on = _measured_on(store, name)
+    data = StoredTrials(store, kernel, measured_on, "time").all()
     if data is None:
-        raise SystemExit(f"{name}: nothing was measured")
-    measured_s = time.monotonic() - begun
-    spent = {} if options.analyse else {"measured_s": measured_s}
-    return {**_analysed(kernel, table, data), "device": asdict(measured_on), **spent}
+        raise SystemExit(f"{name}: the database has no valid trial")
+    return {"device": asdict(measured_on), **_analysed(kernel, table, data)}
 
 
 def _measured_on(store: Store, name: str) -> DeviceIdentity:
