@@ -18,6 +18,7 @@ _GUARD_VALUE = 0xA5
 _POISON = 0xFF  # a NaN in every floating-point format, -1 in every signed integer
 _COLD = 3  # bytes touched between two uses of an array, in sizes of the L2
 _MOST_SETS = 1024
+_WARM_SETS = 64  # where the most sets stay within half the L2: more cost time, and find their data there too
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:
     """Sets of arrays to go round, so that a round finds none of its data in the L2.
 
     Between two uses of an array three times the L2 are touched; two sets are used even where one is
-    that large, if half of the available memory holds them.
+    that large, if half of the available memory holds them. Sets so small that no number of them leaves the L2
+    go round by fewer.
 
     Args:
         one_set: bytes of one set of all workloads together.
@@ -175,7 +177,8 @@ def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:
         available_bytes: device memory that may be used.
     """
     wanted = max(2, math.ceil(_COLD * l2_bytes / one_set))
-    return max(1, min(wanted, _MOST_SETS, available_bytes // (2 * one_set)))
+    most = _WARM_SETS if 2 * _MOST_SETS * one_set <= l2_bytes else _MOST_SETS
+    return max(1, min(wanted, most, available_bytes // (2 * one_set)))
 
 
 def is_cold(sets: int, one_set: int, l2_bytes: int) -> bool:
