@@ -163,7 +163,7 @@ def _selector(
     """The header of a trained kernel; its cubins are written on the way."""
     from tuner.cli.db import reading
     from tuner.config.catalog import Catalog
-    from tuner.training.exporting import selector_header, trained_model, write_cubins
+    from tuner.training.exporting import CompiledLaunch, selector_header, trained_model, write_cubins
 
     if len(names) > 1:
         raise InputError(f"--format c-selector: a header is of one kernel, {len(names)} are named")
@@ -176,12 +176,14 @@ def _selector(
         if store is None:
             raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
         model = trained_model(store, name, objective)
+    compiled: list[CompiledLaunch] = []
     if cubins is not None and arch is not None:
         if name not in kernels:
             raise InputError(f"--cubins: no kernel {name} is in the catalogue; name its file with --kernel")
-        for path in write_cubins(model, kernels[name], cubins, arch):
+        compiled = write_cubins(model, kernels[name], cubins, arch)
+        for path in dict.fromkeys(one.path for one in compiled):
             echo(f"{path}: written", err=True)
-    return selector_header(model, kernels.get(name))
+    return selector_header(model, kernels.get(name), compiled)
 
 
 def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:

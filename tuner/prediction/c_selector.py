@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.errors import InputError
 from tuner.model import TunableValue
@@ -14,12 +14,17 @@ from tuner.prediction.trees import LEAF, FlatTree
 _IDENTIFIER = r"[A-Za-z_]\w*"
 
 
-def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> str:
+def c_selector(
+    model: SelectionModel,
+    options: Sequence[Sequence[str]] = (),
+    functions: Mapping[str, Mapping[int, str]] | None = None,
+) -> str:
     """The header; C99 and C++, needs no library.
 
     Args:
         model: the versions and their tree.
         options: per version, what the compiler is told for it, as ``-DP=4``.
+        functions: by launch and version, the name of the function in the cubin.
 
     Raises:
         InputError: a size's name is no name in C.
@@ -52,7 +57,8 @@ def c_selector(model: SelectionModel, options: Sequence[Sequence[str]] = ()) -> 
     ]
     told = options or [[_define(key, value) for key, value in version.items()] for version in versions]
     lines += [f"    {_string(' '.join(one))}," for one in told]
-    lines += ["};", "", *_tunables(name, model), f"#endif /* {guard} */"]
+    lines += ["};", "", *_functions(name, len(versions), functions or {})]
+    lines += [*_tunables(name, model), f"#endif /* {guard} */"]
     return "\n".join(lines) + "\n"
 
 
@@ -112,6 +118,17 @@ def _same(name: str, text: str) -> str:
     """Whether a string is a text, without a library: letter by letter, its end too."""
     letters = [*text.encode(), 0]
     return " && ".join(f"{name}[{place}] == {letter}" for place, letter in enumerate(letters))
+
+
+def _functions(name: str, versions: int, functions: Mapping[str, Mapping[int, str]]) -> list[str]:
+    """A table for each launch: the name of the function in each version's cubin, 0 without that launch."""
+    lines = []
+    for stage, names in functions.items():
+        table = f"{name}_function_{re.sub(r'[^A-Za-z0-9_]', '_', stage)}"
+        lines.append(f"static const char *const {table}[{versions}] = {{")
+        lines += [f"    {_string(names[place]) if place in names else 0}," for place in range(versions)]
+        lines.append("};")
+    return ["/* Names of the functions in the cubins. */", *lines, ""] if lines else []
 
 
 def _tunables(name: str, model: SelectionModel) -> list[str]:

@@ -1,6 +1,7 @@
 """A trained model for a build: the C header of its selector, and the compiled versions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.compiler import CompiledStage, Compiler
@@ -50,16 +51,40 @@ def training_runs(store: Store, model: SelectionModel) -> list[int]:
     return sorted(found.values())
 
 
-def selector_header(model: SelectionModel, kernel: KernelFile | None) -> str:
-    """The header, with what the compiler is told for each version.
+@dataclass(frozen=True)
+class CompiledLaunch:
+    """One launch of a version, compiled.
+
+    Attributes:
+        version: number of the version.
+        stage: name of the launch.
+        function: mangled name of the function in the cubin.
+        path: of the cubin.
+    """
+
+    version: int
+    stage: str
+    function: str
+    path: Path
+
+
+def selector_header(
+    model: SelectionModel, kernel: KernelFile | None, compiled: Sequence[CompiledLaunch] = ()
+) -> str:
+    """The header, with what the compiler is told for each version, and the functions of its cubins.
 
     Args:
         model: versions and tree.
         kernel: the kernel as it is now; None where it is not known, as for a header without its options.
+        compiled: launches of the versions.
     """
     if kernel is None or kernel.fingerprint != model.source:
         return c_selector(model)
-    return c_selector(model, [_told(stages) for stages in version_launches(model, kernel)])
+    functions = {
+        stage: {one.version: one.function for one in compiled if one.stage == stage}
+        for stage in dict.fromkeys(one.stage for one in compiled)
+    }
+    return c_selector(model, [_told(stages) for stages in version_launches(model, kernel)], functions)
 
 
 def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
@@ -92,7 +117,9 @@ def _told(stages: Sequence[Stage]) -> list[str]:
     return [*options, *(f"--name-expression={entry.replace(' ', '')}" for entry in entries)]
 
 
-def write_cubins(model: SelectionModel, kernel: KernelFile, folder: Path, architecture: str) -> list[Path]:
+def write_cubins(
+    model: SelectionModel, kernel: KernelFile, folder: Path, architecture: str
+) -> list[CompiledLaunch]:
     """Compile every version, and write a cubin for each of its launches.
 
     Args:
@@ -116,7 +143,7 @@ def write_cubins(model: SelectionModel, kernel: KernelFile, folder: Path, archit
                     compiled: CompiledStage = compiler.compile_one(stage)
                     path = folder / f"{model.kernel}-{place}-{stage.name.replace(' ', '-')}.cubin"
                     path.write_bytes(compiled.cubin)
-                    written.append(path)
+                    written.append(CompiledLaunch(place, stage.name, compiled.lowered_name, path))
     except OSError as e:
         raise InputError(f"{folder}: cannot be written: {e.strerror}") from e
     return written
