@@ -320,8 +320,14 @@ class Event:
         self._cp.now_s = max(self._cp.now_s, self.at_s)
 
 
+UPLOAD_S = 3e-6  # of the host, for each launch of a graph that is put onto the device
+
+
 class Graph:
-    """What was captured: launches of ``kernels`` and ``stamps`` of events to be timed among its actions."""
+    """What was captured: launches of ``kernels`` and ``stamps`` of events to be timed among its actions.
+
+    The first launch of a graph that was not uploaded puts it onto the device while the device waits.
+    """
 
     def __init__(
         self, cp: FakeCupy, actions: list[Callable[[], None]], kernels: list[str], stamps: int
@@ -330,11 +336,19 @@ class Graph:
         self.actions = actions
         self.kernels = kernels
         self.stamps = stamps
+        self._uploaded = False
         cp.graphs.append(self)
 
-    def launch(self, stream: "Stream") -> None:
+    def upload(self, stream: "Stream") -> None:
         del stream
         assert self._cp.captured is None
+        if not self._uploaded:
+            self._uploaded = True
+            self._cp.now_s += UPLOAD_S * len(self.kernels)
+
+    def launch(self, stream: "Stream") -> None:
+        assert self._cp.captured is None
+        self.upload(stream)
         for action in self.actions:
             action()
 

@@ -1,5 +1,6 @@
 """Rounds, windows and rotation of the CUDA device, over a CuPy of virtual time."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,20 @@ def test_short_rounds_are_unrolled(cp: FakeCupy, device: CudaDevice) -> None:
     assert record.end_s - record.start_s == pytest.approx(0.02, abs=0.006)
     assert record.end_s - record.start_s == pytest.approx(record.rounds * 5e-6)
     assert cp.most_queued_s < 0.03
+
+
+@pytest.mark.parametrize("window_s", [0.003, 0.012, 0.048])
+def test_graphs_are_on_the_device_before_they_are_timed(
+    monkeypatch: pytest.MonkeyPatch, window_s: float
+) -> None:
+    """The first launches of graphs take the host longer than a tiny kernel's rounds: the device would wait."""
+    cp, device = fake_device(monkeypatch, replace(LIMITS, l2_bytes=2**22))
+    cp.host_call_s = 2e-6
+    cp.kernels["quick"].seconds = 1.3e-6
+    record = device.run([plan("quick", rows=4)], window_s)
+    assert sum(len(graph.kernels) for graph in cp.graphs) > 1000
+    assert record.makespan_s == pytest.approx(1.3e-6, rel=1e-3)
+    assert all(end_s < record.start_s for _, end_s in cp.idle)
 
 
 def test_rounds_of_some_milliseconds_take_turns(cp: FakeCupy, device: CudaDevice) -> None:

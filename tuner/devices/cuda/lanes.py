@@ -128,7 +128,11 @@ class Lanes:
             event.record(chosen)
 
     def capture(self, action: Callable[[], None]) -> Graph:
-        """What an action puts into the streams, as a graph; after an error, ``open`` them anew."""
+        """What an action puts into the streams, as a graph; after an error, ``open`` them anew.
+
+        The graph is on the device when this has ended in the stream: the first launch of one that is not takes
+        some microseconds for each of its nodes, while the device waits.
+        """
         self.main.begin_capture()
         self._capturing = True
         try:
@@ -136,6 +140,7 @@ class Lanes:
         finally:
             self._capturing = False
             graph = self.main.end_capture()
+        graph.upload(self.main)
         return graph
 
     def event(self) -> CudaEvent:

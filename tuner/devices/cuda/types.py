@@ -24,6 +24,9 @@ class Graph(Protocol):
     def launch(self, stream: "Stream") -> None:
         """Replay into a stream."""
 
+    def upload(self, stream: "Stream") -> None:
+        """Bring it to the device."""
+
 
 class Stream(Protocol):
     """A queue of the device."""
