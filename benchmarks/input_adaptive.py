@@ -35,6 +35,7 @@ from tuner.policies.predicted import places
 
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
+from tuner.config.size_condition import written_out
 from tuner.database import Store
 from tuner.model import Configuration, DeviceIdentity
 from tuner.prediction.accuracy import Accuracy, LeftOut
@@ -184,7 +185,7 @@ def _figures(
     rows = []
     for one, forest, single in zip(data.inputs, left_out["forest"], left_out["one for all"], strict=True):
         workload = kernel.workload(one.sizes)
-        default = one.place(kernel.default(workload))
+        default = one.place(written_out(kernel.recipe, kernel.default(workload)))
         slowdowns = one.slowdowns
         rows.append(
             {
@@ -227,7 +228,7 @@ def _block_size_only(kernel: KernelFile, table: FeatureTable, data: TrainingSet)
     free, fixed = BLOCK_SIZE[kernel.name]
     inputs = []
     for one in data.inputs:
-        default = {**kernel.default(kernel.workload(one.sizes)), **fixed}
+        default = {**written_out(kernel.recipe, kernel.default(kernel.workload(one.sizes))), **fixed}
         kept = [
             place
             for place, configuration in enumerate(one.configurations)

@@ -74,7 +74,7 @@ def test_short_rounds_are_unrolled(cp: FakeCupy, device: CudaDevice) -> None:
 def test_graphs_are_on_the_device_before_they_are_timed(
     monkeypatch: pytest.MonkeyPatch, window_s: float
 ) -> None:
-    """The first launches of graphs take the host longer than a tiny kernel's rounds: the device would wait."""
+    """First launches of graphs take the host longer than a tiny kernel's rounds: the device would wait."""
     cp, device = fake_device(monkeypatch, replace(LIMITS, l2_bytes=2**22))
     cp.host_call_s = 2e-6
     cp.kernels["quick"].seconds = 1.3e-6

@@ -37,7 +37,7 @@ def cost(sizes: Mapping[str, int | str], configuration: Configuration) -> float:
 
 
 def trained(count: int = 40, seed: int = 1, share: float = 1.0) -> TrainingSet:
-    draw = random.Random(seed)  # noqa: S311 - a seeded experiment
+    draw = random.Random(seed)
     inputs: list[Sizes] = [
         {"H": round(2 ** draw.uniform(4, 12)), "W": round(2 ** draw.uniform(4, 12))} for _ in range(count)
     ]
@@ -230,7 +230,7 @@ def test_one_input_alone_cannot_be_judged() -> None:
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
 def test_few_versions_and_a_tree_follow_the_shape(h: int, w: int) -> None:
     """What was learned picks the right form wherever the shape is plain."""
-    picked = dict(VERSIONS.versions[VERSIONS.place({"H": h, "W": w})])
+    picked = dict(VERSIONS.versions[VERSIONS.order({"H": h, "W": w})[0]])
     if max(h, w) > 2 * min(h, w):
         assert picked["form"] == ("rows" if w > h else "columns")
 
@@ -256,11 +256,35 @@ def test_inputs_between_are_between(seed: int) -> None:
 
 
 def test_versions_are_few_and_all_used() -> None:
-    """At most eight, each the value of a leaf."""
+    """At most eight, each the first of an order; every order is that of a leaf."""
     assert len(VERSIONS.versions) <= MOST_VERSIONS
-    assert {int(value) for value in VERSIONS.tree.value[VERSIONS.tree.feature < 0]} == set(
-        range(len(VERSIONS.versions))
+    assert {order[0] for order in VERSIONS.orders} == set(range(len(VERSIONS.versions)))
+    leaves = VERSIONS.tree.value[VERSIONS.tree.feature < 0]
+    assert {int(value) for value in leaves} == set(range(len(VERSIONS.orders)))
+
+
+def even(sizes: Sizes) -> list[Configuration]:
+    """Of what is allowed: the wide one needs an even W."""
+    return [WIDE, NARROW] if int(sizes["W"]) % 2 == 0 else [NARROW]
+
+
+WIDE, NARROW, WORSE = (Configuration({"V": value}) for value in (2, 1, 4))
+
+
+@given(st.integers(0, 1000))
+def test_a_version_is_picked_where_it_is_allowed(seed: int) -> None:
+    """The wide one is the fastest, and picked for even sizes alone, also for sizes in between."""
+    widths = [6, 7, *sorted({8 + (seed + 1) * 7919 * k % 4993 for k in range(1, 13)})]
+    data = TrainingSet.of(
+        ({"W": w}, one, {WIDE: 1.0, NARROW: 1.5, WORSE: 3.0}[one], 0.0)
+        for w in widths
+        for one in [*even({"W": w}), WORSE]
     )
+    versions = portfolio_of(data, allowed=lambda sizes: [*even(sizes), WORSE])
+    for w in range(6, 5000, 83):
+        assert versions.picked({"W": w}, even({"W": w})) == even({"W": w})[0]
+    assert WORSE not in versions.versions
+    assert versions.picked({"W": 7}, [WORSE]) is None
 
 
 def test_what_was_not_measured_is_predicted() -> None:
@@ -269,7 +293,7 @@ def test_what_was_not_measured_is_predicted() -> None:
     forest = forest_of(table(), partial, count=32)
     versions = portfolio_of(partial, forest=forest, between=inputs_between(partial, 200))
     losses = [
-        cost(one.sizes, versions.versions[versions.place(one.sizes)]) / one.lowest for one in whole.inputs
+        cost(one.sizes, versions.versions[versions.order(one.sizes)[0]]) / one.lowest for one in whole.inputs
     ]
     assert np.mean(losses) < 1.1
 

@@ -3,7 +3,7 @@
 import ctypes
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import InputError
+from tuner.expressions import Expression
 from tuner.model import Configuration
 from tuner.model.sealing import sealed
 from tuner.prediction.accuracy import Accuracy
@@ -44,8 +45,9 @@ def data() -> TrainingSet:
     )
 
 
-def trained_model() -> SelectionModel:
+def trained_model(conditions: Sequence[str] = ()) -> SelectionModel:
     found = data()
+    portfolio = portfolio_of(found)
     accuracy = Accuracy(32, 0.9, (0.9, 0.9375, 1.0), 1.01, 1.2, (1.0, 1.0, 1.0), 1.0)
     return SelectionModel(
         kernel="mv-mul",
@@ -59,18 +61,35 @@ def trained_model() -> SelectionModel:
         ranges=found.ranges(),
         accuracy=accuracy,
         forest_accuracy=None,
-        portfolio=portfolio_of(found),
+        portfolio=portfolio,
+        conditions=tuple(conditions) or ("True",) * len(portfolio.versions),
     )
 
 
 MODEL = trained_model()
+CONDITIONS = (
+    "W % 4 == 0 and dtype == 'float32'",
+    "ceil_div(H, 64) <= 65535 and not (H <= 1024 and W >= 4096)",
+    "dtype in ('float64', 'int8') or 2 <= next_pow2(W // 3) <= 512",
+    "gcd(H, 16) > 1 if W > 100 else H * W <= 2**20",
+    "min(H, W, 77) == 77 and dtype not in ('int8',)",
+)
+CONDITIONED = trained_model(CONDITIONS[: len(MODEL.portfolio.versions)])
+
+
+def picked(model: SelectionModel, sizes: dict[str, int | str]) -> int:
+    """The place of the version for an input; -1 where none is allowed."""
+    selection = model.select(sizes)
+    return -1 if selection is None else model.portfolio.versions.index(selection.configuration)
 
 
 def test_it_picks_what_was_best() -> None:
     """At every trained input the tree finds the best version."""
     for one in data().inputs:
         best_here = one.configurations[int(one.costs.argmin())]
-        assert MODEL.select(one.sizes).configuration == best_here
+        selection = MODEL.select(one.sizes)
+        assert selection is not None
+        assert selection.configuration == best_here
     assert MODEL.claim == "within 5 % of the best for 94 % of 32 left-out inputs"
 
 
@@ -97,6 +116,7 @@ def test_a_document_is_the_model_again() -> None:
 def test_inputs_outside_the_trained_range_are_told(sizes: dict[str, int | str], words: str) -> None:
     """A version is picked all the same, with what to know."""
     selection = MODEL.select(sizes)
+    assert selection is not None
     assert selection.configuration in MODEL.portfolio.versions
     assert words in selection.outside
     assert bool(selection.outside) is bool(words)
@@ -167,11 +187,17 @@ def test_what_is_no_model_is_refused(document: object) -> None:
 Select = Callable[[int, int, bytes], int]
 
 
+@pytest.fixture(scope="module", params=["always", "conditions"])
+def model(request: pytest.FixtureRequest) -> SelectionModel:
+    """A model whose versions are allowed everywhere, and one with conditions."""
+    return MODEL if request.param == "always" else CONDITIONED
+
+
 @pytest.fixture(scope="module")
-def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
+def select(model: SelectionModel, tmp_path_factory: pytest.TempPathFactory) -> Select:
     """The header's function, compiled with all warnings as errors by a C and a C++ compiler."""
     folder = tmp_path_factory.mktemp("selector")
-    (folder / "selector.h").write_text(c_selector(MODEL))
+    (folder / "selector.h").write_text(c_selector(model))
     pick = "int pick(long long h, long long w, const char *d) { return mv_mul_select(h, w, d); }"
     strict = ("-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
     for compiler, suffix, standard in (("gcc", "c", "-std=c99"), ("g++", "cpp", "-std=c++11")):
@@ -186,15 +212,26 @@ def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
 
 
 @given(st.integers(1, 2**40), st.integers(1, 2**40), st.sampled_from(["float32", "float64", "int8", ""]))
-def test_c_picks_what_python_picks(select: Select, h: int, w: int, dtype: str) -> None:
+def test_c_picks_what_python_picks(select: Select, model: SelectionModel, h: int, w: int, dtype: str) -> None:
     """The same version at every input, whatever the size."""
-    assert select(h, w, dtype.encode()) == MODEL.portfolio.place({"H": h, "W": w, "dtype": dtype})
+    if model is CONDITIONED:  # beyond 63 bits Python refuses, and C wraps
+        h, w = h % 2**31 + 1, w % 2**31 + 1
+    assert select(h, w, dtype.encode()) == picked(model, {"H": h, "W": w, "dtype": dtype})
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.sampled_from(["float32", "float64", "int8"]))
+def test_an_allowed_version_is_picked(h: int, w: int, dtype: str) -> None:
+    """Never one whose condition is false; the first in the order of the leaf that is allowed."""
+    sizes: dict[str, int | str] = {"H": h, "W": w, "dtype": dtype}
+    allowed = [bool(Expression(text).evaluate(sizes)) for text in CONDITIONED.conditions]
+    order = CONDITIONED.portfolio.order(sizes)
+    assert picked(CONDITIONED, sizes) == next((place for place in order if allowed[place]), -1)
 
 
 @given(st.integers(-3, 3), st.integers(1, 3000))
-def test_c_and_python_agree_at_thresholds(select: Select, step: int, w: int) -> None:
+def test_c_and_python_agree_at_thresholds(select: Select, model: SelectionModel, step: int, w: int) -> None:
     """Beside every threshold of a feature, too."""
-    tree, features = MODEL.portfolio.tree, MODEL.portfolio.features
+    tree, features = model.portfolio.tree, model.portfolio.features
     for node in range(len(tree.feature)):
         feature = features[tree.feature.item(node)] if tree.feature.item(node) >= 0 else None
         if feature is None or feature.text:
@@ -203,7 +240,7 @@ def test_c_and_python_agree_at_thresholds(select: Select, step: int, w: int) -> 
         powers = dict(feature.powers)
         h = bound / w if powers.get("W") == 1 else bound * w if powers.get("W") == -1 else bound
         sizes: dict[str, int | str] = {"H": max(1, round(h) + step), "W": w, "dtype": "float32"}
-        assert select(int(sizes["H"]), w, b"float32") == MODEL.portfolio.place(sizes)
+        assert select(int(sizes["H"]), w, b"float32") == picked(model, sizes)
 
 
 def test_the_header_says_what_it_is_made_from() -> None:
@@ -232,11 +269,21 @@ def test_sizes_without_a_name_in_c_are_refused() -> None:
 def test_one_version_needs_no_sizes() -> None:
     """The header of one version returns it; unused parameters are no warnings."""
     leaf = FlatTree(*(np.array([value]) for value in (-1, 0.0, 0, 0, 0.0)))
-    model = replace(
-        MODEL, portfolio=Portfolio(MODEL.portfolio.versions[:1], (SizeFeature((("H", 1),)),), leaf)
-    )
+    portfolio = Portfolio(MODEL.portfolio.versions[:1], (SizeFeature((("H", 1),)),), leaf, ((0,),))
+    model = replace(MODEL, portfolio=portfolio, conditions=("True",))
     assert "(void)H;" in c_selector(model)
-    assert model.portfolio.place({"H": 1, "W": 1, "dtype": "float32"}) == 0
+    assert picked(model, {"H": 1, "W": 1, "dtype": "float32"}) == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [(None, "Python functions"), ("H / 2 > 1.5", "cannot be said"), ("log2(H) > 3", "cannot be said")],
+)
+def test_what_no_header_can_say_is_refused(condition: str | None, message: str) -> None:
+    """The condition is named."""
+    model = replace(MODEL, conditions=(condition, *MODEL.conditions[1:]))
+    with pytest.raises(InputError, match=message):
+        c_selector(model)
 
 
 def test_files_are_small(tmp_path: Path) -> None:

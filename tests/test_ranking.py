@@ -132,6 +132,7 @@ class History:
             for name in names
             for cost, values in enumerate(first_values(name)[:4], start=1)
         )
+        portfolio = portfolio_of(data)
         model = SelectionModel(
             kernel=kernel,
             source=shipped().kernel(kernel).fingerprint,
@@ -144,7 +145,8 @@ class History:
             ranges=data.ranges(),
             accuracy=Accuracy.of([]),
             forest_accuracy=None,
-            portfolio=portfolio_of(data),
+            portfolio=portfolio,
+            conditions=(None,) * len(portfolio.versions),
         )
         Ledger(store.database).remember_model(kernel, model_key(model), model.document())
 

@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from tuner.config import KernelFile
+from tuner.config.size_condition import is_allowed
 from tuner.database.ranking import AnswerQuery
 from tuner.errors import InputError
 from tuner.model import Configuration, Workload
@@ -53,9 +55,9 @@ def predicted(
         and model.device.modelled == query.device.modelled
     ]
     for model in sorted(fitting, key=lambda one: len(_differences(one, query))):
-        selection = model.select(sizes)
-        configuration = kernel.allowed(workload, selection.configuration)
-        if configuration is not None:
+        selection = model.select(sizes, partial(is_allowed, kernel, workload))
+        if selection is not None:
+            configuration = kernel.configuration(workload, selection.configuration)
             doubts = [*_differences(model, query), *([selection.outside] if selection.outside else [])]
             told = f"{model.claim}, trained {model.date[:10]} on {len(model.inputs)} inputs"
             return configuration, "; ".join([told, *doubts])

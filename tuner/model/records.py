@@ -19,8 +19,8 @@ PROTOCOL = 3
 2: a round of a lone workload has no fork and join; the time of each workload of a co-run is a part of the
 makespan.
 
-3: graphs are on the device before they are timed, and small sets that stay within the L2 are 64; first windows of
-kernels of some microseconds were up to three times too long before.
+3: graphs are on the device before they are timed; before, first windows of kernels of some microseconds were
+up to three times too long. Of small sets that stay within the L2, 64 go round.
 """
 
 Record = dict[str, Any]

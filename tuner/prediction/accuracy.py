@@ -5,14 +5,14 @@ that input, whose sizes differ by less than 2 %, are left out with it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.model import Configuration
 from tuner.prediction.method import Predictor
-from tuner.prediction.portfolio import Portfolio
+from tuner.prediction.portfolio import Allowed, Portfolio
 from tuner.prediction.training_set import InputTrials, TrainingSet
 
 Learn = Callable[[TrainingSet], Mapping[str, Predictor]]
@@ -79,7 +79,9 @@ class Accuracy:
         )
 
 
-def leave_one_out(data: TrainingSet, learn: Learn) -> Iterator[dict[str, LeftOut]]:
+def leave_one_out(
+    data: TrainingSet, learn: Learn, allowed: Allowed | None = None
+) -> Iterator[dict[str, LeftOut]]:
     """Predict every input from the others, by every method.
 
     A prediction is one of the configurations that were measured at the input: of others nobody knows what
@@ -89,18 +91,26 @@ def leave_one_out(data: TrainingSet, learn: Learn) -> Iterator[dict[str, LeftOut
     Args:
         data: what was measured.
         learn: makes predictors from the trials of the other inputs.
+        allowed: tells of any input what is allowed there; without it, what was measured.
     """
     for one in data.inputs:
         others = data.without(one)
         if others.inputs:
             learned = learn(others).items()
-            yield {name: _predicted(one, method) for name, method in learned if _can_be_judged(one, method)}
+            found = one.configurations if allowed is None else allowed(one.sizes)
+            yield {
+                name: _predicted(one, method)
+                for name, method in learned
+                if _can_be_judged(one, method, found)
+            }
 
 
-def _can_be_judged(one: InputTrials, predictor: Predictor) -> bool:
+def _can_be_judged(one: InputTrials, predictor: Predictor, allowed: Collection[Configuration]) -> bool:
+    """Whether what is predicted was measured."""
     if not isinstance(predictor, Portfolio):
         return True
-    return one.place(predictor.versions[predictor.place(one.sizes)]) is not None
+    picked = predictor.picked(one.sizes, allowed)
+    return picked is not None and one.place(picked) is not None
 
 
 def _predicted(one: InputTrials, predictor: Predictor) -> LeftOut:

@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tuner.errors import InputError
+from tuner.expressions import Expression
 from tuner.model import TunableValue
+from tuner.prediction.c_condition import CConditions, same_text
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.portfolio import SizeFeature
 from tuner.prediction.trees import LEAF, FlatTree
 
+ALWAYS = "True"  # a condition that all sizes satisfy
 _IDENTIFIER = r"[A-Za-z_]\w*"
 
 
@@ -46,11 +49,7 @@ def c_selector(
         f"#define {name.upper()}_VERSIONS {len(versions)}",
         f"#define {name.upper()}_SOURCE {_string(model.source)}",
         "",
-        "/* The version for a problem: a number below the count above. */",
-        f"static inline int {name}_select({_parameters(model)})",
-        "{",
-        *_body(model),
-        "}",
+        *_selection(name, model),
         "",
         "/* What the compiler is told for a version. */",
         f"static const char *const {name}_options[{len(versions)}] = {{",
@@ -75,8 +74,7 @@ def _ranges(model: SelectionModel) -> str:
 def _parameters(model: SelectionModel) -> str:
     """Sizes in their order; whole numbers, and texts as strings."""
     kinds = {
-        name: "long long" if all(isinstance(value, int) for value in values) else "const char *"
-        for name, values in model.ranges.items()
+        name: "const char *" if _is_text(values) else "long long" for name, values in model.ranges.items()
     }
     return (
         ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}{name}" for name, kind in kinds.items())
@@ -84,40 +82,94 @@ def _parameters(model: SelectionModel) -> str:
     )
 
 
-def _body(model: SelectionModel) -> list[str]:
+def _is_text(values: Sequence[object]) -> bool:
+    return not all(isinstance(value, int) for value in values)
+
+
+def _selection(name: str, model: SelectionModel) -> list[str]:
+    """The function that picks: the first version in the order of the tree's leaf that is allowed."""
+    parameters, arguments = _parameters(model), ", ".join(model.ranges)
+    portfolio, count = model.portfolio, len(model.portfolio.versions)
+    if all(condition == ALWAYS for condition in model.conditions):
+        return [
+            "/* The version for a problem: a number below the count above. */",
+            f"static inline int {name}_select({parameters})",
+            "{",
+            *_body(model, [order[0] for order in portfolio.orders]),
+            "}",
+        ]
+    conditions = CConditions(name, [size for size, values in model.ranges.items() if _is_text(values)])
+    cases = []
+    for place, condition in enumerate(model.conditions):
+        if condition is None:
+            raise InputError(f"{model.kernel}: its rules are Python functions, which no header can hold")
+        try:
+            cases.append(f"    case {place}: return {conditions.written(condition)};")
+        except InputError as e:
+            raise InputError(f"{model.kernel}: the condition {condition!r:.200}: {e}") from e
+    named = {one for condition in model.conditions for one in Expression(condition or "").names}
+    orders = ", ".join("{" + ", ".join(map(str, order)) + "}" for order in portfolio.orders)
+    return [
+        *conditions.helpers(),
+        "",
+        "/* Whether a version takes a problem. */",
+        f"static inline int {name}_allows(int version, {parameters})",
+        "{",
+        *(f"    (void){size};" for size in model.ranges if size not in named),
+        "    switch (version) {",
+        *cases,
+        "    default: return 0;",
+        "    }",
+        "}",
+        "",
+        f"static inline int {name}_leaf({parameters})",
+        "{",
+        *_body(model, list(range(len(portfolio.orders)))),
+        "}",
+        "",
+        "/* The version for a problem: a number below the count above; -1 where none takes it. */",
+        f"static inline int {name}_select({parameters})",
+        "{",
+        f"    static const signed char orders[{len(portfolio.orders)}][{count}] = {{{orders}}};",
+        f"    const signed char *order = orders[{name}_leaf({arguments})];",
+        f"    for (int place = 0; place < {count}; ++place)",
+        f"        if ({name}_allows(order[place], {arguments})) return order[place];",
+        "    return -1;",
+        "}",
+    ]
+
+
+def _body(model: SelectionModel, values: Sequence[int]) -> list[str]:
+    """The tree, whose leaves return one of the values."""
     tree, features = model.portfolio.tree, model.portfolio.features
     used = {name for node in tree.feature if node != LEAF for name, _ in features[node].powers}
     lines = [f"    (void){name};" for name in model.ranges if name not in used]
-    return [*lines, *_node(tree, features, 0, 1)]
+    return [*lines, *_node(tree, features, values, 0, 1)]
 
 
-def _node(tree: FlatTree, features: Sequence[SizeFeature], node: int, depth: int) -> list[str]:
+def _node(
+    tree: FlatTree, features: Sequence[SizeFeature], values: Sequence[int], node: int, depth: int
+) -> list[str]:
     indent = "    " * depth
     if tree.feature[node] == LEAF:
-        return [f"{indent}return {int(tree.value[node])};"]
+        return [f"{indent}return {values[int(tree.value[node])]};"]
     condition = _condition(features[tree.feature[node]], float(tree.threshold[node]))
     return [
         f"{indent}if ({condition}) {{",
-        *_node(tree, features, int(tree.left[node]), depth + 1),
+        *_node(tree, features, values, int(tree.left[node]), depth + 1),
         f"{indent}}}",
-        *_node(tree, features, int(tree.right[node]), depth),
+        *_node(tree, features, values, int(tree.right[node]), depth),
     ]
 
 
 def _condition(feature: SizeFeature, threshold: float) -> str:
     """A comparison of products of sizes; a threshold is a logarithm to base 2."""
     if feature.text:
-        return f"!({_same(feature.powers[0][0], feature.text)})"
+        return f"!({same_text(feature.powers[0][0], feature.text)})"
     above = [f"(double){name}" for name, power in feature.powers if power > 0]
     below = [f"(double){name}" for name, power in feature.powers if power < 0]
     bound = math.pow(2.0, threshold)
     return f"{' * '.join(['1.0', *above])} <= {' * '.join([repr(bound), *below])}"
-
-
-def _same(name: str, text: str) -> str:
-    """Whether a string is a text, without a library: letter by letter, its end too."""
-    letters = [*text.encode(), 0]
-    return " && ".join(f"{name}[{place}] == {letter}" for place, letter in enumerate(letters))
 
 
 def _functions(name: str, versions: int, functions: Mapping[str, Mapping[int, str]]) -> list[str]:

@@ -1,13 +1,15 @@
 """A trained model as a document: what was learned, of what, on which GPU, and how well it predicts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
+from tuner.errors import ExpressionError, InputError
+from tuner.expressions import Expression
 from tuner.model import Configuration, DeviceIdentity, TunableValue
 from tuner.model.sealing import sealed, unsealed
 from tuner.prediction.accuracy import Accuracy
@@ -15,13 +17,13 @@ from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
 from tuner.prediction.training_set import Sizes
 from tuner.prediction.trees import FlatTree
 
-FORMAT = 1
+FORMAT = 2
 _MOST_FEATURES = 256
 _MOST_TRAINED = 10_000
 _LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
 _KEYS = (
     *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "inputs", "ranges"),
-    *("accuracy", "forest_accuracy", "versions", "features", "tree"),
+    *("accuracy", "forest_accuracy", "versions", "conditions", "features", "tree", "orders"),
 )
 
 
@@ -79,6 +81,7 @@ class SelectionModel:
         accuracy: of the selection, inputs left out one by one.
         forest_accuracy: of the method's own first prediction, likewise; None where it was not judged.
         portfolio: versions and tree.
+        conditions: for which sizes each version is allowed, an expression; None where only the kernel tells.
     """
 
     kernel: str
@@ -93,9 +96,19 @@ class SelectionModel:
     accuracy: Accuracy
     forest_accuracy: Accuracy | None
     portfolio: Portfolio
+    conditions: tuple[str | None, ...]
 
-    def select(self, sizes: Mapping[str, int | str]) -> Selection:
+    def select(
+        self, sizes: Mapping[str, int | str], allowed: Callable[[Configuration], bool] | None = None
+    ) -> Selection | None:
         """The version for an input; one outside the trained range is told with the nearest trained one.
+
+        Args:
+            sizes: of the input.
+            allowed: whether a version is allowed there; without it, its condition tells.
+
+        Returns:
+            None where no version is allowed.
 
         Raises:
             InputError: a size is missing.
@@ -103,8 +116,22 @@ class SelectionModel:
         missing = [name for name in self.ranges if name not in sizes]
         if missing:
             raise InputError(f"{self.kernel}: size {missing[0]} is missing")
-        configuration = self.portfolio.versions[self.portfolio.place(sizes)]
-        return Selection(configuration, self._outside(sizes))
+        for place in self.portfolio.order(sizes):
+            version = self.portfolio.versions[place]
+            if self._is_allowed(place, sizes) and (allowed is None or allowed(version)):
+                return Selection(version, self._outside(sizes))
+        return None
+
+    def _is_allowed(self, place: int, sizes: Mapping[str, int | str]) -> bool:
+        condition = self._conditions[place]
+        try:
+            return condition is None or bool(condition.evaluate(sizes))
+        except ExpressionError:  # as where a rule of the kernel has no result
+            return False
+
+    @cached_property
+    def _conditions(self) -> tuple[Expression | None, ...]:
+        return tuple(None if text in (None, "True") else Expression(text) for text in self.conditions)
 
     def _outside(self, sizes: Mapping[str, int | str]) -> str:
         found = []
@@ -148,11 +175,13 @@ class SelectionModel:
                 "accuracy": rounded(asdict(self.accuracy)),
                 "forest_accuracy": None if forest is None else rounded(forest),
                 "versions": [dict(version) for version in portfolio.versions],
+                "conditions": list(self.conditions),
                 "features": [
                     {"powers": dict(one.powers), **({"text": one.text} if one.text else {})}
                     for one in portfolio.features
                 ],
                 "tree": portfolio.tree.document(),
+                "orders": [list(order) for order in portfolio.orders],
             }
         )
 
@@ -248,9 +277,14 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     tree = FlatTree.of(found["tree"], len(features))
     if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
         raise InputError("a threshold of its tree is beyond all sizes")
-    picks = tree.value[tree.feature < 0]
-    if not np.isin(picks, np.arange(len(versions))).all():
-        raise InputError("its tree picks a version that is not there")
+    orders = tuple(tuple(map(_whole, one)) for one in found["orders"])
+    if any(sorted(order) != list(range(len(versions))) for order in orders):
+        raise InputError("an order is not one of its versions")
+    if not np.isin(tree.value[tree.feature < 0], np.arange(len(orders))).all():
+        raise InputError("its tree picks an order that is not there")
+    conditions = tuple(_condition(one, ranges) for one in found["conditions"])
+    if len(conditions) != len(versions):
+        raise InputError(f"it has {len(conditions)} conditions of {len(versions)} versions")
     inputs = [tuple(map(_size, one)) for one in found["inputs"][:_MOST_TRAINED]]
     if not inputs or any(len(one) != len(ranges) for one in inputs):
         raise InputError("its inputs are not of its sizes")
@@ -267,8 +301,18 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
         ranges=ranges,
         accuracy=_accuracy(found["accuracy"]),
         forest_accuracy=None if forest is None else _accuracy(forest),
-        portfolio=Portfolio(versions, features, tree),
+        portfolio=Portfolio(versions, features, tree, orders),
+        conditions=conditions,
     )
+
+
+def _condition(value: object, ranges: Mapping[str, object]) -> str | None:
+    if value is None:
+        return None
+    names = Expression(_text(value)).names - set(ranges)
+    if names:
+        raise InputError(f"a condition names {min(names)!r}, which is no size")
+    return _text(value)
 
 
 def _device(values: Mapping[str, Any]) -> TrainedDevice:

@@ -1,9 +1,13 @@
-"""A few versions of a kernel, and a decision tree over the sizes that picks one."""
+"""A few versions of a kernel, and a decision tree over the sizes that picks one.
+
+Not every version is allowed at every input: loads of four elements need rows of a multiple of four. So a leaf
+of the tree holds an *order* of versions, and the first that is allowed is picked.
+"""
 
 import itertools
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +27,9 @@ _MOST_SIZES = 6  # that are combined
 _SHARE = 20.0  # weight of all inputs in between, by that of those measured
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Allowed = Callable[[Sizes], Collection[Configuration]]
+"""The configurations that are allowed at an input."""
 
 
 @dataclass(frozen=True)
@@ -83,30 +90,34 @@ class Portfolio:
     """Versions and the tree that picks one.
 
     Attributes:
-        versions: configurations; the tree's values are their places.
+        versions: configurations.
         features: what the tree asks for.
-        tree: its leaves hold the place of a version.
+        tree: its leaves hold the place of an order.
+        orders: places of all versions, the one to be picked first if it is allowed.
     """
 
     versions: tuple[Configuration, ...]
     features: tuple[SizeFeature, ...]
     tree: FlatTree
+    orders: tuple[tuple[int, ...], ...]
 
-    def place(self, sizes: Mapping[str, int | str]) -> int:
-        """The place of the version for an input."""
+    def order(self, sizes: Mapping[str, int | str]) -> tuple[int, ...]:
+        """Places of the versions for an input: the first that is allowed is to be picked."""
         tree, node = self.tree, 0
         while (feature := tree.feature.item(node)) >= 0:
             low = self.features[feature].is_at_most(sizes, tree.threshold.item(node))
             node = tree.left.item(node) if low else tree.right.item(node)
-        return int(tree.value.item(node))
+        return self.orders[int(tree.value.item(node))]
+
+    def picked(self, sizes: Sizes, allowed: Collection[Configuration]) -> Configuration | None:
+        """The version for an input; None where none of them is allowed."""
+        versions = (self.versions[place] for place in self.order(sizes))
+        return next((version for version in versions if version in allowed), None)
 
     def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> Array:
-        """See ``Predictor``: 0 for the picked version, then the others in their order, then the rest."""
-        picked = self.place(sizes)
-        order = {self.versions[picked]: 0.0}
-        for place, version in enumerate(self.versions):
-            order.setdefault(version, 1.0 + place)
-        return np.array([order.get(one, float(MOST_VERSIONS + 2)) for one in configurations])
+        """See ``Predictor``: the versions in the order for the input, then the rest."""
+        ranks = {self.versions[place]: float(rank) for rank, place in enumerate(self.order(sizes))}
+        return np.array([ranks.get(one, float(len(ranks))) for one in configurations])
 
 
 def portfolio_of(
@@ -114,6 +125,7 @@ def portfolio_of(
     most: int = MOST_VERSIONS,
     forest: ForestPredictor | None = None,
     between: Sequence[Sizes] = (),
+    allowed: Allowed | None = None,
 ) -> Portfolio:
     """Choose versions greedily by the mean logarithm of the slowdown, and grow the tree that picks one.
 
@@ -123,25 +135,46 @@ def portfolio_of(
         forest: says what was not measured; without one, that counts as the worst.
         between: further inputs, at which the forest says everything; each counts as a part of one that was
             measured.
+        allowed: tells of any input what is allowed there; without it, all that was measured at some input.
     """
     configurations = data.configurations
+    sizes = [one.sizes for one in data.inputs]
     losses = _losses(data, configurations, forest)
-    chosen = _chosen(losses, most)
-    inputs, weights = [one.sizes for one in data.inputs], np.ones(len(data.inputs))
-    losses = losses[:, chosen]
+    mask = _mask(sizes, configurations, allowed)
+    chosen = _chosen(np.where(mask, losses, _WORST), most)
+    losses, mask = losses[:, chosen], mask[:, chosen]
+    weights = np.ones(len(sizes))
     if forest is not None and between:
         predicted = forest.scores_at(between, [configurations[place] for place in chosen])
-        losses = np.vstack([losses, np.clip(predicted - predicted.min(axis=1, keepdims=True), 0.0, _WORST)])
-        inputs += list(between)
+        of_between = _mask(between, [configurations[place] for place in chosen], allowed)
+        least = np.where(of_between, predicted, np.inf).min(axis=1, keepdims=True)
+        least = np.where(np.isfinite(least), least, 0.0)
+        losses = np.vstack([losses, np.clip(predicted - least, 0.0, _WORST)])
+        mask = np.vstack([mask, of_between])
+        sizes += list(between)
         weights = np.append(weights, np.full(len(between), _SHARE * len(data.inputs) / len(between)))
     features = size_features(data)
-    rows = np.array([[feature.value(sizes) for feature in features] for sizes in inputs])
-    tree = _grown(rows.reshape(len(inputs), len(features)), losses * weights[:, None])
-    used = sorted({int(value) for value in tree.value[tree.feature == LEAF]})
+    rows = np.array([[feature.value(one) for feature in features] for one in sizes])
+    growth = _Growth(rows.reshape(len(sizes), len(features)), losses, mask, weights)
+    tree, orders = growth.tree()
+    return _kept([configurations[place] for place in chosen], features, tree, orders, growth.ever_picked)
+
+
+def _kept(
+    versions: Sequence[Configuration],
+    features: tuple[SizeFeature, ...],
+    tree: FlatTree,
+    orders: Sequence[tuple[int, ...]],
+    picked: Collection[int],
+) -> Portfolio:
+    """Without the versions that are picked at no input."""
+    used = sorted(picked)
     places = {old: new for new, old in enumerate(used)}
-    values = np.array([places.get(int(value), 0) for value in tree.value], dtype=np.float32)
+    short = [tuple(places[place] for place in order if place in places) for order in orders]
+    listed = list(dict.fromkeys(short))
+    values = np.array([listed.index(short[int(value)]) for value in tree.value], dtype=np.float32)
     kept = FlatTree(tree.feature, tree.threshold, tree.left, tree.right, values)
-    return Portfolio(tuple(configurations[chosen[place]] for place in used), features, kept)
+    return Portfolio(tuple(versions[place] for place in used), features, kept, tuple(listed))
 
 
 def inputs_between(
@@ -191,6 +224,14 @@ def _losses(
     return found
 
 
+def _mask(inputs: Sequence[Sizes], configurations: Sequence[Configuration], allowed: Allowed | None) -> Mask:
+    """Which configurations are allowed at which input, (inputs, configurations)."""
+    if allowed is None:
+        return np.ones((len(inputs), len(configurations)), dtype=np.bool_)
+    rows = [[one in found for one in configurations] for found in map(allowed, inputs)]
+    return np.array(rows, dtype=np.bool_).reshape(len(inputs), len(configurations))
+
+
 def _chosen(losses: Array, most: int) -> list[int]:
     """Places of configurations: each the one that lowers the mean of the least losses most."""
     chosen: list[int] = []
@@ -205,46 +246,127 @@ def _chosen(losses: Array, most: int) -> list[int]:
     return chosen
 
 
-def _grown(rows: Array, losses: Array) -> FlatTree:
-    """The tree whose leaves take the version with the least loss; nodes are numbered from the root down."""
-    nodes: list[tuple[int, float, int, int, float]] = []
+class _Growth:
+    """Grows the tree. Inputs with the same versions allowed are a *group*, of which a side has one loss.
 
-    def grow(members: NDArray[np.int64], depth: int) -> int:
-        number = len(nodes)
-        nodes.append((LEAF, 0.0, 0, 0, float(losses[members].sum(axis=0).argmin())))
-        split = _best_split(rows[members], losses[members]) if depth < DEEPEST else None
+    Args:
+        rows: features of the inputs, (inputs, features).
+        losses: of the versions, (inputs, versions).
+        mask: which are allowed.
+        weights: of the inputs.
+
+    Attributes:
+        ever_picked: versions that are picked at some input.
+    """
+
+    def __init__(self, rows: Array, losses: Array, mask: Mask, weights: Array) -> None:
+        self._rows = rows
+        self._patterns, groups = np.unique(mask, axis=0, return_inverse=True)
+        self._groups = groups.reshape(-1)
+        self._costs = np.where(mask, losses, 2.0 * _WORST) * weights[:, None]  # never the best of a group
+        self._orders: dict[tuple[int, ...], int] = {}
+        self.ever_picked: set[int] = set()
+
+    def tree(self) -> tuple[FlatTree, list[tuple[int, ...]]]:
+        """The tree and its orders; nodes are numbered from the root down."""
+        nodes: list[tuple[int, float, int, int, float]] = []
+
+        def put(node: "_Node") -> int:
+            number = len(nodes)
+            nodes.append((LEAF, 0.0, 0, 0, float(node.order)))
+            if node.below is not None and node.above is not None:
+                left, right = put(node.below), put(node.above)
+                nodes[number] = (node.feature, node.threshold, left, right, 0.0)
+            return number
+
+        put(self._grown(np.arange(len(self._rows)), 0))
+        feature, threshold, left, right, value = (list(column) for column in zip(*nodes, strict=True))
+        flat = FlatTree(
+            np.array(feature, dtype=np.int32),
+            np.array(threshold, dtype=np.float32),
+            np.array(left, dtype=np.int32),
+            np.array(right, dtype=np.int32),
+            np.array(value, dtype=np.float32),
+        )
+        return flat, list(self._orders)
+
+    def _grown(self, members: NDArray[np.int64], depth: int) -> "_Node":
+        split = self._best_split(members) if depth < DEEPEST else None
         if split is not None:
             feature, threshold = split
-            low = rows[members, feature] <= threshold
-            left = grow(members[low], depth + 1)
-            right = grow(members[~low], depth + 1)
-            nodes[number] = (feature, threshold, left, right, 0.0)
-        return number
+            low = self._rows[members, feature] <= threshold
+            below = self._grown(members[low], depth + 1)
+            above = self._grown(members[~low], depth + 1)
+            if below.is_leaf and above.is_leaf and below.order == above.order:
+                return below
+            return _Node(0, feature, threshold, below, above)
+        order = self._order(members)
+        return _Node(self._orders.setdefault(order, len(self._orders)))
 
-    grow(np.arange(len(rows)), 0)
-    feature, threshold, left, right, value = (list(column) for column in zip(*nodes, strict=True))
-    return FlatTree(
-        np.array(feature, dtype=np.int32),
-        np.array(threshold, dtype=np.float32),
-        np.array(left, dtype=np.int32),
-        np.array(right, dtype=np.int32),
-        np.array(value, dtype=np.float32),
-    )
+    def _order(self, members: NDArray[np.int64]) -> tuple[int, ...]:
+        """Each the version that is best in some group and loses least in the others where it is allowed.
 
+        The groups where it is allowed are served; the next is chosen for those that are left.
+        """
+        sums = {
+            int(group): self._costs[members[self._groups[members] == group]].sum(axis=0)
+            for group in np.unique(self._groups[members])
+        }
+        rest, found = list(range(self._costs.shape[1])), []
+        while sums and self._patterns[list(sums)][:, rest].any():
+            regrets = {
+                place: sum(
+                    float(one[place] - one[rest].min())
+                    for group, one in sums.items()
+                    if self._patterns[group, place]
+                )
+                for place in rest
+                if any(self._is_best(place, group, one, rest) for group, one in sums.items())
+            }
+            place = min(regrets, key=lambda one: (regrets[one], one))
+            rest.remove(place)
+            found.append(place)
+            self.ever_picked.add(place)
+            sums = {group: one for group, one in sums.items() if not self._patterns[group, place]}
+        everywhere = self._costs[members].sum(axis=0)
+        return (*found, *sorted(rest, key=lambda place: (float(everywhere[place]), place)))
 
-def _best_split(rows: Array, losses: Array) -> tuple[int, float] | None:
-    """The split after which the sides' best versions lose least; None where none gains."""
-    count = len(rows)
-    best, lowest = None, float(losses.sum(axis=0).min()) - _LEAST_GAIN * count
-    for feature in range(rows.shape[1]):
-        order = np.argsort(rows[:, feature], kind="stable")
-        values = rows[order, feature]
-        below = losses[order].cumsum(axis=0)
-        total = below[-1]
-        for place in range(_LEAST_LEAF - 1, count - _LEAST_LEAF):
-            if values[place + 1] - values[place] < 1e-6:  # noqa: PLR2004 - the same size
+    def _is_best(self, place: int, group: int, sums: Array, rest: Sequence[int]) -> bool:
+        return bool(self._patterns[group, place]) and float(sums[place]) <= float(sums[rest].min())
+
+    def _best_split(self, members: NDArray[np.int64]) -> tuple[int, float] | None:
+        """The split after which the sides' best versions lose least; None where none gains."""
+        rows, costs, groups = self._rows[members], self._costs[members], self._groups[members]
+        present = np.unique(groups)
+        within = [costs * (groups == group)[:, None] for group in present]
+        count = len(rows)
+        best, lowest = None, float(sum(one.sum(axis=0).min() for one in within)) - _LEAST_GAIN * count
+        for feature in range(rows.shape[1]):
+            order = np.argsort(rows[:, feature], kind="stable")
+            values = rows[order, feature]
+            below = [one[order].cumsum(axis=0) for one in within]
+            losses = sum(one.min(axis=1) + (one[-1] - one).min(axis=1) for one in below)
+            places = np.arange(_LEAST_LEAF - 1, count - _LEAST_LEAF)
+            places = places[values[places + 1] - values[places] >= 1e-6]  # noqa: PLR2004 - not the same size
+            if not len(places):
                 continue
-            loss = float(below[place].min() + (total - below[place]).min())
+            place = int(places[np.asarray(losses)[places].argmin()])
+            loss = float(np.asarray(losses)[place])
             if loss < lowest - 1e-12:
                 best, lowest = (feature, float(np.float32((values[place] + values[place + 1]) / 2))), loss
-    return best
+        return best
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node of the tree: a leaf with an order, or a split."""
+
+    order: int
+    feature: int = LEAF
+    threshold: float = 0.0
+    below: "_Node | None" = None
+    above: "_Node | None" = None
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.below is None

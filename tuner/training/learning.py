@@ -5,13 +5,14 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 from tuner.config import KernelFile
+from tuner.config.size_condition import size_condition, written_out
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Workload
 from tuner.prediction.accuracy import Accuracy, LeftOut, leave_one_out
 from tuner.prediction.features import FeatureTable, LaunchGeometry
 from tuner.prediction.g_adapt import GAdaptPredictor
 from tuner.prediction.method import Predictor, SinglePredictor, forest_of
 from tuner.prediction.model import SelectionModel, TrainedDevice
-from tuner.prediction.portfolio import Portfolio, inputs_between, portfolio_of
+from tuner.prediction.portfolio import Allowed, Portfolio, inputs_between, portfolio_of
 from tuner.prediction.training_set import Sizes, TrainingSet
 
 METHODS = ("forest", "g-adapt")
@@ -56,6 +57,17 @@ def _product(extent: Sequence[int]) -> int:
     return x * y * z
 
 
+def allowed_of(kernel: KernelFile) -> Allowed:
+    """The configurations of a kernel that are allowed at an input, written out."""
+
+    @lru_cache(maxsize=2048)
+    def allowed(sizes: tuple[tuple[str, int | str], ...]) -> frozenset[Configuration]:
+        space = kernel.space(kernel.workload(dict(sizes)))
+        return frozenset(written_out(kernel.recipe, one) for one in space)
+
+    return lambda sizes: allowed(tuple(sizes.items()))
+
+
 def between_of(kernel: KernelFile, data: TrainingSet) -> list[Sizes]:
     """Inputs between the measured ones, of sizes that the kernel takes."""
     listed = [name for name, values in kernel.sizes.items() if not isinstance(values, range)]
@@ -68,6 +80,7 @@ def predictors(
     data: TrainingSet,
     method: str,
     between: Sequence[Sizes] | None = None,
+    allowed: Allowed | None = None,
 ) -> dict[str, Predictor]:
     """What every method has learned from trials, the chosen one first.
 
@@ -80,6 +93,7 @@ def predictors(
         data: its trials.
         method: one of ``METHODS``.
         between: inputs of which the forest tells the tree; None for some between those of the trials.
+        allowed: tells what is allowed at an input; None for the kernel's own, asked anew.
 
     Raises:
         InputError: scikit-learn is not installed, and the method is ``forest``.
@@ -88,11 +102,13 @@ def predictors(
         "g-adapt": GAdaptPredictor(data, kernel.tunables),
         "one for all": SinglePredictor(data),
     }
+    allowed = allowed or allowed_of(kernel)
     if method == "g-adapt":
-        return {"versions": portfolio_of(data), **others}
+        return {"versions": portfolio_of(data, allowed=allowed), **others}
     forest = forest_of(table, data)
     between = between_of(kernel, data) if between is None else between
-    return {"forest": forest, "versions": portfolio_of(data, forest=forest, between=between), **others}
+    versions = portfolio_of(data, forest=forest, between=between, allowed=allowed)
+    return {"forest": forest, "versions": versions, **others}
 
 
 def ranking(table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str) -> Predictor:
@@ -113,10 +129,12 @@ def accuracies(
         InputError: as ``predictors``.
     """
     found: dict[str, list[LeftOut]] = {}
-    between = between_of(kernel, data)
-    for number, one in enumerate(
-        leave_one_out(data, lambda others: predictors(table, kernel, others, method, between)), start=1
-    ):
+    between, allowed = between_of(kernel, data), allowed_of(kernel)
+
+    def learn(others: TrainingSet) -> dict[str, Predictor]:
+        return predictors(table, kernel, others, method, between, allowed)
+
+    for number, one in enumerate(leave_one_out(data, learn, allowed), start=1):
         for name, left_out in one.items():
             found.setdefault(name, []).append(left_out)
         progress(number, len(data.inputs))
@@ -160,4 +178,5 @@ def model_of(
         accuracy=Accuracy.of(left_out.get("versions", ())),
         forest_accuracy=Accuracy.of(left_out.get(ranked, ())),
         portfolio=portfolio,
+        conditions=tuple(size_condition(kernel.recipe, version) for version in portfolio.versions),
     )

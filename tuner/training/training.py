@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from tuner import registry
+from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
+from tuner.config.size_condition import written_out
 from tuner.database import Store
 from tuner.database.ledger import Ledger
 from tuner.errors import InputError, RunInterrupted
@@ -212,7 +214,8 @@ class Trainer:
         if guided:
             predictor = self._predictor(data)
             size = len(self._kernel.space(workload))
-            strategy = _strategy(sizes, predictor, _evaluations(request, size, first=predictor is None))
+            count = _evaluations(request, size, first=predictor is None)
+            strategy = _strategy(self._kernel, sizes, predictor, count)
         tuned = tune(
             self._setup, asked, self._catalog, self._store, self._listener, resume=True, strategy=strategy
         )
@@ -244,12 +247,13 @@ def _evaluations(request: TrainingRequest, size: int, *, first: bool) -> int:
     return min(size, 2 * count if first else count)
 
 
-def _strategy(sizes: Sizes, predictor: Predictor | None, count: int) -> Strategy:
+def _strategy(kernel: KernelFile, sizes: Sizes, predictor: Predictor | None, count: int) -> Strategy:
     rank: Callable[[Sequence[Candidate]], Sequence[float]] | None = None
     if predictor is not None:
 
         def rank(candidates: Sequence[Candidate]) -> Sequence[float]:
-            scores = predictor.scores(sizes, [one.configuration for one in candidates])
+            written = [written_out(kernel.recipe, one.configuration) for one in candidates]
+            scores = predictor.scores(sizes, written)
             return [float(score) for score in np.asarray(scores)]
 
     policy = registry.load("training", "predicted")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tuner.config import KernelFile
+from tuner.config.size_condition import written_out
 from tuner.database import Store
 from tuner.database.neighbours import sizes_named
 from tuner.errors import InputError
@@ -19,7 +20,7 @@ class StoredTrials:
 
     Taken are runs by the present sources, driver and CUDA, of the kernel file's own batch at each input, for
     whatever objective, as far as their trials have the cost that is asked for. A run that has ended is read
-    once, so that a training may ask again after every input.
+    once, so that a training may ask again after every input. Configurations are written out.
 
     Args:
         store: the database.
@@ -76,7 +77,7 @@ def _trials(store: Store, kernel: KernelFile, run: StoredRun, objective: Objecti
         configuration = kernel.allowed(workload, trial.configurations[0])
         if configuration is not None:
             cost, sigma = objective.cost(measurement), objective.relative_uncertainty(measurement)
-            yield dict(workload.sizes), configuration, cost, sigma
+            yield dict(workload.sizes), written_out(kernel.recipe, configuration), cost, sigma
 
 
 def _workload(kernel: KernelFile, name: str) -> Workload | None:

@@ -130,8 +130,8 @@ class Lanes:
     def capture(self, action: Callable[[], None]) -> Graph:
         """What an action puts into the streams, as a graph; after an error, ``open`` them anew.
 
-        The graph is on the device when this has ended in the stream: the first launch of one that is not takes
-        some microseconds for each of its nodes, while the device waits.
+        The graph is on the device when this has ended in the stream: the first launch of one that is not
+        takes some microseconds for each of its nodes, while the device waits.
         """
         self.main.begin_capture()
         self._capturing = True

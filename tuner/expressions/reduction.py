@@ -1,0 +1,114 @@
+"""Expressions with some of their names known: what is left over the others."""
+
+import ast
+from collections.abc import Mapping
+
+from tuner.errors import ExpressionError
+from tuner.expressions.arithmetic import TroubleError, Value
+from tuner.expressions.expression import Expression
+from tuner.expressions.parser import FUNCTIONS, syntax_tree
+
+_MOST_INLINED = 20_000  # characters: formulas that name formulas may grow beyond all use
+
+
+def reduced(text: str, values: Mapping[str, Value], formulas: Mapping[str, str]) -> str:
+    """The expression with known names replaced, and everything that they decide worked out.
+
+    Args:
+        text: the expression.
+        values: names that are known: bool, int, float or str.
+        formulas: names that stand for an expression; those may name each other, but not in a circle.
+
+    Returns:
+        An expression over the other names; ``True`` or ``False`` where none is left of a condition.
+
+    Raises:
+        ExpressionError: it is no expression, or too long with all that it names.
+    """
+    try:
+        node = _Reduction(values, formulas).visit(syntax_tree(text))
+    except TroubleError as e:
+        raise ExpressionError(f"expression {text!r:.120}: {e}") from None
+    found = ast.unparse(node)
+    if len(found) > _MOST_INLINED:
+        raise ExpressionError(f"expression {text!r:.120}: it is too long with all that it names")
+    return found
+
+
+class _Reduction(ast.NodeTransformer):
+    """Folds what has no unknown name, and the sides of conditions that are not taken."""
+
+    def __init__(self, values: Mapping[str, Value], formulas: Mapping[str, str]) -> None:
+        self._values = values
+        self._formulas = formulas
+        self._under_way: set[str] = set()
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._values:
+            return ast.Constant(self._values[node.id])
+        if node.id not in self._formulas or node.id in self._under_way:
+            return node
+        self._under_way.add(node.id)
+        found: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
+        self._under_way.discard(node.id)
+        return found
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id == "select" and len(node.args) == 3:  # noqa: PLR2004
+            test, body, orelse = node.args
+            return self.visit_IfExp(ast.IfExp(test, body, orelse))
+        return _folded(ast.Call(node.func, [self.visit(one) for one in node.args], node.keywords))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        test = self.visit(node.test)
+        if isinstance(test, ast.Constant):
+            found: ast.expr = self.visit(node.body if test.value else node.orelse)
+            return found
+        return ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        until = isinstance(node.op, ast.Or)
+        left: list[ast.expr] = []
+        for value in node.values:
+            part = self.visit(value)
+            if not isinstance(part, ast.Constant):
+                left.append(part)
+            elif bool(part.value) is until:  # decides, if what stands before it does not
+                left.append(ast.Constant(until))
+                break
+        if not left or (isinstance(left[-1], ast.Constant) and len(left) == 1):
+            return ast.Constant(until if left else not until)
+        return left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        if len(node.ops) == 1:
+            return self._compared(node)
+        lefts = [node.left, *node.comparators]
+        pairs: list[ast.expr] = [
+            ast.Compare(left, [op], [right])
+            for left, op, right in zip(lefts, node.ops, node.comparators, strict=False)
+        ]
+        return self.visit_BoolOp(ast.BoolOp(ast.And(), pairs))
+
+    def _compared(self, node: ast.Compare) -> ast.expr:
+        (op,), (right,) = node.ops, node.comparators
+        if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.Tuple | ast.List):
+            listed = ast.Tuple([self.visit(one) for one in right.elts], ast.Load())
+            return _folded(ast.Compare(self.visit(node.left), [op], [listed]))
+        return _folded(ast.Compare(self.visit(node.left), [op], [self.visit(right)]))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        return _folded(ast.BinOp(self.visit(node.left), node.op, self.visit(node.right)))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return _folded(ast.UnaryOp(node.op, self.visit(node.operand)))
+
+
+def _folded(node: ast.expr) -> ast.expr:
+    """A constant where no name is left but those of functions, and there is a result."""
+    if {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - set(FUNCTIONS):
+        return node
+    try:
+        return ast.Constant(Expression(ast.unparse(node)).evaluate({}))
+    except ExpressionError:  # whoever comes to it hears of it
+        return node
