@@ -37,7 +37,7 @@ def cost(sizes: Mapping[str, int | str], configuration: Configuration) -> float:
 
 
 def trained(count: int = 40, seed: int = 1, share: float = 1.0) -> TrainingSet:
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 - a seeded experiment
     inputs: list[Sizes] = [
         {"H": round(2 ** draw.uniform(4, 12)), "W": round(2 ** draw.uniform(4, 12))} for _ in range(count)
     ]

@@ -95,9 +95,11 @@ def test_it_picks_what_was_best() -> None:
 
 def test_a_document_is_the_model_again() -> None:
     """Everything is kept through JSON; the file is small."""
-    text = json.dumps(MODEL.document())
+    text = json.dumps(MODEL.document(), sort_keys=True)  # as the database keeps it
     again = SelectionModel.of(json.loads(text))
     assert again.document() == MODEL.document()
+    assert list(again.ranges) == list(MODEL.ranges) == ["H", "W", "dtype"]
+    assert again.inputs == MODEL.inputs
     assert len(text) < 16 * 1024
     assert all(again.select(one) == MODEL.select(one) for one in MODEL.inputs)
 
@@ -223,7 +225,7 @@ def test_c_picks_what_python_picks(select: Select, model: SelectionModel, h: int
 def test_an_allowed_version_is_picked(h: int, w: int, dtype: str) -> None:
     """Never one whose condition is false; the first in the order of the leaf that is allowed."""
     sizes: dict[str, int | str] = {"H": h, "W": w, "dtype": dtype}
-    allowed = [bool(Expression(text).evaluate(sizes)) for text in CONDITIONED.conditions]
+    allowed = [bool(Expression(text).evaluate(sizes)) for text in CONDITIONS]
     order = CONDITIONED.portfolio.order(sizes)
     assert picked(CONDITIONED, sizes) == next((place for place in order if allowed[place]), -1)
 

@@ -14,6 +14,7 @@ from tuner.config.size_condition import ALWAYS, is_allowed, size_condition, writ
 from tuner.errors import ExpressionError, InputError
 from tuner.expressions import Expression
 from tuner.expressions.reduction import reduced
+from tuner.model import Workload
 from tuner.prediction.c_condition import CConditions
 
 CATALOG = Catalog.load()
@@ -28,16 +29,19 @@ def some_sizes(kernel: KernelFile, seed: int) -> dict[str, int | str]:
     return found
 
 
+def workload_at(kernel: KernelFile, seed: int) -> Workload | None:
+    """A workload of some sizes; None of sizes that the kernel refuses."""
+    try:
+        return kernel.workload(some_sizes(kernel, seed))
+    except InputError:
+        return None
+
+
 @pytest.mark.parametrize("name", sorted(CATALOG.kernels))
 def test_a_condition_is_that_of_the_kernel(name: str) -> None:
     """Configurations of some sizes are allowed at others as their conditions say."""
     kernel = CATALOG.kernel(name)
-    workloads = []
-    for seed in range(8):
-        try:
-            workloads.append(kernel.workload(some_sizes(kernel, seed)))
-        except InputError:  # sizes that the kernel refuses
-            continue
+    workloads = [found for seed in range(8) if (found := workload_at(kernel, seed)) is not None]
     listed = [one for workload in workloads for one in list(kernel.space(workload))[::29]]
     told = set()
     for configuration in list(dict.fromkeys(listed))[:40]:

@@ -9,7 +9,6 @@
 #pragma tuner check C = matmul(A, B)
 #pragma tuner derived THREADS = ceil_div(BM, TM) * ceil_div(BN, TN)
 #pragma tuner constraint 64 <= THREADS <= 256
-#pragma tuner derived V = select(N % 4 == 0 and K % 4 == 0, 4, 1)
 #pragma tuner constraint BM <= BN and TN in (TM, 2 * TM) or BM > BN and TM in (TN, 2 * TN)
 #pragma tuner constraint 512 <= BK * (BM + BN) <= 4096
 #pragma tuner toml kernel.description = "Product of two matrices, whose inner sums several blocks may share"
@@ -30,8 +29,9 @@ struct alignas(4 * V) Pack {
 #pragma tuner erange TM: 1, 8, 2
 #pragma tuner erange TN: 1, 8, 2
 #pragma tuner values S: 1, 4, 16 when M * N <= 2**18 and K >= 512 otherwise 1
+#pragma tuner values V: 4 when N % 4 == 0 and K % 4 == 0 otherwise 1
 #pragma tuner launch grid(ceil_div(N, BN), ceil_div(M, BM), S) block(THREADS)
-template <int BM = 16, int BN = 16, int BK = 16, int TM = 1, int TN = 1, int S = 1, int V = 1>
+template <int BM = 16, int BN = 16, int BK = 16, int TM = 1, int TN = 1, int S = 1, int V = 4>
 __global__ void __launch_bounds__((BM / TM) * (BN / TN))
 matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, float* __restrict__ parts,
        int M, int N, int K)

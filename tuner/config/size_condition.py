@@ -16,7 +16,7 @@ ALWAYS = "True"
 def written_out(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> Configuration:
     """A configuration with what stands for tunables without a value, where that is the same for all sizes.
 
-    So it has one form at all sizes: without a value of a tunable ``S`` with ``otherwise = 1`` it has ``S = 1``.
+    So it has one form at all sizes: without a value of ``S`` that has ``otherwise = 1``, it has ``S = 1``.
     """
     values = dict(configuration)
     for name, condition in recipe.conditions.items():

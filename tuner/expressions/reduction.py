@@ -16,7 +16,7 @@ def reduced(text: str, values: Mapping[str, Value], formulas: Mapping[str, str])
 
     Args:
         text: the expression.
-        values: names that are known: bool, int, float or str.
+        values: names that are known: bool, int, float or str. The others are whole numbers or texts.
         formulas: names that stand for an expression; those may name each other, but not in a circle.
 
     Returns:
@@ -98,7 +98,13 @@ class _Reduction(ast.NodeTransformer):
         return _folded(ast.Compare(self.visit(node.left), [op], [self.visit(right)]))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        return _folded(ast.BinOp(self.visit(node.left), node.op, self.visit(node.right)))
+        left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(left, ast.Name) and isinstance(right, ast.Constant) and right.value == 1:
+            if isinstance(node.op, ast.Mod):  # names that are left are whole numbers, or no numbers
+                return ast.Constant(0)
+            if isinstance(node.op, ast.FloorDiv | ast.Mult):
+                return left
+        return _folded(ast.BinOp(left, node.op, right))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         return _folded(ast.UnaryOp(node.op, self.visit(node.operand)))

@@ -91,7 +91,11 @@ class GAdaptPredictor:
 
     def __init__(self, data: TrainingSet, tunables: Mapping[str, Sequence[TunableValue]]) -> None:
         self._names = [name for name, value in data.inputs[0].sizes.items() if isinstance(value, int)]
-        self._tunables = {name: tuple(values) for name, values in tunables.items()}
+        seen = [dict(one) for one in data.configurations]
+        self._tunables = {  # with what stands for those without a value
+            name: tuple(dict.fromkeys([*values, *(one[name] for one in seen if name in one)]))
+            for name, values in tunables.items()
+        }
         rows = np.array([self._row(one.sizes) for one in data.inputs])
         best = [dict(one.configurations[int(one.costs.argmin())]) for one in data.inputs]
         self._trees: dict[str, _Node] = {}

@@ -171,7 +171,7 @@ class SelectionModel:
                 "date": self.date,
                 "trials": self.trials,
                 "inputs": [list(one.values()) for one in self.inputs],
-                "ranges": {name: list(values) for name, values in self.ranges.items()},
+                "ranges": [[name, *values] for name, values in self.ranges.items()],  # in the kernel's order
                 "accuracy": rounded(asdict(self.accuracy)),
                 "forest_accuracy": None if forest is None else rounded(forest),
                 "versions": [dict(version) for version in portfolio.versions],
@@ -263,13 +263,13 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     if found["format"] != FORMAT:
         raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
     ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
-    for name, values in found["ranges"].items():
+    for name, *values in found["ranges"]:
         sizes = tuple(map(_size, values))
         whole = tuple(value for value in sizes if isinstance(value, int))
         if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
-            ranges[name] = (whole[0], whole[1])
+            ranges[_text(name)] = (whole[0], whole[1])
         else:
-            ranges[name] = tuple(map(_text, sizes))
+            ranges[_text(name)] = tuple(map(_text, sizes))
     features = tuple(_feature(one, ranges) for one in found["features"])
     versions = tuple(_version(one) for one in found["versions"])
     if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:

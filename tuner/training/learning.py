@@ -79,6 +79,7 @@ def predictors(
     kernel: KernelFile,
     data: TrainingSet,
     method: str,
+    *,
     between: Sequence[Sizes] | None = None,
     allowed: Allowed | None = None,
 ) -> dict[str, Predictor]:
@@ -132,7 +133,7 @@ def accuracies(
     between, allowed = between_of(kernel, data), allowed_of(kernel)
 
     def learn(others: TrainingSet) -> dict[str, Predictor]:
-        return predictors(table, kernel, others, method, between, allowed)
+        return predictors(table, kernel, others, method, between=between, allowed=allowed)
 
     for number, one in enumerate(leave_one_out(data, learn, allowed), start=1):
         for name, left_out in one.items():
