@@ -216,7 +216,10 @@ def _best(one: InputTrials) -> Configuration:
 
 
 def _hill_climbing_runs(kernel: KernelFile, data: TrainingSet) -> int:
-    """Runs of the paper's hill climbing over all inputs: one for the base, K for each raised step."""
+    """Runs of the paper's hill climbing over all inputs, at most: one for the base, K for each raised step.
+
+    Fewer are K once parameters are at their maximum, and what rules forbid.
+    """
     steps = sum(len(values) - 1 for values in kernel.tunables.values())
     return len(data.inputs) * (1 + steps * len(kernel.tunables))
 

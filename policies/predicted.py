@@ -15,7 +15,7 @@ DRAWN = 0.5  # share of the evaluations that are drawn at random: what the model
 
 
 def predicted(
-    search: Search, predictor: Predictor | None = None, evaluations: int = CHUNK
+    search: Search, predictor: Predictor | None = None, evaluations: int = CHUNK, seed: int | None = None
 ) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Measure the candidates of one workload that a model ranks first, and some at random.
 
@@ -26,13 +26,15 @@ def predicted(
         search: of one workload.
         predictor: ranks candidates; None where nothing was learned yet.
         evaluations: trials in all.
+        seed: of those that are drawn; None for that of the search. With one for all inputs, the same part of
+            the space would be drawn at each.
 
     Returns:
         The cheapest trial; None when all failed.
     """
     (candidates,) = search.candidates
     scores = None if predictor is None else predictor(candidates)
-    chosen = places(len(candidates), scores, evaluations, search.seed)
+    chosen = places(len(candidates), scores, evaluations, search.seed if seed is None else seed)
     return (yield from sweep(search, [Trial((candidates[place].configuration,)) for place in chosen]))
 
 

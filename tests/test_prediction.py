@@ -256,7 +256,7 @@ def test_inputs_between_are_between(seed: int) -> None:
 
 
 def test_versions_are_few_and_all_used() -> None:
-    """At most eight, each the first of an order; every order is that of a leaf."""
+    """Few, each the first of an order; every order is that of a leaf."""
     assert len(VERSIONS.versions) <= MOST_VERSIONS
     assert {order[0] for order in VERSIONS.orders} == set(range(len(VERSIONS.versions)))
     leaves = VERSIONS.tree.value[VERSIONS.tree.feature < 0]

@@ -301,3 +301,21 @@ def test_a_damaged_model_is_not_used(source: Path, tmp_path: Path, caplog: pytes
     result = tuner("best", f"{source}:H=33,W=777", "--objective", "time", *DEVICE, "--database", database)
     assert "predicted" not in result.stdout
     assert "its checksum is not that of what it says" in caplog.text
+
+
+# --- how it measures -----------------------------------------------------------------------------
+
+
+def test_inputs_draw_different_configurations(source: Path, tmp_path: Path) -> None:
+    """What is drawn at random is another part of the space at every input, the same for the same seed."""
+    inputs = ("--input", "H=5,W=600", "--input", "H=50,W=600", "--method", "g-adapt", "--evaluations", "2")
+    drawn = []
+    for database in (tmp_path / "one.db", tmp_path / "other.db"):
+        document("train", source, *inputs, *DEVICE, "--database", database)
+        with Store(database) as store:
+            for run in store.answered_alone("twice"):
+                ((name, _),) = run.conditions["workloads"]
+                trials = store.trials(run.id, [name])
+                drawn.append((name, [dict(trial.configurations[0]) for trial, _ in trials]))
+    assert drawn[0][1] != drawn[1][1]
+    assert drawn[:2] == drawn[2:]

@@ -118,7 +118,9 @@ class FeatureTable:
             if _is_text(listed):
                 found += [float(value == text) for text in listed]
             else:
-                found.append(-1.0 if value is None else _log2(value) if _is_power(listed) else float(value))
+                found.append(
+                    -1.0 if value is None else _log2(value) if _is_positive(listed) else float(value)
+                )
         for size, name in self._pairs:
             number, piece = sizes[size], values.get(name)
             if isinstance(number, int) and isinstance(piece, int) and number > 0 and piece > 0:
@@ -158,7 +160,7 @@ def _is_text(values: Sequence[TunableValue]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
-def _is_power(values: Sequence[TunableValue]) -> bool:
-    """Whether values are positive and at least double along the list: their logarithm is what matters."""
+def _is_positive(values: Sequence[TunableValue]) -> bool:
+    """Whether all values are positive numbers: a forest splits their logarithm alike, and rounds it less."""
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     return len(numbers) == len(values) and min(numbers, default=0) > 0

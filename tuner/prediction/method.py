@@ -13,8 +13,6 @@ from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
 from tuner.prediction.trees import FlatTree, mean_of
 
 _WORST = 3.0  # log slowdown that is learned at most: what is 20 times slower is bad enough
-_FAILED = _WORST
-
 
 Array = NDArray[np.float64]
 
@@ -63,7 +61,7 @@ def forest_of(
 
 def _targets(one: InputTrials) -> NDArray[np.float64]:
     finite = np.isfinite(one.costs)
-    found = np.full(len(one.costs), _FAILED)
+    found = np.full(len(one.costs), _WORST)
     found[finite] = np.minimum(np.log(one.slowdowns[finite]), _WORST)
     return found
 

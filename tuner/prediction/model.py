@@ -154,7 +154,8 @@ class SelectionModel:
         share = self.accuracy.within[1]
         if not self.accuracy.inputs or math.isnan(share):
             return "its accuracy is not known: it was trained on one input"
-        return f"within 5 % of the best for {100 * share:.0f} % of {self.accuracy.inputs} left-out inputs"
+        judged = f"{100 * share:.0f} % of {self.accuracy.inputs} left-out inputs"
+        return f"within 5 % of the best measured for {judged}"
 
     def document(self) -> dict[str, Any]:
         """As JSON has it, with a checksum."""

@@ -18,13 +18,15 @@ from tuner.prediction.method import ForestPredictor
 from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.prediction.trees import LEAF, FlatTree
 
-MOST_VERSIONS = 8
+MOST_VERSIONS = 16
 DEEPEST = 6
 _LEAST_LEAF = 2  # inputs
 _LEAST_GAIN = 1e-3  # of the mean logarithm of the slowdown: a version that gains less is not kept
 _WORST = 3.0
 _MOST_SIZES = 6  # that are combined
-_SHARE = 20.0  # weight of all inputs in between, by that of those measured
+_BETWEEN = 20.0  # weight of all inputs in between, by that of those measured
+_BETWEEN_CHOOSING = 5.0  # the same where versions are chosen
+_LOOKED_AT = 100  # inputs in between, of which the forest is asked about every configuration
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -139,25 +141,27 @@ def portfolio_of(
     """
     configurations = data.configurations
     sizes = [one.sizes for one in data.inputs]
-    losses = _losses(data, configurations, forest)
-    mask = _mask(sizes, configurations, allowed)
-    chosen = _chosen(np.where(mask, losses, _WORST), most)
-    losses, mask = losses[:, chosen], mask[:, chosen]
+    losses, mask = _losses(data, configurations, forest), _mask(sizes, configurations, allowed)
     weights = np.ones(len(sizes))
+    rows, of_rows = [np.where(mask, losses, _WORST)], weights
     if forest is not None and between:
-        predicted = forest.scores_at(between, [configurations[place] for place in chosen])
-        of_between = _mask(between, [configurations[place] for place in chosen], allowed)
-        least = np.where(of_between, predicted, np.inf).min(axis=1, keepdims=True)
-        least = np.where(np.isfinite(least), least, 0.0)
-        losses = np.vstack([losses, np.clip(predicted - least, 0.0, _WORST)])
-        mask = np.vstack([mask, of_between])
+        few = between[:_LOOKED_AT]
+        expected, of_few = _expected(forest, few, configurations, allowed)
+        rows.append(np.where(of_few, expected, _WORST))
+        of_rows = np.append(weights, np.full(len(few), _BETWEEN_CHOOSING * len(sizes) / len(few)))
+    chosen = _chosen(np.vstack(rows), of_rows, most)
+    versions = [configurations[place] for place in chosen]
+    losses, mask = losses[:, chosen], mask[:, chosen]
+    if forest is not None and between:
+        expected, of_between = _expected(forest, between, versions, allowed)
+        losses, mask = np.vstack([losses, expected]), np.vstack([mask, of_between])
+        weights = np.append(weights, np.full(len(between), _BETWEEN * len(sizes) / len(between)))
         sizes += list(between)
-        weights = np.append(weights, np.full(len(between), _SHARE * len(data.inputs) / len(between)))
     features = size_features(data)
-    rows = np.array([[feature.value(one) for feature in features] for one in sizes])
-    growth = _Growth(rows.reshape(len(sizes), len(features)), losses, mask, weights)
+    values = np.array([[feature.value(one) for feature in features] for one in sizes])
+    growth = _Growth(values.reshape(len(sizes), len(features)), losses, mask, weights)
     tree, orders = growth.tree()
-    return _kept([configurations[place] for place in chosen], features, tree, orders, growth.ever_picked)
+    return _kept(versions, features, tree, orders, growth.ever_picked)
 
 
 def _kept(
@@ -232,14 +236,28 @@ def _mask(inputs: Sequence[Sizes], configurations: Sequence[Configuration], allo
     return np.array(rows, dtype=np.bool_).reshape(len(inputs), len(configurations))
 
 
-def _chosen(losses: Array, most: int) -> list[int]:
+def _expected(
+    forest: ForestPredictor,
+    inputs: Sequence[Sizes],
+    configurations: Sequence[Configuration],
+    allowed: Allowed | None,
+) -> tuple[Array, Mask]:
+    """What a forest says: losses by the least that is allowed, and what is, each (inputs, configurations)."""
+    predicted, mask = forest.scores_at(inputs, configurations), _mask(inputs, configurations, allowed)
+    least = np.where(mask, predicted, np.inf).min(axis=1, keepdims=True)
+    least = np.where(np.isfinite(least), least, 0.0)
+    return np.clip(predicted - least, 0.0, _WORST), mask
+
+
+def _chosen(losses: Array, weights: Array, most: int) -> list[int]:
     """Places of configurations: each the one that lowers the mean of the least losses most."""
     chosen: list[int] = []
     least = np.full(len(losses), _WORST)
+    weights = weights / weights.sum()
     while len(chosen) < most:
-        means = np.minimum(losses, least[:, None]).mean(axis=0)
+        means = weights @ np.minimum(losses, least[:, None])
         place = int(means.argmin())
-        if chosen and least.mean() - means[place] < _LEAST_GAIN:
+        if chosen and float(weights @ least) - means[place] < _LEAST_GAIN:
             break
         chosen.append(place)
         least = np.minimum(least, losses[:, place])

@@ -215,7 +215,7 @@ class Trainer:
             predictor = self._predictor(data)
             size = len(self._kernel.space(workload))
             count = _evaluations(request, size, first=predictor is None)
-            strategy = _strategy(self._kernel, sizes, predictor, count)
+            strategy = _strategy(self._kernel, sizes, predictor, count, seed=request.seed + number)
         tuned = tune(
             self._setup, asked, self._catalog, self._store, self._listener, resume=True, strategy=strategy
         )
@@ -247,7 +247,9 @@ def _evaluations(request: TrainingRequest, size: int, *, first: bool) -> int:
     return min(size, 2 * count if first else count)
 
 
-def _strategy(kernel: KernelFile, sizes: Sizes, predictor: Predictor | None, count: int) -> Strategy:
+def _strategy(
+    kernel: KernelFile, sizes: Sizes, predictor: Predictor | None, count: int, *, seed: int
+) -> Strategy:
     rank: Callable[[Sequence[Candidate]], Sequence[float]] | None = None
     if predictor is not None:
 
@@ -259,6 +261,6 @@ def _strategy(kernel: KernelFile, sizes: Sizes, predictor: Predictor | None, cou
     policy = registry.load("training", "predicted")
 
     def search(search: Any) -> Any:  # noqa: ANN401 - a policy
-        return policy(search, rank, count)
+        return policy(search, rank, count, seed)
 
     return Strategy("predicted", {"evaluations": count}, search)
