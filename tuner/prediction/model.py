@@ -15,13 +15,13 @@ from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
 from tuner.prediction.training_set import Sizes
 from tuner.prediction.trees import FlatTree
 
-FORMAT = 1
+FORMAT = 2
 _MOST_FEATURES = 256
 _MOST_TRAINED = 10_000
 _LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
 _KEYS = (
-    *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "inputs", "ranges"),
-    *("accuracy", "forest_accuracy", "versions", "features", "tree"),
+    *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "sizes", "inputs"),
+    *("ranges", "accuracy", "forest_accuracy", "versions", "features", "tree"),
 )
 
 
@@ -75,7 +75,7 @@ class SelectionModel:
         date: of the training, UTC, ISO 8601.
         trials: that it was learned from.
         inputs: that it was trained on.
-        ranges: least and greatest value of every size, or its texts.
+        ranges: least and greatest value of every size, or its texts; sizes in the kernel's order.
         accuracy: of the selection, inputs left out one by one.
         forest_accuracy: of the method's own first prediction, likewise; None where it was not judged.
         portfolio: versions and tree.
@@ -143,7 +143,8 @@ class SelectionModel:
                 "method": self.method,
                 "date": self.date,
                 "trials": self.trials,
-                "inputs": [list(one.values()) for one in self.inputs],
+                "sizes": list(self.ranges),  # a database sorts the keys of objects
+                "inputs": [[one[name] for name in self.ranges] for one in self.inputs],
                 "ranges": {name: list(values) for name, values in self.ranges.items()},
                 "accuracy": rounded(asdict(self.accuracy)),
                 "forest_accuracy": None if forest is None else rounded(forest),
@@ -234,8 +235,11 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     if found["format"] != FORMAT:
         raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
     ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
-    for name, values in found["ranges"].items():
-        sizes = tuple(map(_size, values))
+    names = [_text(name) for name in found["sizes"]]
+    if sorted(names) != sorted(found["ranges"]):
+        raise InputError("its ranges are not of its sizes")
+    for name in names:
+        sizes = tuple(map(_size, found["ranges"][name]))
         whole = tuple(value for value in sizes if isinstance(value, int))
         if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
             ranges[name] = (whole[0], whole[1])
