@@ -105,6 +105,12 @@ def test_tunables_begin_with_what_the_source_has(
     assert type(found["default"]["A"]) is type(default)
 
 
+def test_a_pragma_right_below_a_tunable_define_is_taken_out_too() -> None:
+    """The ``#endif`` behind the ``#define`` is inserted where the next pragma begins."""
+    text = f"{BASE}{P} values 1, 2\n#define A 1\n{P} launch grid(N) block(32)\n{KERNEL} }}\n"
+    assert "#pragma" not in expansion(Path("k.cu"), text).text
+
+
 def test_the_paper_writes_ranges_without_a_prefix() -> None:
     """``#pragma erange`` and ``#pragma range`` are the same with ``tuner`` and without."""
     rest = (
