@@ -208,6 +208,8 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     if kind in ("flags", "header"):
         from tuner.exchange import build_files
 
+        for note in build_files.notes(runs) if kind == "flags" else ():
+            echo(note, err=True)
         return build_files.flags(runs) if kind == "flags" else build_files.header(runs)
     if kind == "kernel-launcher":
         from tuner.exchange.wisdom import wisdom

@@ -19,9 +19,23 @@ def flags(runs: Sequence[ExportedRun]) -> str:
     lines = [
         (comment_text(f"# {name} on {run.device}, for {run.objective}"), flag_line(values))
         for run in runs
-        for name, values in zip(run.workloads, run.answer().configurations, strict=True)
+        for name, values in zip(run.workloads, run.macros(), strict=True)
     ]
     return "".join(f"{comment}\n{line}\n" if len(lines) > 1 else f"{line}\n" for comment, line in lines)
+
+
+def notes(runs: Sequence[ExportedRun]) -> list[str]:
+    """What else builds of sources with pragmas need than flags."""
+    found = []
+    for run in runs:
+        for name, build in zip(run.workloads, run.expanded, strict=False):
+            if build is not None:
+                found.append(
+                    f"{name}: the flags are of the source that `tuner kernels expand {build.source} --output"
+                    " FOLDER` writes; with its pragmas a source keeps its own values"
+                )
+                found += [f"{name}: launch {entry}" for entry in build.entries if "<" in entry]
+    return list(dict.fromkeys(found))
 
 
 def flag_line(values: Mapping[str, TunableValue]) -> str:
