@@ -225,6 +225,14 @@ def test_a_changed_source_ends_the_prediction(trained: tuple[Path, dict[str, Any
     changed.write_text(SOURCE + "// another\n")
     result = tuner("best", f"{changed}:H=33,W=777", "--objective", "time", *DEVICE, "--database", database)
     assert "predicted" not in result.stdout
+    assert "has a model for time, which does not serve: its source has changed since" in result.stderr
+
+
+def test_a_model_for_another_objective_is_told(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
+    """Training is for time and asking for energy, where neither is told otherwise."""
+    result = tuner("best", f"{source}:H=33,W=777", *DEVICE, "--database", trained[0])
+    assert result.exit_code == 1
+    assert "twice has a model for time, which does not serve: ask with --objective time" in result.stderr
 
 
 def test_another_model_of_gpu_is_not_served(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
@@ -234,6 +242,7 @@ def test_another_model_of_gpu_is_not_served(trained: tuple[Path, dict[str, Any]]
         "best", f"{source}:H=33,W=777", "--objective", "time", "--device", "sim:a100", "--database", database
     )
     assert "predicted" not in result.stdout
+    assert "which does not serve: on NVIDIA H200" in result.stderr
 
 
 def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: Path, tmp_path: Path) -> None:
