@@ -231,6 +231,9 @@ def test_the_header_says_what_it_is_made_from() -> None:
     ):
         assert text in header
     assert "Modelled" not in header
+    assert "kernels expand" not in header
+    several = c_selector(MODEL, [["-DB=1"]] * len(MODEL.portfolio.versions), expanded="mv.cu")
+    assert "with the source of `tuner kernels expand mv.cu`" in several
     modelled = replace(MODEL, device=replace(MODEL.device, modelled=True, name="x */ y"))
     assert "Modelled" in c_selector(modelled)
     assert "x */ y" not in c_selector(modelled)

@@ -255,7 +255,7 @@ def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: 
         *("--cubins", cubins, "--arch", "sm_90"),
     )
     assert result.exit_code == 0, result.stderr
-    assert "--name-expression=twice<" in header.read_text()
+    assert "twice_entry_twice[" in header.read_text()
     assert len(list(cubins.glob("twice-*-twice.cubin"))) == len(found["versions"])
     program = tmp_path / "program.c"
     program.write_text(
@@ -263,6 +263,15 @@ def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: 
     )
     subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "program", program], check=True)
     subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_a_header_without_the_source_has_no_options(trained: tuple[Path, dict[str, Any]]) -> None:
+    """Which macros a version needs, only the kernel's file tells."""
+    result = tuner("export", "twice", "--format", "c-selector", "--database", trained[0])
+    assert result.exit_code == 0, result.stderr
+    assert "twice_select(" in result.stdout
+    assert "_options" not in result.stdout
+    assert "no options of the compiler: name its file with --kernel" in result.stderr
 
 
 def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:

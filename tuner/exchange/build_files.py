@@ -30,10 +30,11 @@ def notes(runs: Sequence[ExportedRun]) -> list[str]:
     for run in runs:
         for name, build in zip(run.workloads, run.expanded, strict=False):
             if build is not None:
-                found.append(
-                    f"{name}: the flags are of the source that `tuner kernels expand {build.source} --output"
-                    " FOLDER` writes; with its pragmas a source keeps its own values"
-                )
+                if build.macros:
+                    found.append(
+                        f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
+                        " --output FOLDER` writes; with its pragmas a source keeps its own values"
+                    )
                 found += [f"{name}: launch {entry}" for entry in build.entries if "<" in entry]
     return list(dict.fromkeys(found))
 

@@ -20,6 +20,6 @@ def flags_of(configuration: Mapping[str, TunableValue]) -> str:
 
 def expanded_use(expanded: Mapping[str, Any]) -> str:
     """The same of a source with pragmas: macros and template arguments count in what it is expanded to."""
-    source = f"{flags_of(expanded['macros'])} with the source of tuner kernels expand {expanded['source']}"
-    launches = [entry for entry in expanded["entries"] if "<" in entry]
-    return "; launch ".join([source.strip(), *launches])
+    macros = flags_of(expanded["macros"])
+    built = [f"{macros} with the source of tuner kernels expand {expanded['source']}"] if macros else []
+    return "; ".join([*built, *(f"launch {entry}" for entry in expanded["entries"] if "<" in entry)])

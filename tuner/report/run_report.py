@@ -190,10 +190,9 @@ def _use(document: Mapping[str, Any], width: int, *, more: bool) -> Iterator[Rep
     elif len(document["workloads"]) == 1:
         (configuration,) = best["configurations"].values()
         expanded = document["workloads"][0].get("expanded")
-        if expanded is not None:
-            yield from lines_of(f"use: {expanded_use(expanded)}", width)
-        elif configuration:
-            yield from lines_of(f"use: {flags_of(configuration)}", width)
+        use = flags_of(configuration) if expanded is None else expanded_use(expanded)
+        if use:
+            yield from lines_of(f"use: {use}", width)
     elif run is not None:
         yield from lines_of(f"use: tuner export {run} --format flags", width)
     if more and run is not None:
