@@ -161,7 +161,8 @@ def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[
     if kernel.problem.name == "consistent":
         notes.append(
             "answers are only compared with each other, as there is no reference;"
-            " [problem.reference] would hold them against right ones"
+            f" {'#pragma tuner check' if kernel.has_pragmas else '[problem.reference]'}"
+            " would hold them against right ones"
         )
     return notes
 
