@@ -34,7 +34,9 @@ def test_the_walk_through_runs(tmp_path: Path) -> None:
     assert tuner("run", f"{path}:N=1000000", *words).exit_code == 0
     expanded = tuner("kernels", "expand", path, "--output", tmp_path / "expanded")
     assert expanded.exit_code == 0
-    assert tuner("kernels", "check", tmp_path / "expanded" / "kernel.toml").exit_code == 0
+    checked = tuner("kernels", "check", tmp_path / "expanded" / "kernel.toml")
+    assert checked.exit_code == 0
+    assert "kernel axpb is well formed" in checked.stdout
 
 
 def test_every_pragma_and_clause_is_on_the_page() -> None:
