@@ -248,3 +248,6 @@ def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> 
     assert use in " ".join(run.stdout.split())
     assert "tuner kernels expand axpb.cu" in exported.stderr
     assert "launch axpb<2>" in exported.stderr
+    header = tuner("export", "1", "--format", "header", *database).stdout
+    assert "#define FORM " in header
+    assert "#define TUNER_FORM " in header

@@ -79,11 +79,13 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
     macros: dict[str, list[str]] = {}
     for run in runs:
         target = f"TARGET_{identifier(run.device)}"
-        for name, values in zip(run.workloads, run.answer().configurations, strict=True):
-            known = seen.setdefault((target, name), values)
-            if known != values:
+        answers = zip(run.workloads, run.answer().configurations, run.macros(), strict=True)
+        for name, configuration, expanded in answers:
+            values = {**configuration, **expanded}  # programs of the host need all tunables
+            known = seen.setdefault((target, name), configuration)
+            if known != configuration:
                 raise InputError(
-                    f"{name} on {run.device} has two answers, {known} and {values}; name one run"
+                    f"{name} on {run.device} has two answers, {known} and {configuration}; name one run"
                 )
             prefix = f"{identifier(name)}_" if several else ""
             defines = [
