@@ -254,3 +254,13 @@ def test_every_alternative_is_compiled(tmp_path: Path) -> None:
     assert 'twice.cu(10): error: identifier "two" is undefined' in result.stderr
     source.write_text(source.read_text().replace("two", "2.0f"))
     assert run("check", source, "--arch", "sm_90").exit_code == 0
+
+
+def test_a_source_with_pragmas_is_a_kernel_file_itself(tmp_path: Path) -> None:
+    """A second kernel of the same name would stand beside it, without its tunables."""
+    source = tmp_path / "k.cu"
+    source.write_text("#pragma tuner values 1, 2\n#define P 1\n__global__ void k(float* x) { x[0] = P; }\n")
+    result = run("new", source)
+    assert result.exit_code == 2
+    assert f"is a kernel file itself: `tuner kernels check {source}`" in result.output
+    assert not source.with_suffix(".toml").exists()

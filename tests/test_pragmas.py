@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - files stand on as few lines as they can be read on
 """Each tuning pragma means keys of a kernel file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,12 @@ def test_tunables_begin_with_what_the_source_has(
     assert found["tunables"] == {"A": values}
     assert found["default"] == {"A": default}
     assert type(found["default"]["A"]) is type(default)
+
+
+def test_a_pragma_right_below_a_tunable_define_is_taken_out_too() -> None:
+    """The ``#endif`` behind the ``#define`` is inserted where the next pragma begins."""
+    text = f"{BASE}{P} values 1, 2\n#define A 1\n{P} launch grid(N) block(32)\n{KERNEL} }}\n"
+    assert "#pragma" not in expansion(Path("k.cu"), text).text
 
 
 def test_the_paper_writes_ranges_without_a_prefix() -> None:
@@ -219,3 +226,28 @@ def test_a_file_with_pragmas_is_checked_expanded_and_tuned(tmp_path: Path) -> No
     refused = tuner("kernels", "check", path)
     assert refused.exit_code == 2
     assert f"{path}, line 5, column 1: #pragma tuner erange: L is 100 in the source" in refused.stderr
+
+
+def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> None:
+    """Alternatives have a macro of their own, template arguments stand in the launch."""
+    path = tmp_path / "axpb.cu"
+    path.write_text(
+        f"{P} problem(N = [1024])\n{P} input x: float32[N]\n{P} output y: float32[N]\n{P} check y = 2 * x + 1\n"
+        f"{P} values 64\n#define L 64\n{P} launch grid(ceil_div(N, L * Q)) block(L)\n{P} values 2\n"
+        "template <int Q = 2>\n__global__ void axpb(const float* x, float* y, int N) {\n"
+        "  for (int q = 0; q < Q; ++q) {\n    int i = (blockIdx.x * Q + q) * L + threadIdx.x;\n"
+        f"{P} select FORM\n{P} case plain\n    if (i < N) y[i] = 2 * x[i] + 1;\n{P} case fused\n"
+        f"    if (i < N) y[i] = fmaf(2.0f, x[i], 1.0f);\n{P} end\n  }}\n}}\n"
+    )
+    database = ("--database", tmp_path / "db.sqlite")
+    run = tuner("run", f"{path}:N=1024", *DEVICE, *database)
+    assert run.exit_code == 0, run.stderr
+    exported = tuner("export", "1", *database)
+    assert re.fullmatch("-DTUNER_FORM=[01] -DL=64\n", exported.stdout)
+    use = f"use: {exported.stdout.strip()} with the source of tuner kernels expand axpb.cu; launch axpb<2>"
+    assert use in " ".join(run.stdout.split())
+    assert "tuner kernels expand axpb.cu" in exported.stderr
+    assert "launch axpb<2>" in exported.stderr
+    header = tuner("export", "1", "--format", "header", *database).stdout
+    assert "#define FORM " in header
+    assert "#define TUNER_FORM " in header

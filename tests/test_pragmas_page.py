@@ -29,11 +29,14 @@ def test_the_walk_through_runs(tmp_path: Path) -> None:
     """The file is well formed and can be tuned on the modelled H200 at the size of the page."""
     path = tmp_path / "axpb.cu"
     path.write_text(CUDA[0])
+    assert f"next: tuner run {path}:N=4096\n" in tuner("kernels", "check", path).stdout
     words = ("--device", "sim:h200", "--budget", "4", "--database", tmp_path / "db.sqlite")
     assert tuner("run", f"{path}:N=1000000", *words).exit_code == 0
     expanded = tuner("kernels", "expand", path, "--output", tmp_path / "expanded")
     assert expanded.exit_code == 0
-    assert tuner("kernels", "check", tmp_path / "expanded" / "kernel.toml").exit_code == 0
+    checked = tuner("kernels", "check", tmp_path / "expanded" / "kernel.toml")
+    assert checked.exit_code == 0
+    assert "kernel axpb is well formed" in checked.stdout
 
 
 def test_every_pragma_and_clause_is_on_the_page() -> None:

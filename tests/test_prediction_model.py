@@ -104,6 +104,19 @@ def test_a_document_is_the_model_again() -> None:
     assert all(again.select(one) == MODEL.select(one) for one in MODEL.inputs)
 
 
+def test_sizes_keep_their_order_in_a_database_that_sorts_keys() -> None:
+    """Parameters of the C function, and the sizes of inputs, are in the kernel's order after a round trip."""
+    ranges = {"rows": (3, 6000), "columns": (5, 7)}
+    inputs: tuple[dict[str, int | str], ...] = ({"rows": 3, "columns": 5}, {"rows": 6000, "columns": 7})
+    features = (SizeFeature((("rows", 1),)),)
+    leaf = FlatTree(*(np.array([value]) for value in (-1, 0.0, 0, 0, 0.0)))
+    portfolio = Portfolio(MODEL.portfolio.versions[:1], features, leaf, ((0,),))
+    model = replace(MODEL, ranges=ranges, inputs=inputs, portfolio=portfolio, conditions=("True",))
+    again = SelectionModel.of(json.loads(json.dumps(model.document(), sort_keys=True)))
+    assert again.inputs == inputs
+    assert "(long long rows, long long columns)" in c_selector(again)
+
+
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
@@ -257,6 +270,9 @@ def test_the_header_says_what_it_is_made_from() -> None:
     ):
         assert text in header
     assert "Modelled" not in header
+    assert "kernels expand" not in header
+    several = c_selector(MODEL, [["-DB=1"]] * len(MODEL.portfolio.versions), expanded="mv.cu")
+    assert "with the source of `tuner kernels expand mv.cu`" in several
     modelled = replace(MODEL, device=replace(MODEL.device, modelled=True, name="x */ y"))
     assert "Modelled" in c_selector(modelled)
     assert "x */ y" not in c_selector(modelled)

@@ -179,3 +179,9 @@ def test_what_brings_a_header(version: str, header: str, words: str) -> None:
     )
     assert with_package(error, version).startswith(error + words)
     assert with_package("k.cu(1): error: expected a ';'", version).endswith("';'")
+
+
+def test_a_macro_that_breaks_a_header_of_nvrtc() -> None:
+    """``-DT=128`` comes before ``template <typename T>`` of headers that the source does not include."""
+    error = "__nv_nvrtc_builtin_header.h(3181): error: expected an identifier"
+    assert "give a tunable or size with a short name another" in with_package(error, "12.9")

@@ -225,6 +225,14 @@ def test_a_changed_source_ends_the_prediction(trained: tuple[Path, dict[str, Any
     changed.write_text(SOURCE + "// another\n")
     result = tuner("best", f"{changed}:H=33,W=777", "--objective", "time", *DEVICE, "--database", database)
     assert "predicted" not in result.stdout
+    assert "has a model for time, which does not serve: its source has changed since" in result.stderr
+
+
+def test_a_model_for_another_objective_is_told(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
+    """Training is for time and asking for energy, where neither is told otherwise."""
+    result = tuner("best", f"{source}:H=33,W=777", *DEVICE, "--database", trained[0])
+    assert result.exit_code == 1
+    assert "twice has a model for time, which does not serve: ask with --objective time" in result.stderr
 
 
 def test_another_model_of_gpu_is_not_served(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
@@ -234,6 +242,7 @@ def test_another_model_of_gpu_is_not_served(trained: tuple[Path, dict[str, Any]]
         "best", f"{source}:H=33,W=777", "--objective", "time", "--device", "sim:a100", "--database", database
     )
     assert "predicted" not in result.stdout
+    assert "which does not serve: on NVIDIA H200" in result.stderr
 
 
 def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: Path, tmp_path: Path) -> None:
@@ -246,7 +255,7 @@ def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: 
         *("--cubins", cubins, "--arch", "sm_90"),
     )
     assert result.exit_code == 0, result.stderr
-    assert "--name-expression=twice<" in header.read_text()
+    assert "twice_entry_twice[" in header.read_text()
     assert len(list(cubins.glob("twice-*-twice.cubin"))) == len(found["versions"])
     program = tmp_path / "program.c"
     program.write_text(
@@ -254,6 +263,15 @@ def test_the_selector_is_exported(trained: tuple[Path, dict[str, Any]], source: 
     )
     subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "program", program], check=True)
     subprocess.run([tmp_path / "program"], check=True)
+
+
+def test_a_header_without_the_source_has_no_options(trained: tuple[Path, dict[str, Any]]) -> None:
+    """Which macros a version needs, only the kernel's file tells."""
+    result = tuner("export", "twice", "--format", "c-selector", "--database", trained[0])
+    assert result.exit_code == 0, result.stderr
+    assert "twice_select(" in result.stdout
+    assert "_options" not in result.stdout
+    assert "no options of the compiler: name its file with --kernel" in result.stderr
 
 
 def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:

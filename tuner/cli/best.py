@@ -171,6 +171,8 @@ def _show_stored(
             )
             far = "" if source is None else _far(query, source)
             echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
+            for line in [] if source is None else _models_left_out(query, source):
+                echo(line, err=True)
             sys.exit(1)
 
 
@@ -220,3 +222,20 @@ def _far(query: "AnswerQuery", source: "DatabaseSource") -> str:
     return (
         f" that is near enough (run {ranked[0].answer.run}: {'; '.join(ranked[0].stale)})" if ranked else ""
     )
+
+
+def _models_left_out(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
+    """Trained models of the kernels that do not serve, each with the first reason."""
+    found = []
+    for name, kernel in query.kernels.items():
+        for model in source.models(kernel):
+            if model.source != query.sources.get(name):
+                why = "its source has changed since: train it again"
+            elif model.device.name != query.device.name:
+                why = f"on {model.device.name}"
+            elif model.objective != query.objective.partition(" ")[0]:
+                why = f"ask with --objective {model.objective}"
+            else:
+                continue
+            found.append(f"{name} has a model for {model.objective}, which does not serve: {why}")
+    return list(dict.fromkeys(found))

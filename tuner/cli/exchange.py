@@ -183,7 +183,11 @@ def _selector(
         compiled = write_cubins(model, kernels[name], cubins, arch)
         for path in dict.fromkeys(one.path for one in compiled):
             echo(f"{path}: written", err=True)
-    return selector_header(model, kernels.get(name), compiled)
+    known = kernels.get(name)
+    if known is None or known.fingerprint != model.source:
+        why = "name its file with --kernel" if known is None else "its source has changed since the training"
+        echo(f"{name}: the header has no options of the compiler: {why}", err=True)
+    return selector_header(model, known, compiled)
 
 
 def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
@@ -208,6 +212,8 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     if kind in ("flags", "header"):
         from tuner.exchange import build_files
 
+        for note in build_files.notes(runs) if kind == "flags" else ():
+            echo(note, err=True)
         return build_files.flags(runs) if kind == "flags" else build_files.header(runs)
     if kind == "kernel-launcher":
         from tuner.exchange.wisdom import wisdom

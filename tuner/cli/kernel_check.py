@@ -77,7 +77,21 @@ def check(
     out = console(json_path)
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
-    out.print(f"next: tuner run --kernel {file}", highlight=False, soft_wrap=True, markup=False)
+    out.print(f"next: {_next(kernel, file)}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _next(kernel: "KernelFile", file: Path) -> str:
+    """The command that tunes the kernel: at its first size, in the middle of sizes that are ranges."""
+    from tuner.config.sizes import middle
+
+    sizes = {name: values for name, values in kernel.sizes.items() if name not in kernel.optional}
+    if not any(isinstance(values, range) for values in sizes.values()):
+        return f"tuner run --kernel {file}"
+    picked = ",".join(
+        f"{name}={middle(values) if isinstance(values, range) else values[0]}"
+        for name, values in sizes.items()
+    )
+    return f"tuner run {file}:{picked}"
 
 
 def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
@@ -147,7 +161,8 @@ def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[
     if kernel.problem.name == "consistent":
         notes.append(
             "answers are only compared with each other, as there is no reference;"
-            " [problem.reference] would hold them against right ones"
+            f" {'#pragma tuner check' if kernel.has_pragmas else '[problem.reference]'}"
+            " would hold them against right ones"
         )
     return notes
 

@@ -21,16 +21,19 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     """Show what the tuning pragmas of SOURCE, a CUDA C++ file, mean.
 
     That is a kernel file, and the source with its tunables as macros in the place of the pragmas. Written to
-    a folder, the two are the same kernel without pragmas.
+    a folder, the two are the same kernel without pragmas; headers and data files are not copied.
     """
+    from tuner.config.formulas import Place
     from tuner.config.pragma_file import read_pragma_file
+    from tuner.config.short_files import default_name
     from tuner.pragmas.toml_text import toml_text
 
     found, _ = read_pragma_file(source)
-    text = toml_text(found.document)
     if output is None:
-        echo(f"# kernel.toml\n{text}\n// {source.name}\n{found.text.rstrip()}")
+        echo(f"# kernel.toml\n{toml_text(found.document)}\n// {source.name}\n{found.text.rstrip()}")
     else:
+        name = {"name": default_name(source, Place(str(source), "[kernel] name"))}  # not that of the folder
+        text = toml_text({**found.document, "kernel": name | found.document["kernel"]})
         targets = {output / "kernel.toml": text, output / source.name: found.text}
         for target in targets:
             if target.exists() and target.samefile(source):

@@ -26,6 +26,7 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     """
     from tuner.config.drafting import drafted
     from tuner.config.source_folder import read_text
+    from tuner.pragmas.directives import has_pragmas
 
     if source.suffix == ".toml":
         raise InputError(
@@ -35,6 +36,11 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
     text = read_text(source, str(source))
+    if has_pragmas(text):
+        raise InputError(
+            f"{source}: has tuning pragmas, and is a kernel file itself: `tuner kernels check {source}`;"
+            " `tuner kernels expand` writes it as a kernel file"
+        )
     draft = drafted(text, source, kernel)
     draft.source = os.path.relpath(source.absolute(), target.absolute().parent)
     write_whole(target, draft.toml(), f"{target}: cannot be written")

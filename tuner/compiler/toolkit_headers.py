@@ -44,6 +44,7 @@ _PACKAGES = (
 )
 
 
+_BUILT_IN = "__nv_nvrtc_builtin_header.h("
 _HOST_CODE = "code of the host, with its #include lines, stands between #ifndef __CUDACC_RTC__ and #endif"
 
 
@@ -116,6 +117,10 @@ def with_package(error: str, nvrtc_version: str) -> str:
     """An error of the compiler, with what brings the header that it misses."""
     header = missing_header(error)
     if not header:
+        if _BUILT_IN in error:
+            return (
+                f"{error}; macros reach NVRTC's own headers: give a tunable or size with a short name another"
+            )
         return f"{error}; {_HOST_CODE}" if "considered a host function" in error else error
     major = int(nvrtc_version.split(".", maxsplit=1)[0])
     for pattern, packages in _PACKAGES:

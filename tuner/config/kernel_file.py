@@ -17,6 +17,7 @@ from tuner.config.argument_recipes import BufferTable
 from tuner.config.assignment import Assignment, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Place
+from tuner.config.pragma_file import SUFFIXES
 from tuner.config.reader import read_recipe, recipe_of
 from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
@@ -98,6 +99,11 @@ class KernelFile:
     def rules(self) -> tuple[str, ...]:
         """Conditions of the space, as the file writes them; those of variants with where they hold."""
         return tuple(map(str, self.recipe.rules))
+
+    @property
+    def has_pragmas(self) -> bool:
+        """Whether it is a source with tuning pragmas, whose macros are those of its expansion."""
+        return self.path.suffix in SUFFIXES
 
     @property
     def spills(self) -> bool:

@@ -51,8 +51,13 @@ def _shown(sizes: Mapping[str, SizeValues]) -> list[tuple[int | str, ...]]:
 
 
 def _few(values: range) -> tuple[int, ...]:
-    middle = 1 << round((math.log2(values[0]) + math.log2(values[-1])) / 2)
-    return tuple(sorted({values[0], values[-1], *([middle] if middle in values else [])}))
+    return tuple(sorted({values[0], middle(values), values[-1]}))
+
+
+def middle(values: range) -> int:
+    """The power of two that is nearest to the geometric mean; the first value where it is none of them."""
+    power = 1 << round((math.log2(values[0]) + math.log2(values[-1])) / 2)
+    return power if power in values else values[0]
 
 
 def described(values: SizeValues) -> str:

@@ -19,9 +19,24 @@ def flags(runs: Sequence[ExportedRun]) -> str:
     lines = [
         (comment_text(f"# {name} on {run.device}, for {run.objective}"), flag_line(values))
         for run in runs
-        for name, values in zip(run.workloads, run.answer().configurations, strict=True)
+        for name, values in zip(run.workloads, run.macros(), strict=True)
     ]
     return "".join(f"{comment}\n{line}\n" if len(lines) > 1 else f"{line}\n" for comment, line in lines)
+
+
+def notes(runs: Sequence[ExportedRun]) -> list[str]:
+    """What else builds of sources with pragmas need than flags."""
+    found = []
+    for run in runs:
+        for name, build in zip(run.workloads, run.expanded, strict=False):
+            if build is not None:
+                if build.macros:
+                    found.append(
+                        f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
+                        " --output FOLDER` writes; with its pragmas a source keeps its own values"
+                    )
+                found += [f"{name}: launch {entry}" for entry in build.entries if "<" in entry]
+    return list(dict.fromkeys(found))
 
 
 def flag_line(values: Mapping[str, TunableValue]) -> str:
@@ -64,11 +79,13 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
     macros: dict[str, list[str]] = {}
     for run in runs:
         target = f"TARGET_{identifier(run.device)}"
-        for name, values in zip(run.workloads, run.answer().configurations, strict=True):
-            known = seen.setdefault((target, name), values)
-            if known != values:
+        answers = zip(run.workloads, run.answer().configurations, run.macros(), strict=True)
+        for name, configuration, expanded in answers:
+            values = {**configuration, **expanded}  # programs of the host need all tunables
+            known = seen.setdefault((target, name), configuration)
+            if known != configuration:
                 raise InputError(
-                    f"{name} on {run.device} has two answers, {known} and {values}; name one run"
+                    f"{name} on {run.device} has two answers, {known} and {configuration}; name one run"
                 )
             prefix = f"{identifier(name)}_" if several else ""
             defines = [

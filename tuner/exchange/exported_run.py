@@ -1,6 +1,6 @@
 """What a run gave, in the form that every export starts from: of a document, the database, a recording."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,21 @@ class ExportedTrial:
 
 
 @dataclass(frozen=True)
+class ExpandedBuild:
+    """What builds an answer whose source has tuning pragmas.
+
+    Attributes:
+        source: its name; ``tuner kernels expand`` writes the one that takes the macros.
+        macros: of the expanded source.
+        entries: functions that are launched, with template arguments.
+    """
+
+    source: str
+    macros: Mapping[str, str]
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ExportedRun:
     """A run.
 
@@ -58,6 +73,7 @@ class ExportedRun:
         trials: in the order they were measured.
         best: the answer; None where there is none.
         problem_size: sizes that are numbers, of all workloads.
+        expanded: per workload the build of the answer, where its source has pragmas.
     """
 
     device: str
@@ -66,6 +82,7 @@ class ExportedRun:
     trials: tuple[ExportedTrial, ...]
     best: ExportedTrial | None
     problem_size: tuple[int, ...] = ()
+    expanded: tuple[ExpandedBuild | None, ...] = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -86,6 +103,18 @@ class ExportedRun:
         trials = [*self.trials, *([self.best] if self.best is not None else [])]
         return list(dict.fromkeys(name for trial in trials for name in self.parameters(trial)))
 
+    def macros(self) -> tuple[Mapping[str, TunableValue], ...]:
+        """What flags of the answer define, per workload.
+
+        Raises:
+            InputError: the run has none.
+        """
+        values = self.answer().configurations
+        builds = self.expanded or (None,) * len(values)
+        return tuple(
+            one if build is None else build.macros for one, build in zip(values, builds, strict=True)
+        )
+
     def answer(self) -> ExportedTrial:
         """The best trial.
 
@@ -97,6 +126,18 @@ class ExportedRun:
                 f"{' + '.join(self.workloads)}: the run has no answer, so there is nothing to export"
             )
         return self.best
+
+
+def _expanded(workload: Mapping[str, Any]) -> ExpandedBuild | None:
+    found = workload.get("expanded")
+    if found is None:
+        return None
+    macros = checks.table(found, "macros", "expanded")
+    return ExpandedBuild(
+        source=checks.one(found, "source", "expanded", checks.NAME),
+        macros={name: checks.one(macros, name, "expanded macros", checks.TEXT) for name in macros},
+        entries=tuple(checks.one(found, "entries", "expanded", checks.TEXTS)),
+    )
 
 
 def _sizes(workloads: Iterable[str]) -> tuple[int, ...]:
@@ -130,6 +171,7 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
             trials=tuple(_trial(one, workloads, f"trials[{i}]") for i, one in enumerate(trials)),
             best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
             problem_size=_sizes(workloads),
+            expanded=tuple(map(_expanded, checks.objects(document, "workloads", where))),
         )
     except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error

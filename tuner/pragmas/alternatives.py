@@ -133,7 +133,7 @@ def _number(tunable: str, names: Sequence[str]) -> str:
 def _name(source: PragmaSource, directive: Directive, what: str) -> str:
     name = named(directive.text)[0] or directive.text
     if not name.isidentifier():
-        raise source.error(directive, f"write {directive.keyword} {what}, with letters, digits and _")
+        raise source.error(directive, f"write {directive.keyword} {what}, a name as in C")
     return name
 
 

@@ -118,7 +118,12 @@ def one_value(text: str) -> Value:
     fraction = re.fullmatch(rf"({_FRACTION.pattern})[fF]?", bare)
     if fraction:
         return float(fraction[1])
-    raise ValueError(f"{text.strip()!r} is no number, true or false")
+    hint = ""
+    if "=" in bare:
+        hint = "; a name stands before a colon, as P: 1, 2"
+    elif " " in bare:
+        hint = "; write commas between values"
+    raise ValueError(f"{text.strip()!r} is no number, true or false{hint}")
 
 
 def value_list(keyword: str, text: str) -> ValueList:
@@ -163,7 +168,7 @@ def _series(keyword: str, parts: list[str]) -> tuple[int, ...]:
     numbers = [one_value(part) for part in parts]
     if not all(type(number) is int for number in numbers) or len(numbers) not in (2, 3):
         third = "BASE" if keyword == "erange" else "STEP"
-        raise ValueError(f"write {keyword} FIRST, LAST[, {third}] with whole numbers")
+        raise ValueError(f"write FIRST, LAST[, {third}] with whole numbers")
     first, last, step = (int(number) for number in (*numbers, 2 if keyword == "erange" else 1)[:3])
     if first > last:
         raise ValueError(f"the range is empty: it begins with {first} and ends with {last}")

@@ -62,8 +62,8 @@ def expansion(path: Path, text: str) -> Expansion:
     tunables.sort(key=lambda one: one.directive.start)
     _check_names(source, tunables, statements)
     edits = [edit for tunable in tunables for edit in tunable.edits]
-    changed = {edit.start for edit in edits}
-    edits += [instead_of(source, one) for one in source.directives if one.start not in changed]
+    changed = {(edit.start, edit.end) for edit in edits}  # insertions may begin there, too
+    edits += [instead_of(source, one) for one in source.directives if (one.start, one.end) not in changed]
     try:
         transformed = edited(source.text, edits)
     except OverlapError as e:

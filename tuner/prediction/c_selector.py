@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from tuner.errors import InputError
 from tuner.expressions import Expression
-from tuner.model import TunableValue
 from tuner.prediction.c_condition import CConditions, same_text
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.portfolio import SizeFeature
@@ -20,14 +19,19 @@ _IDENTIFIER = r"[A-Za-z_]\w*"
 def c_selector(
     model: SelectionModel,
     options: Sequence[Sequence[str]] = (),
+    entries: Mapping[str, Mapping[int, str]] | None = None,
     functions: Mapping[str, Mapping[int, str]] | None = None,
+    *,
+    expanded: str = "",
 ) -> str:
     """The header; C99 and C++, needs no library.
 
     Args:
         model: the versions and their tree.
-        options: per version, what the compiler is told for it, as ``-DP=4``.
+        options: per version, what the compiler is told for it, as ``-DP=4``; without any there is no table.
+        entries: by launch and version, the function as the source names it, as ``axpb<4>``.
         functions: by launch and version, the name of the function in the cubin.
+        expanded: name of a source with pragmas, whose expansion the options are for; empty for others.
 
     Raises:
         InputError: a size's name is no name in C.
@@ -51,12 +55,23 @@ def c_selector(
         "",
         *_selection(name, model),
         "",
-        "/* What the compiler is told for a version. */",
-        f"static const char *const {name}_options[{len(versions)}] = {{",
     ]
-    told = options or [[_define(key, value) for key, value in version.items()] for version in versions]
-    lines += [f"    {_string(' '.join(one))}," for one in told]
-    lines += ["};", "", *_functions(name, len(versions), functions or {})]
+    if options:
+        place = (
+            f", with the source of `tuner kernels expand {_comment(expanded)}`"
+            if expanded and any(options)
+            else ""
+        )
+        lines += [
+            f"/* What the compiler is told for a version{place}. */",
+            f"static const char *const {name}_options[{len(versions)}] = {{",
+            *(f"    {_string(' '.join(one))}," for one in options),
+            *("};", ""),
+        ]
+    named = "/* The functions of the launches, as the source names them. */"
+    lines += _functions(f"{name}_entry", len(versions), entries or {}, named)
+    named = "/* Names of the functions in the cubins. */"
+    lines += _functions(f"{name}_function", len(versions), functions or {}, named)
     lines += [*_tunables(name, model), f"#endif /* {guard} */"]
     return "\n".join(lines) + "\n"
 
@@ -172,15 +187,15 @@ def _condition(feature: SizeFeature, threshold: float) -> str:
     return f"{' * '.join(['1.0', *above])} <= {' * '.join([repr(bound), *below])}"
 
 
-def _functions(name: str, versions: int, functions: Mapping[str, Mapping[int, str]]) -> list[str]:
-    """A table for each launch: the name of the function in each version's cubin, 0 without that launch."""
+def _functions(name: str, versions: int, functions: Mapping[str, Mapping[int, str]], title: str) -> list[str]:
+    """A table for each launch: the name of the function in each version, 0 without that launch."""
     lines = []
     for stage, names in functions.items():
-        table = f"{name}_function_{re.sub(r'[^A-Za-z0-9_]', '_', stage)}"
+        table = f"{name}_{re.sub(r'[^A-Za-z0-9_]', '_', stage)}"
         lines.append(f"static const char *const {table}[{versions}] = {{")
         lines += [f"    {_string(names[place]) if place in names else 0}," for place in range(versions)]
         lines.append("};")
-    return ["/* Names of the functions in the cubins. */", *lines, ""] if lines else []
+    return [title, *lines, ""] if lines else []
 
 
 def _tunables(name: str, model: SelectionModel) -> list[str]:
@@ -193,10 +208,6 @@ def _tunables(name: str, model: SelectionModel) -> list[str]:
             listed = ", ".join(str(int(value)) for value in values if isinstance(value, int))
             lines.append(f"static const int {name}_{tunable}[{len(versions)}] = {{{listed}}};")
     return [*lines, ""] if lines else []
-
-
-def _define(name: str, value: TunableValue) -> str:
-    return f"-D{name}={int(value) if isinstance(value, bool) else value}"
 
 
 def _string(text: str) -> str:

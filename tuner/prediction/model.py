@@ -22,8 +22,8 @@ _MOST_FEATURES = 256
 _MOST_TRAINED = 10_000
 _LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
 _KEYS = (
-    *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "inputs", "ranges"),
-    *("accuracy", "forest_accuracy", "versions", "conditions", "features", "tree", "orders"),
+    *("format", "kernel", "source", "device", "objective", "method", "date", "trials", "sizes", "inputs"),
+    *("ranges", "accuracy", "forest_accuracy", "versions", "conditions", "features", "tree", "orders"),
 )
 
 
@@ -77,7 +77,7 @@ class SelectionModel:
         date: of the training, UTC, ISO 8601.
         trials: that it was learned from.
         inputs: that it was trained on.
-        ranges: least and greatest value of every size, or its texts.
+        ranges: least and greatest value of every size, or its texts; sizes in the kernel's order.
         accuracy: of the selection, inputs left out one by one.
         forest_accuracy: of the method's own first prediction, likewise; None where it was not judged.
         portfolio: versions and tree.
@@ -171,8 +171,9 @@ class SelectionModel:
                 "method": self.method,
                 "date": self.date,
                 "trials": self.trials,
-                "inputs": [list(one.values()) for one in self.inputs],
-                "ranges": [[name, *values] for name, values in self.ranges.items()],  # in the kernel's order
+                "sizes": list(self.ranges),  # a database sorts the keys of objects
+                "inputs": [[one[name] for name in self.ranges] for one in self.inputs],
+                "ranges": {name: list(values) for name, values in self.ranges.items()},
                 "accuracy": rounded(asdict(self.accuracy)),
                 "forest_accuracy": None if forest is None else rounded(forest),
                 "versions": [dict(version) for version in portfolio.versions],
@@ -264,13 +265,16 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     if found["format"] != FORMAT:
         raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
     ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
-    for name, *values in found["ranges"]:
-        sizes = tuple(map(_size, values))
+    names = [_text(name) for name in found["sizes"]]
+    if sorted(names) != sorted(found["ranges"]):
+        raise InputError("its ranges are not of its sizes")
+    for name in names:
+        sizes = tuple(map(_size, found["ranges"][name]))
         whole = tuple(value for value in sizes if isinstance(value, int))
         if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
-            ranges[_text(name)] = (whole[0], whole[1])
+            ranges[name] = (whole[0], whole[1])
         else:
-            ranges[_text(name)] = tuple(map(_text, sizes))
+            ranges[name] = tuple(map(_text, sizes))
     features = tuple(_feature(one, ranges) for one in found["features"])
     versions = tuple(_version(one) for one in found["versions"])
     if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:

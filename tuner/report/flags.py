@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from typing import Any
 
 from tuner.model.plan import TunableValue
 
@@ -15,3 +16,10 @@ def flags_of(configuration: Mapping[str, TunableValue]) -> str:
         (name, int(value) if isinstance(value, bool) else value) for name, value in configuration.items()
     )
     return " ".join(shlex.quote(f"-D{name}={value}") for name, value in values)
+
+
+def expanded_use(expanded: Mapping[str, Any]) -> str:
+    """The same of a source with pragmas: macros and template arguments count in what it is expanded to."""
+    macros = flags_of(expanded["macros"])
+    built = [f"{macros} with the source of tuner kernels expand {expanded['source']}"] if macros else []
+    return "; ".join([*built, *(f"launch {entry}" for entry in expanded["entries"] if "<" in entry)])

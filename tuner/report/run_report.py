@@ -10,7 +10,7 @@ from tuner.report.answer import comparisons, totals, workloads_table
 from tuner.report.clock_curve import curve_lines
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
-from tuner.report.flags import flags_of
+from tuner.report.flags import expanded_use, flags_of
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
 from tuner.report.notices import notices_of, stand_in, warnings
@@ -189,8 +189,10 @@ def _use(document: Mapping[str, Any], width: int, *, more: bool) -> Iterator[Rep
         pass
     elif len(document["workloads"]) == 1:
         (configuration,) = best["configurations"].values()
-        if configuration:
-            yield from lines_of(f"use: {flags_of(configuration)}", width)
+        expanded = document["workloads"][0].get("expanded")
+        use = flags_of(configuration) if expanded is None else expanded_use(expanded)
+        if use:
+            yield from lines_of(f"use: {use}", width)
     elif run is not None:
         yield from lines_of(f"use: tuner export {run} --format flags", width)
     if more and run is not None:

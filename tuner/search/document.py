@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.config import KernelFile
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.records import Conditions, Record, trial_record
@@ -145,11 +146,27 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
         "work_assumed": work.assumed,
         "default": _part(item, outcome, outcome.default, position),
         "best": _part(item, outcome, outcome.answer, position),
+        "expanded": _expanded(item, outcome, position),
         "compile_errors": list(item.compile_errors),
     }
     if with_candidates:
         record["candidates"] = [_candidate(candidate) for candidate in item.candidates]
     return record
+
+
+def _expanded(item: PreparedWorkload, outcome: SearchOutcome, position: int) -> Record | None:
+    """What the answer needs of a build, where pragmas stand in the source: they keep macros from it."""
+    if outcome.answer is None or not isinstance(item.kernel, KernelFile) or not item.kernel.has_pragmas:
+        return None
+    trial, _ = outcome.trials[outcome.answer]
+    stages = item.plans[trial.configurations[position]].stages
+    options = dict.fromkeys(option for stage in stages for option in stage.options)
+    macros = (option[2:].partition("=") for option in options if option.startswith("-D"))
+    return {
+        "source": item.kernel.path.name,
+        "macros": {name: value for name, _, value in macros},
+        "entries": list(dict.fromkeys(stage.entry for stage in stages)),
+    }
 
 
 def _candidate(candidate: Candidate) -> Record:

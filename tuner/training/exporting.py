@@ -75,7 +75,7 @@ def selector_header(
 
     Args:
         model: versions and tree.
-        kernel: the kernel as it is now; None where it is not known, as for a header without its options.
+        kernel: the kernel as it is now; the header has no options where it is None or has changed.
         compiled: launches of the versions.
     """
     if kernel is None or kernel.fingerprint != model.source:
@@ -84,7 +84,14 @@ def selector_header(
         stage: {one.version: one.function for one in compiled if one.stage == stage}
         for stage in dict.fromkeys(one.stage for one in compiled)
     }
-    return c_selector(model, [_told(stages) for stages in version_launches(model, kernel)], functions)
+    launches = version_launches(model, kernel)
+    entries: dict[str, dict[int, str]] = {}
+    for version, stages in enumerate(launches):
+        for stage in stages:
+            entries.setdefault(stage.name, {})[version] = stage.entry
+    options = [list(dict.fromkeys(option for one in stages for option in one.options)) for stages in launches]
+    expanded = kernel.path.name if kernel.has_pragmas else ""
+    return c_selector(model, options, entries, functions, expanded=expanded)
 
 
 def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
@@ -108,13 +115,6 @@ def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[St
 
 def _code(stage: Stage) -> tuple[str, tuple[str, ...]]:
     return stage.entry, stage.options
-
-
-def _told(stages: Sequence[Stage]) -> list[str]:
-    """Options and entries of a version: what NVRTC or nvcc needs."""
-    options = dict.fromkeys(option for stage in stages for option in stage.options)
-    entries = dict.fromkeys(stage.entry for stage in stages)
-    return [*options, *(f"--name-expression={entry.replace(' ', '')}" for entry in entries)]
 
 
 def write_cubins(
