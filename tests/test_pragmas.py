@@ -228,6 +228,18 @@ def test_a_file_with_pragmas_is_checked_expanded_and_tuned(tmp_path: Path) -> No
     assert f"{path}, line 5, column 1: #pragma tuner erange: L is 100 in the source" in refused.stderr
 
 
+def test_template_arguments_are_named_as_a_launch_takes_them(tmp_path: Path) -> None:
+    """As macros they would break the source: ``template <int 4>``."""
+    example = Path(__file__).parents[1] / "examples/vector-add/kernel.toml"
+    run = tuner(
+        "run", "--kernel", example, "--objective", "time", *DEVICE, "--database", tmp_path / "db.sqlite"
+    )
+    assert re.search(r"^use: launch vector_add<\d+, \d+, \d+>$", run.stdout, re.MULTILINE)
+    exported = tuner("export", "1", "--database", tmp_path / "db.sqlite")
+    assert "-Dblock_size_x=" in exported.stdout
+    assert "launch vector_add<" in exported.stderr
+
+
 def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> None:
     """Alternatives have a macro of their own, template arguments stand in the launch."""
     path = tmp_path / "axpb.cu"

@@ -25,12 +25,12 @@ def flags(runs: Sequence[ExportedRun]) -> str:
 
 
 def notes(runs: Sequence[ExportedRun]) -> list[str]:
-    """What else builds of sources with pragmas need than flags."""
+    """What else builds need than flags: template arguments, and the source that pragmas are expanded to."""
     found = []
     for run in runs:
         for name, build in zip(run.workloads, run.expanded, strict=False):
             if build is not None:
-                if build.macros:
+                if build.macros and build.source is not None:
                     found.append(
                         f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
                         " --output FOLDER` writes; with its pragmas a source keeps its own values"

@@ -49,15 +49,15 @@ class ExportedTrial:
 
 @dataclass(frozen=True)
 class ExpandedBuild:
-    """What builds an answer whose source has tuning pragmas.
+    """What builds an answer whose tunables are template arguments, or pragmas of the source.
 
     Attributes:
-        source: its name; ``tuner kernels expand`` writes the one that takes the macros.
-        macros: of the expanded source.
+        source: with pragmas its name, of which ``tuner kernels expand`` writes the one that takes the macros.
+        macros: of the source, the expanded one with pragmas.
         entries: functions that are launched, with template arguments.
     """
 
-    source: str
+    source: str | None
     macros: Mapping[str, str]
     entries: tuple[str, ...]
 
@@ -73,7 +73,7 @@ class ExportedRun:
         trials: in the order they were measured.
         best: the answer; None where there is none.
         problem_size: sizes that are numbers, of all workloads.
-        expanded: per workload the build of the answer, where its source has pragmas.
+        expanded: per workload the build of the answer, where its tunables are no macros of the source.
     """
 
     device: str
@@ -112,7 +112,8 @@ class ExportedRun:
         values = self.answer().configurations
         builds = self.expanded or (None,) * len(values)
         return tuple(
-            one if build is None else build.macros for one, build in zip(values, builds, strict=True)
+            one if build is None or build.source is None else build.macros
+            for one, build in zip(values, builds, strict=True)
         )
 
     def answer(self) -> ExportedTrial:
@@ -134,7 +135,7 @@ def _expanded(workload: Mapping[str, Any]) -> ExpandedBuild | None:
         return None
     macros = checks.table(found, "macros", "expanded")
     return ExpandedBuild(
-        source=checks.one(found, "source", "expanded", checks.NAME),
+        source=None if found.get("source") is None else checks.one(found, "source", "expanded", checks.NAME),
         macros={name: checks.one(macros, name, "expanded macros", checks.TEXT) for name in macros},
         entries=tuple(checks.one(found, "entries", "expanded", checks.TEXTS)),
     )

@@ -19,7 +19,8 @@ def flags_of(configuration: Mapping[str, TunableValue]) -> str:
 
 
 def expanded_use(expanded: Mapping[str, Any]) -> str:
-    """The same of a source with pragmas: macros and template arguments count in what it is expanded to."""
-    macros = flags_of(expanded["macros"])
-    built = [f"{macros} with the source of tuner kernels expand {expanded['source']}"] if macros else []
+    """The same where template arguments are tunables, or pragmas, which count in its expansion."""
+    macros, source = flags_of(expanded["macros"]), expanded["source"]
+    expands = f" with the source of tuner kernels expand {source}" if source else ""
+    built = [f"{macros}{expands}"] if macros else []
     return "; ".join([*built, *(f"launch {entry}" for entry in expanded["entries"] if "<" in entry)])

@@ -155,15 +155,20 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
 
 
 def _expanded(item: PreparedWorkload, outcome: SearchOutcome, position: int) -> Record | None:
-    """What the answer needs of a build, where pragmas stand in the source: they keep macros from it."""
-    if outcome.answer is None or not isinstance(item.kernel, KernelFile) or not item.kernel.has_pragmas:
+    """What the answer needs of a build, where its tunables are no macros of the source as it is.
+
+    So it is with template arguments, and with pragmas, which keep macros from a source.
+    """
+    if outcome.answer is None or not isinstance(item.kernel, KernelFile):
         return None
     trial, _ = outcome.trials[outcome.answer]
     stages = item.plans[trial.configurations[position]].stages
+    if not item.kernel.has_pragmas and not any("<" in stage.entry for stage in stages):
+        return None
     options = dict.fromkeys(option for stage in stages for option in stage.options)
     macros = (option[2:].partition("=") for option in options if option.startswith("-D"))
     return {
-        "source": item.kernel.path.name,
+        "source": item.kernel.path.name if item.kernel.has_pragmas else None,
         "macros": {name: value for name, _, value in macros},
         "entries": list(dict.fromkeys(stage.entry for stage in stages)),
     }
