@@ -59,7 +59,7 @@ def table(geometry: bool = True) -> FeatureTable:
 
 
 def test_trials_are_grouped_by_input() -> None:
-    """Of a configuration that is there again the last counts; inputs without a valid trial are left out."""
+    """Of a configuration that is there again the surest counts, then the last; inputs need a valid trial."""
     one, other = CONFIGURATIONS[:2]
     data = TrainingSet.of(
         [
@@ -67,6 +67,7 @@ def test_trials_are_grouped_by_input() -> None:
             ({"H": 9}, one, math.inf, 0.0),
             ({"H": 8}, other, 4.0, 0.01),
             ({"H": 8}, one, 3.0, 0.01),
+            ({"H": 8}, one, 5.0, 0.02),
         ]
     )
     assert [found.sizes for found in data.inputs] == [{"H": 8}]

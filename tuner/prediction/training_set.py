@@ -75,7 +75,10 @@ class TrainingSet:
 
     @classmethod
     def of(cls, trials: Iterable[tuple[Sizes, Configuration, float, float]]) -> "TrainingSet":
-        """Trials grouped by their inputs; of a configuration that is there again the last counts.
+        """Trials grouped by their inputs; of a configuration that is there again the surest counts.
+
+        Of equally sure ones the last does: a search ends most trials after a window of some milliseconds, and
+        should not replace what a longer window told.
 
         Args:
             trials: sizes, configuration, cost and relative standard uncertainty of each.
@@ -85,7 +88,10 @@ class TrainingSet:
         """
         found: dict[tuple[tuple[str, int | str], ...], dict[Configuration, tuple[float, float]]] = {}
         for sizes, configuration, cost, sigma in trials:
-            found.setdefault(tuple(sizes.items()), {})[configuration] = (cost, sigma)
+            of_input = found.setdefault(tuple(sizes.items()), {})
+            known = of_input.get(configuration)
+            if known is None or not math.isfinite(known[0]) or sigma <= known[1]:
+                of_input[configuration] = (cost, sigma)
         inputs = tuple(
             InputTrials(
                 dict(key),
