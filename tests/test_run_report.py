@@ -25,6 +25,7 @@ from report_documents import (
 from rich.console import Console
 
 from tuner.model import shown_values
+from tuner.report.answer import comparisons
 from tuner.report.flags import flags_of
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.run_report import run_report, show_run
@@ -113,6 +114,18 @@ def of_co_run(count: int, **more: Any) -> Record:
         trials, best=0, fastest=0, default=2, batch=32768, one_after_another=compared, **more
     )
     return break_even_of(found, 8810.0)
+
+
+@pytest.mark.parametrize(("longest_s", "told"), [(0.0765, True), (0.06, False)])
+def test_a_workload_that_hides_the_others_is_named(longest_s: float, told: bool) -> None:
+    """From 90 % of a round on; below, the others count."""
+    document = of_co_run(3)
+    compared = document["one_after_another"]
+    compared["workloads"] = {name: {"time_s": 0.002} for name in ("a:N=1", "b:N=1")} | {
+        "c:N=8": {"time_s": longest_s}
+    }
+    text = " ".join(" ".join(comparisons(document, 100)).split())
+    assert ("c:N=8 alone takes 98 % of a round: the others hide behind it" in text) is told
 
 
 def long_configuration() -> Record:

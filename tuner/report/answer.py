@@ -10,6 +10,7 @@ from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, label, percent_with_interval, si, significant, with_uncertainty
 
 _INDENT = "  "
+_HIDING = 0.9  # of a round: a workload that takes as much alone leaves little to the others
 
 
 def totals(document: Mapping[str, Any]) -> list[str]:
@@ -89,6 +90,7 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
     if itself:
         sentences.insert(0, f"the answer is {' and '.join(itself)}")
     rows += _one_after_another(document, energy_first)
+    sentences += _hidden(document)
     sentences += _least_energy(document)
     found = _compared(rows, width, energy_first) if rows else []
     return found + [line for text in sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)]
@@ -123,6 +125,21 @@ def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Itera
     if found["energy_change"] is not None:
         energy = percent_with_interval(found["energy_change"], found["energy_change_interval"])
     yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
+
+
+def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
+    """That one workload alone takes most of a round, so that the others hardly count."""
+    found = document.get("one_after_another")
+    if found is None or not found["workloads"]:
+        return
+    alone = {name: one["time_s"] for name, one in found["workloads"].items()}
+    longest = max(alone, key=lambda name: alone[name])
+    share = alone[longest] / found["together"]["time_s"]
+    if share >= _HIDING:
+        yield (
+            f"{longest} alone takes {100 * min(share, 1.0):.0f} % of a round: the others hide behind it, and"
+            " their configurations hardly count; sizes or batches of about equal times tell more"
+        )
 
 
 def _least_energy(document: Mapping[str, Any]) -> Iterator[str]:
