@@ -41,7 +41,7 @@ def grown(
             " --method g-adapt needs none"
         ) from e
     model = ExtraTreesRegressor(
-        n_estimators=count, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed
+        n_estimators=count, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed, n_jobs=-1
     )
     model.fit(rows, targets, sample_weight=weights)
     return [_flat(estimator.tree_) for estimator in model.estimators_]
