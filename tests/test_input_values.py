@@ -84,6 +84,16 @@ def test_reals(dtype: str) -> None:
     assert (made("constant(0.5)", dtype, (3,)) == 0.5).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_dominant_matrices(dtype: str, length: int) -> None:
+    """The diagonal is larger than the sum of the rest of its row, and of its column."""
+    for matrix in made("dominant(-1, 1)", dtype, (3, length, length)):
+        sizes = np.abs(matrix.astype(complex))
+        assert (2 * sizes.diagonal() > sizes.sum(axis=1)).all()
+        assert (2 * sizes.diagonal() > sizes.sum(axis=0)).all()
+
+
 def test_values_follow_the_seed() -> None:
     """The same seed makes the same values, another seed others."""
     first, again, other = (made("permutation()", "int32", (64,), seed=seed) for seed in (1, 1, 2))
@@ -113,6 +123,8 @@ def test_what_a_device_draws() -> None:
         ("uniform(1, 1)", "float32", "the second bound is larger"),
         ("uniform(0, 1e6)", "float16", "do not fit float16"),
         ("normal(0, -1)", "float32", "the deviation -1 is below 0"),
+        ("dominant(0, 1)", "int32", "makes fractions"),
+        ("dominant(0, 1)", "float32", "dominant makes square matrices, and the array has the shape"),
         ("integers(0, 300)", "uint8", "values from 0 to 299 do not fit uint8"),
         ("integers(-1, 3)", "uint16", "do not fit uint16"),
         ("integers(5, 5)", "int32", "the second bound is left out"),

@@ -18,11 +18,19 @@ from tuner.expressions.parser import syntax_tree
 from tuner.model import DataFile, InputKind, InputSpec
 
 KINDS: tuple[str, ...] = get_args(InputKind)
-_NUMBERS = {"uniform": 2, "normal": 2, "integers": 2, "constant": 1, "unique": 2, "csr_offsets": 1}
+_NUMBERS = {
+    "uniform": 2,
+    "normal": 2,
+    "dominant": 2,
+    "integers": 2,
+    "constant": 1,
+    "unique": 2,
+    "csr_offsets": 1,
+}
 _WHOLE = ("integers", "range", "unique", "permutation", "csr_offsets")
 _FORMS = (
-    "uniform(a, b), normal(mean, deviation), integers(a, b), constant(v), range(), sorted(INPUT), "
-    'unique(a, b), permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
+    "uniform(a, b), normal(mean, deviation), dominant(a, b), integers(a, b), constant(v), range(), "
+    'sorted(INPUT), unique(a, b), permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
 )
 MAX_DEPTH = 4
 
@@ -103,8 +111,10 @@ def named_files(text: str) -> tuple[str, ...]:
 
 def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple[int, ...]) -> str:
     """Why an array of a type and shape cannot hold the values of a generator; empty where it can."""
-    if kind in ("uniform", "normal"):
-        return _misfit_of_reals(kind, numbers, dtype)
+    if kind in ("uniform", "normal", "dominant"):
+        return _misfit_of_reals(kind, numbers, dtype) or (
+            _misfit_of_matrices(shape) if kind == "dominant" else ""
+        )
     length = shape[-1]
     if kind == "constant":
         return _beyond(numbers[0], numbers[0], dtype)
@@ -197,8 +207,14 @@ def _misfit_of_reals(kind: str, numbers: tuple[int | float, ...], dtype: str) ->
     if kind == "normal":
         return f"the deviation {second} is below 0" if second < 0 else _beyond(first, first, dtype)
     if first >= second:
-        return f"uniform({first}, {second}) holds no number: the second bound is larger"
+        return f"{kind}({first}, {second}) holds no number: the second bound is larger"
     return _beyond(first, second, dtype)
+
+
+def _misfit_of_matrices(shape: tuple[int, ...]) -> str:
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        return ""
+    return f"dominant makes square matrices, and the array has the shape {' x '.join(map(str, shape))}"
 
 
 def _is_real(dtype: str) -> bool:

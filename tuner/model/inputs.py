@@ -6,6 +6,7 @@ from typing import Literal
 InputKind = Literal[
     "uniform",
     "normal",
+    "dominant",
     "integers",
     "constant",
     "range",

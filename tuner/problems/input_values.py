@@ -63,8 +63,9 @@ def _made(
         return array_of(spec.file)
     if spec.inner is not None:
         return np.sort(_made(spec.inner, dtype, shape, rng), axis=-1)
-    if spec.kind in ("uniform", "normal"):
-        return _reals(spec, dtype, shape, rng)
+    if spec.kind in ("uniform", "normal", "dominant"):
+        made = _reals(spec, dtype, shape, rng)
+        return _dominant(spec, made) if spec.kind == "dominant" else made
     if spec.kind == "constant":
         return np.full(shape, spec.numbers[0], dtype)
     if spec.kind == "integers":
@@ -92,6 +93,14 @@ def _row(spec: InputSpec, length: int, rng: np.random.Generator) -> NDArray[np.i
         inner = np.sort(rng.integers(0, total + 1, size=length - 2))
         return np.concatenate([[0], inner, [total]])
     return np.arange(length)
+
+
+def _dominant(spec: InputSpec, values: NDArray[Any]) -> NDArray[Any]:
+    """Square matrices whose diagonal is larger than the rest of its row and of its column."""
+    largest = max(map(abs, spec.numbers)) * (math.sqrt(2) if values.dtype.kind == "c" else 1.0)
+    diagonal = np.einsum("...ii->...i", values)  # a view
+    diagonal += (values.shape[-1] + 1) * largest
+    return values
 
 
 def _reals(
