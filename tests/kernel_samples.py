@@ -20,7 +20,11 @@ Row = dict[str, TunableValue]
 """A configuration: its ``kernel``, sizes and tunables."""
 
 CATALOGUE = Path(__file__).parents[1] / "kernels"
-KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(CATALOGUE.glob("*/kernel.toml"))}
+KERNELS = {  # applications have tests of their own
+    path.parent.name: kernel
+    for path in sorted(CATALOGUE.glob("*/kernel.toml"))
+    if (kernel := load_kernel_file(path)).family != "application"
+}
 UNSEEN_BY_HOST = ("blocks", "cap")  # bounds of registers and of residency: the same code, word for word
 LEAST, ODD = 256, 253  # sizes of samples: several warps share a problem, which fills a power of two or not
 LONG = 2**14  # beyond, values are sampled and not pairs
