@@ -17,6 +17,7 @@ from tuner.prediction.trees import FlatTree
 
 FORMAT = 1
 _MOST_FEATURES = 256
+_DEEPEST = 64  # of a tree
 _MOST_TRAINED = 10_000
 _LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
 _KEYS = (
@@ -248,6 +249,8 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     tree = FlatTree.of(found["tree"], len(features))
     if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
         raise InputError("a threshold of its tree is beyond all sizes")
+    if tree.depth > _DEEPEST:
+        raise InputError(f"its tree has a depth of {tree.depth}")
     picks = tree.value[tree.feature < 0]
     if not np.isin(picks, np.arange(len(versions))).all():
         raise InputError("its tree picks a version that is not there")
@@ -280,7 +283,11 @@ def _feature(values: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) 
     powers = tuple(values["powers"].items())
     if not powers or any(name not in ranges or power not in (1, -1) for name, power in powers):
         raise InputError("a feature is not made of its sizes")
-    return SizeFeature(powers, _text(values.get("text", "")))
+    text = _text(values.get("text", ""))
+    numbers = all(isinstance(value, int) for name, _ in powers for value in ranges[name])
+    if numbers if text else not numbers:
+        raise InputError("a feature compares a text and a number")
+    return SizeFeature(powers, text)
 
 
 def _version(values: Mapping[str, Any]) -> Configuration:

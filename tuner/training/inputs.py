@@ -116,7 +116,7 @@ def _number(text: str) -> int:
     """
     base, _, power = text.strip().replace("**", "^").partition("^")
     if len(base) <= _MOST_DIGITS and len(power) <= 2:  # noqa: PLR2004 - digits of an exponent
-        found = int(base) ** int(power or 1)
+        found: int = int(base) ** int(power or 1)
         if found <= MAX_SIZE:
             return found
     raise InputError(f"{text:.40}: is beyond all sizes; the largest is 2^53")
