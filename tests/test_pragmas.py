@@ -142,6 +142,25 @@ def test_checks_of_all_forms(check: str, key: str, value: str) -> None:
     assert found["problem"][key] == value
 
 
+def test_kernels_of_one_name_are_told_apart_by_namespace() -> None:
+    """The entry names the namespaces around the launch; parameters are those of the function below it."""
+    text = f"""\
+{P} problem(N = [64])
+{P} output y: float32[N]
+{P} check default
+namespace a {{ __global__ void k(const int* q) {{ }} }}
+namespace b::c {{
+namespace {{
+{P} launch grid(1) block(N)
+__global__ void k(float* y, int N) {{ }}
+}}
+}}
+"""
+    found = document_of(text)
+    assert found["kernel"]["entry"] == "b::c::k"
+    assert list(found["arguments"]) == ["y", "N"]
+
+
 def test_several_launches_are_stages_in_their_order() -> None:
     """Each launch is a stage with its own arguments; those in a case run only with it."""
     text = f"""\

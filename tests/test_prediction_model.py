@@ -214,7 +214,7 @@ def select(model: SelectionModel, tmp_path_factory: pytest.TempPathFactory) -> S
     folder = tmp_path_factory.mktemp("selector")
     (folder / "selector.h").write_text(c_selector(model))
     pick = "int pick(long long h, long long w, const char *d) { return mv_mul_select(h, w, d); }"
-    strict = ("-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
+    strict = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1", "-shared", "-fPIC")
     for compiler, suffix, standard in (("gcc", "c", "-std=c99"), ("g++", "cpp", "-std=c++11")):
         linkage = 'extern "C" ' if suffix == "cpp" else ""
         source, library_file = folder / f"pick.{suffix}", folder / f"{suffix}.so"
@@ -278,10 +278,87 @@ def test_the_header_says_what_it_is_made_from() -> None:
     assert "x */ y" not in c_selector(modelled)
 
 
-def test_sizes_without_a_name_in_c_are_refused() -> None:
+@pytest.mark.parametrize("name", ["größe", "int", "class"])
+def test_sizes_without_a_name_in_c_are_refused(name: str) -> None:
     """A header with them would not compile."""
     with pytest.raises(InputError, match="no name in C"):
-        c_selector(replace(MODEL, ranges={"größe": (1, 2)}))
+        c_selector(replace(MODEL, ranges={name: (1, 2)}))
+
+
+def test_names_and_numbers_are_those_of_c(tmp_path: Path) -> None:
+    """Texts in UTF-8, kernels that begin with a digit, and large numbers compile and pick right."""
+    texts = ("größe", "a /*b*/", "\\", '"??/')
+    features = tuple(SizeFeature((("T", 1),), text) for text in texts)
+    columns = (0, -1, 1, -1, 2, -1, 3, -1, -1), (0.5,) * 9, (2, 0, 4, 0, 6, 0, 8, 0, 0)
+    right = (1, 0, 3, 0, 5, 0, 7, 0, 0)  # where a text is equal
+    tree = FlatTree(*map(np.array, (*columns, right, (0, 0, 0, 1, 0, 2, 0, 3, 4))))
+    versions = tuple(
+        Configuration({"B": 2**40 + place, "C": -place, "select": place, "options": 1}) for place in range(5)
+    )
+    orders = tuple((place, *(other for other in range(5) if other != place)) for place in range(5))
+    portfolio = Portfolio(versions, features, tree, orders)
+    model = replace(
+        MODEL,
+        kernel="2mm",
+        ranges={"T": texts},
+        inputs=({"T": texts[0]},),
+        portfolio=portfolio,
+        conditions=("True",) * 5,
+    )
+    assert SelectionModel.of(model.document()).portfolio.versions == versions
+    (tmp_path / "selector.h").write_text(c_selector(model, [['-DT="größe"']] * 5))
+    lines = [
+        '#include "selector.h"',
+        "int pick(const char *text);",
+        "long long number(int place);",
+        "int pick(const char *text) { return _2mm_select(text); }",
+        "long long number(int place) { return _2mm_B[place] + _2mm_C[place]; }",
+    ]
+    strict = ("-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror", "-shared", "-fPIC")
+    for compiler, suffix, standard in (("g++", "cpp", "-std=c++11"), ("gcc", "c", "-std=c99")):
+        (tmp_path / f"pick.{suffix}").write_text("\n".join(lines) + "\n")
+        files = str(tmp_path / "c.so"), str(tmp_path / f"pick.{suffix}")
+        subprocess.run([compiler, standard, *strict, "-o", *files], check=True)
+    library = ctypes.CDLL(str(tmp_path / "c.so"))
+    library.number.restype = ctypes.c_longlong
+    assert library.number(3) == 2**40
+    for place, text in enumerate((*texts, "", "grö", "größer")):
+        assert library.pick(text.encode()) == picked(model, {"T": text}) == min(place, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"features": [{"powers": {"dtype": 1}}]}, "compares a text and a number"),
+        ({"features": [{"powers": {"H": 1}, "text": "x"}]}, "compares a text and a number"),
+        ({"tree": {"left": [1, 2, 0], "right": [2, 2, 0]}}, "two parents"),
+    ],
+)
+def test_models_that_have_no_meaning_are_refused(change: dict[str, Any], why: str) -> None:
+    """A checksum does not make sense of them."""
+    document: Any = json.loads(json.dumps(MODEL.document()))
+    del document["checksum"]
+    if "tree" in change:
+        columns = {"feature": [0, 0, -1], "threshold": [0.0] * 3, "value": [0.0] * 3}
+        change = {"tree": {**columns, **change["tree"]}}
+    with pytest.raises(InputError, match=why):
+        SelectionModel.of(sealed({**document, **change}))
+
+
+def test_a_tree_that_is_too_deep_is_refused() -> None:
+    """No training makes one, and a header of it would not compile."""
+    columns: dict[str, list[float]] = {
+        "feature": [*(-1 if place % 2 else 0 for place in range(200)), -1],
+        "threshold": [0.0] * 201,
+        "left": [*(0 if place % 2 else place + 1 for place in range(200)), 0],
+        "right": [*(0 if place % 2 else place + 2 for place in range(200)), 0],
+        "value": [0.0] * 201,
+    }
+    document: Any = json.loads(json.dumps(MODEL.document()))
+    del document["checksum"]
+    assert FlatTree.of(columns, 1).depth == 100
+    with pytest.raises(InputError, match="a depth of 100"):
+        SelectionModel.of(sealed({**document, "tree": columns}))
 
 
 def test_one_version_needs_no_sizes() -> None:

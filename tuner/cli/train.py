@@ -100,7 +100,10 @@ def train(
 
     (spec,), files = with_files((kernel,), kernel_files)
     catalog = Catalog.load(files)
-    found = catalog.kernel(spec.partition(":")[0])
+    name, _, sizes = spec.partition(":")
+    if sizes:
+        raise InputError(f"{spec}: a training takes a kernel without sizes; write --input {sizes}")
+    found = catalog.kernel(name)
     asked = Request(objective=objective, seed=seed, kernel_files=files)
     asked.check()
     with (
@@ -137,7 +140,10 @@ def _inputs(
         if ranges:
             raise InputError("--inputs and --input: give one of them")
         return listed_inputs(kernel, listed)
-    expressions = [Expression(limit) for limit in limits]
+    try:
+        expressions = [Expression(limit) for limit in limits]
+    except InputError as e:
+        raise InputError(f"--limit: {e}") from e
     for expression in expressions:
         unknown = sorted(expression.names - set(kernel.sizes))
         if unknown:
@@ -145,8 +151,11 @@ def _inputs(
     room = device.free_memory_bytes() // 2
 
     def allowed(sizes: "Sizes") -> bool:
-        if not all(expression.evaluate(sizes) for expression in expressions):
-            return False
+        try:
+            if not all(expression.evaluate(sizes) for expression in expressions):
+                return False
+        except InputError as e:
+            raise InputError(f"--limit: {e}") from e
         workload = kernel.workload(sizes)
         return plan_bytes(kernel.plan(workload, kernel.default(workload))) <= room
 

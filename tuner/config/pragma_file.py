@@ -47,7 +47,9 @@ def _read(path: Path, text: str) -> "tuple[Expansion, KernelDocument]":
 
 def line_of(key: str, lines: Mapping[str, int]) -> int | None:
     """The line of the pragma that states a key of the kernel file; None where none does."""
-    found = [known for known in lines if key == known or key.startswith((f"{known} ", f"{known},"))]
+    found = [
+        known for known in lines if key == known or key.startswith((f"{known} ", f"{known},", f"{known}."))
+    ]
     return lines[max(found, key=len)] if found else None
 
 

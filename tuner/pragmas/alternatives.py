@@ -63,7 +63,7 @@ def read_selections(source: PragmaSource) -> list[Selection]:
         if not still_open:
             raise source.error(directive, "no #pragma tuner select is open here")
         selection = still_open[-1]
-        if directive.guards != selection.opening.guards:
+        if directive.branches != selection.opening.branches:
             raise source.error(
                 directive, f"stands under other conditions of the preprocessor than select {selection.name}"
             )

@@ -1,9 +1,12 @@
 """The text of pragmas in parts: lists, clauses with brackets, values of tunables."""
 
+import math
 import re
 from dataclasses import dataclass
 
 MOST_VALUES = 1000
+_MOST_DIGITS = 400
+_LARGEST = 2**63 - 1
 _NAME = r"[A-Za-z_]\w*"
 _OPENING, _CLOSING = "([{", ")]}"
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|\d+)")
@@ -110,13 +113,20 @@ def one_value(text: str) -> Value:
     if bare in _WORDS:
         return _WORDS[bare]
     bare = bare.replace("'", "")
+    if len(bare) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(bare)} digits; at most {_MOST_DIGITS} are read")
     if re.fullmatch(r"[+-]?0\d+[uUlL]*", bare):
         raise ValueError(f"{text.strip()!r} is octal in C++; write it without the leading 0")
     whole = re.fullmatch(rf"({_NUMBER.pattern})[uUlL]{{0,3}}", bare)
     if whole:
-        return int(whole[1], 0) if "x" in whole[1].lower() else int(whole[1])
+        number = int(whole[1], 0) if "x" in whole[1].lower() else int(whole[1])
+        if abs(number) > _LARGEST:
+            raise ValueError(f"{number} has more than 63 bits")
+        return number
     fraction = re.fullmatch(rf"({_FRACTION.pattern})[fF]?", bare)
     if fraction:
+        if math.isinf(float(fraction[1])):
+            raise ValueError(f"{bare} is beyond all numbers of type double")
         return float(fraction[1])
     hint = ""
     if "=" in bare:

@@ -20,11 +20,12 @@ _PIECE = re.compile(
     r"""
       (?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
     | (?P<raw>(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?(?:\)(?P=fence)"|\Z))
-    | (?P<text>"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
+    | (?P<text>"(?:\\\r?.|[^"\\\n])*"?|'(?:\\\r?.|[^'\\\n])*'?)
     | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
     | (?P<operator>\b_Pragma\s*\(\s*"\s*(?P<quoted>\w+))
     | (?P<word>[A-Za-z_]\w*)
-    | (?P<directive>^[ \t]*\#(?:\\\r?\n|/\*.*?(?:\*/|\Z)|//(?:\\\r?\n|[^\n])*|"(?:\\.|[^"\\\n])*"?|[^\n])*\n?)
+    | (?P<directive>^[ \t]*\#(?:\\\r?\n|/\*.*?(?:\*/|\Z)
+        |//(?:\\\r?\n|[^\n])*|"(?:\\.|[^"\\\n])*"?|'\\?.'|[^\n])*\n?)
     | (?P<late>\#[ \t]*pragma[ \t]+(?P<pragma>\w+))
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
@@ -48,6 +49,7 @@ class Directive:
         start: its first byte.
         end: the byte behind its last line.
         guards: the conditions of the preprocessor around it, outermost first.
+        branches: where these begin: two pragmas under the same ones have the same places.
     """
 
     family: str
@@ -58,6 +60,7 @@ class Directive:
     start: int
     end: int
     guards: tuple[str, ...] = ()
+    branches: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.family} {self.keyword}".strip()
@@ -73,6 +76,7 @@ class PragmaSource:
         directives: in their order.
         blank: the text with spaces for the pragmas: the same places, and the same lines.
         code: the same with spaces for comments and all directives of the preprocessor, too.
+        conditions: of the preprocessor: where each stands, and what it says.
     """
 
     path: Path
@@ -80,6 +84,7 @@ class PragmaSource:
     directives: tuple[Directive, ...]
     blank: bytes
     code: bytes
+    conditions: tuple[tuple[int, str], ...] = ()
 
     @functools.cached_property
     def words(self) -> frozenset[str]:
@@ -134,6 +139,8 @@ def read_pragmas(path: Path, text: str) -> PragmaSource:
     blank, code = bytearray(data), bytearray(data)
     found: list[Directive] = []
     guards: list[str] = []
+    branches: list[int] = []
+    conditions: list[tuple[int, str]] = []
     wrong: list[tuple[int, str]] = []
     line, counted = 1, 0
     for piece in _PIECE.finditer(letters):
@@ -146,12 +153,13 @@ def read_pragmas(path: Path, text: str) -> PragmaSource:
         line += letters.count("\n", counted, piece.start())
         counted = piece.start()
         word, rest = _parts(piece[0])
-        directive = _directive(piece, rest, line, tuple(guards)) if word == "pragma" else None
+        directive = _directive(piece, rest, line, guards, branches) if word == "pragma" else None
         if directive is not None:
             found.append(directive)
             _erase(blank, piece.start(), piece.end())
-        _follow(guards, word, rest)
-    source = PragmaSource(path, data, tuple(found), bytes(blank), bytes(code))
+        if _follow(guards, branches, word, rest, piece.start()):
+            conditions.append((piece.start(), rest))
+    source = PragmaSource(path, data, tuple(found), bytes(blank), bytes(code), tuple(conditions))
     for place, message in wrong[:1]:
         raise source.error(place, message)
     if len(found) > MOST_DIRECTIVES:
@@ -193,7 +201,9 @@ def _family(word: str) -> str:
     return OWN if word == OWN or word in OF_THE_PAPER else ""
 
 
-def _directive(piece: re.Match[str], rest: str, line: int, guards: tuple[str, ...]) -> Directive | None:
+def _directive(
+    piece: re.Match[str], rest: str, line: int, guards: Sequence[str], branches: Sequence[int]
+) -> Directive | None:
     word, text = _word(rest)
     family = _family(word)
     if not family:
@@ -203,7 +213,8 @@ def _directive(piece: re.Match[str], rest: str, line: int, guards: tuple[str, ..
         keyword, text = _word(text)
     indent = len(piece[0]) - len(piece[0].lstrip(" \t"))
     decoded = " ".join(text.encode("latin-1").decode(errors="replace").split())
-    return Directive(family, keyword, decoded, line, indent + 1, piece.start(), piece.end(), guards)
+    around = tuple(guards), tuple(branches)
+    return Directive(family, keyword, decoded, line, indent + 1, piece.start(), piece.end(), *around)
 
 
 def _word(text: str) -> tuple[str, str]:
@@ -211,14 +222,20 @@ def _word(text: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else ("", text)
 
 
-def _follow(guards: list[str], word: str, rest: str) -> None:
-    """Keep the conditions that the text stands under."""
+def _follow(guards: list[str], branches: list[int], word: str, rest: str, place: int) -> bool:
+    """Keep the conditions that the text stands under, and where; returns whether a condition begins."""
     if word in ("if", "ifdef", "ifndef"):
         guards.append(f"#{word} {rest}")
-    elif word in ("else", "elif", "elifdef", "elifndef") and guards:
+        branches.append(place)
+        return True
+    if word in ("else", "elif", "elifdef", "elifndef") and guards:
         guards[-1] = f"#{word} {rest}".strip()
-    elif word == "endif" and guards:
+        branches[-1] = place
+        return word != "else"
+    if word == "endif" and guards:
         guards.pop()
+        branches.pop()
+    return False
 
 
 def _check_guards(source: PragmaSource, directive: Directive) -> None:

@@ -68,7 +68,7 @@ def expansion(path: Path, text: str) -> Expansion:
         transformed = edited(source.text, edits)
     except OverlapError as e:
         raise source.error(e.place, e) from e
-    return _Writer(source, selections, statements, tunables).expansion(transformed)
+    return _Writer(tree, selections, statements, tunables).expansion(transformed)
 
 
 def _check_keywords(source: PragmaSource) -> None:
@@ -125,17 +125,18 @@ class _Writer:
 
     def __init__(
         self,
-        source: PragmaSource,
+        tree: SyntaxTree,
         selections: Sequence[Selection],
         statements: Statements,
         tunables: Sequence[Tunable],
     ) -> None:
-        self._source = source
+        self._tree = tree
+        self._source = tree.source
         self._selections = selections
         self._said = statements
         self._tunables = tunables
         self._notes: list[str] = []
-        self._blank = source.blank.decode(errors="replace")
+        self._blank = tree.source.blank.decode(errors="replace")
 
     def expansion(self, text: str) -> Expansion:
         said = self._said
@@ -196,7 +197,10 @@ class _Writer:
             )
 
     def _entry(self, launch: Launch) -> str:
-        """The entry: sizes, tunables and derived names fill the template; others stay as declared."""
+        """The entry: sizes, tunables and derived names fill the template; others stay as declared.
+
+        It begins with the namespaces around the launch.
+        """
         known = {*self._said.problem["sizes"], *self._said.derived, *(one.name for one in self._tunables)}
         arguments = []
         for one in launch.function.template:
@@ -213,7 +217,8 @@ class _Writer:
                     f"{one.name}, a template parameter of {launch.function.name}, is no size, tunable or"
                     " derived name and has no default",
                 )
-        return launch.function.name + (f"<{', '.join(arguments)}>" if arguments else "")
+        name = self._tree.namespaces(launch.directive.end) + launch.function.name
+        return name + (f"<{', '.join(arguments)}>" if arguments else "")
 
     def _parameters(self, launch: Launch) -> list[Parameter]:
         """Parameters with the types of the instance."""

@@ -32,6 +32,7 @@ LAUNCH_KEYS = (
     *("stream", "name", "repeat", "index", "registers", "static_shared_bytes"),
 )
 MOST_LAUNCHES = 64
+_MOST_DIGITS = 18
 _PROBLEM_KEYS = ("batch", "tolerance", "name", "optional", "reference_arrays")
 _FILES = {"function": "reference_function", "law": "law"}
 _RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
@@ -131,14 +132,14 @@ def _problem_value(name: str, text: str) -> object:
 def _size(text: str) -> object:
     span = _RANGE.fullmatch(text)
     if span is not None:
-        return {"from": int(span[1]), "to": int(span[2])}
+        return {"from": _count(span[1]), "to": _count(span[2])}
     listed = split_list(text[1:-1]) if text.startswith("[") and text.endswith("]") else [text]
     values: list[int | str] = []
     for part in listed:
         if len(part) > 1 and part[0] == part[-1] and part[0] in "'\"":
             values.append(part[1:-1])
         elif re.fullmatch(r"\d+", part):
-            values.append(int(part))
+            values.append(_count(part))
         else:
             raise ValueError(
                 f"{part!r} is no size; write a whole number, a text in quotes or a range 1..8192"
@@ -146,6 +147,12 @@ def _size(text: str) -> object:
     if not values:
         raise ValueError("a size has no values")
     return values
+
+
+def _count(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a size has {len(text)} digits; at most {_MOST_DIGITS} are read")
+    return int(text)
 
 
 def _argument(_: PragmaSource, directive: Directive, found: Statements) -> None:
@@ -274,7 +281,16 @@ def kernel_below(source: PragmaSource, directive: Directive) -> GlobalFunction:
     functions = global_functions(f"{head}{{}}") if "__global__" in head else []
     if not functions:
         raise ValueError("no __global__ function stands below it")
-    return next((one for one in source.functions if one.name == functions[0].name), functions[0])
+    below = functions[0]  # its types may be aliases, which the whole source tells
+    names = [one.name for one in below.parameters]
+    return next(
+        (
+            one
+            for one in source.functions
+            if one.name == below.name and [inner.name for inner in one.parameters] == names
+        ),
+        below,
+    )
 
 
 def scalar_text(text: str, parameter: Parameter) -> str:

@@ -100,6 +100,17 @@ class SyntaxTree:
             node = node.parent
         return found[::-1]
 
+    def namespaces(self, place: int) -> str:
+        """The named namespaces around a byte, as ``a::b::``; empty outside."""
+        found: list[str] = []
+        node = self.root.descendant_for_byte_range(place, place)
+        while node is not None:
+            name = node.child_by_field_name("name") if node.type == "namespace_definition" else None
+            if name is not None:
+                found.insert(0, f"{self.text(name)}::")
+            node = node.parent
+        return "".join(found)
+
     def _next(self, place: int) -> int | None:
         """The first byte from a place on that is no space and in no comment."""
         text = self.source.blank

@@ -12,6 +12,7 @@ from tuner.pragmas.syntax import SyntaxTree, child_of
 
 KEYWORDS = ("erange", "range", "values")
 PREFIX = "TUNER_"  # of macros that carry the value of a declared name
+_LARGEST_INT, _LARGEST_UNSIGNED = 2**31 - 1, 2**32 - 1
 _INITIALISED = ("init_declarator", "optional_parameter_declaration")
 
 
@@ -133,14 +134,16 @@ def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node
         raise source.error(
             directive, f"{name} is defined or undefined {times} times; a tunable is defined once"
         )
-    default = _default(tree, directive, stated, name, value_node)
-    written = "" if value_node is None else tree.text(value_node).partition("/")[0].strip(" \t\r\n()")
-    if re.search(r"\d[uUlL]+$|[\d.][fF]$", written) and not written.lower().startswith("0x"):
-        raise source.error(
-            directive, f"{name} is {written}, a number of another type; write it without the last letters"
-        )
-    if re.search(rb"\b%s\b" % name.encode(), source.code[: node.start_byte]):
+    default = _default(tree, directive, stated, name, value_node, typed=True)
+    above = [source.code[: node.start_byte].decode(errors="replace")]
+    above += [
+        text
+        for place, text in source.conditions
+        if place < directive.start and place not in directive.branches
+    ]
+    if any(re.search(rf"\b{name}\b", text) for text in above):
         raise source.error(directive, f"{name} is used above its #define; give the macro another name")
+    _check_guard(tree, directive, name, node)
     edits: tuple[Edit, ...] = (instead_of(source, directive),)
     if name not in {around, *guarded_names(directive.guards)}:
         edits = (
@@ -148,6 +151,23 @@ def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node
             Edit(_line_end(source, node), _line_end(source, node), "#endif\n"),
         )
     return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
+
+
+def _check_guard(tree: SyntaxTree, directive: Directive, name: str, define: Node) -> None:
+    """Refuse other code under the ``#ifndef`` of the macro: it is left out where a value is given."""
+    guard: Node | None = define
+    while guard is not None:
+        guarded_name = guard.child_by_field_name("name") if guard.type == "preproc_ifdef" else None
+        if guarded_name is not None and tree.text(guarded_name) == name:
+            known = (define.start_byte, guarded_name.start_byte)
+            if any(
+                one.is_named and one.type != "comment" and one.start_byte not in known
+                for one in guard.children
+            ):
+                raise tree.source.error(
+                    directive, f"more than the #define stands under #ifndef {name}; move it behind #endif"
+                )
+        guard = guard.parent
 
 
 def _line_end(source: PragmaSource, node: Node) -> int:
@@ -163,7 +183,7 @@ def _line_end(source: PragmaSource, node: Node) -> int:
 def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
     """A constant with an initialiser, or a template parameter that the pragma stands before."""
     source = tree.source
-    written = tree.text(node)
+    written = source.code[node.start_byte : node.end_byte].decode(errors="replace")
     if node.type != "optional_parameter_declaration" and not re.search(r"\bconst(?:expr)?\b", written):
         raise source.error(
             directive, f"{written.split(';')[0].strip()!r} is no constant; write constexpr before it"
@@ -180,20 +200,26 @@ def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: N
     name_node = holder.child_by_field_name("declarator")
     value_node = holder.child_by_field_name("value") or holder.child_by_field_name("default_value")
     name = "" if name_node is None else tree.text(name_node)
-    if not name.isidentifier() or value_node is None:
+    if not name.isidentifier() or value_node is None or value_node.type == "argument_list":
         raise source.error(
             directive,
             f"{written.split(';')[0].strip()!r} has no value to begin with, as constexpr int P = 4;",
         )
     _check_name(source, directive, stated, name)
-    return _replaced(tree, directive, stated, name, value_node)
+    return _replaced(tree, directive, stated, name, value_node, typed=_is_deduced(tree, node))
+
+
+def _is_deduced(tree: SyntaxTree, declaration: Node) -> bool:
+    """Whether the type of a declared name is that of its value."""
+    typed = declaration.child_by_field_name("type")
+    return typed is not None and "auto" in tree.text(typed)
 
 
 def _replaced(
-    tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, value_node: Node
+    tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, value_node: Node, *, typed: bool
 ) -> Tunable:
     """A declared name whose value becomes a macro."""
-    default = _default(tree, directive, stated, name, value_node)
+    default = _default(tree, directive, stated, name, value_node, typed=typed)
     if any(isinstance(value, float) for value in stated.values):
         raise tree.source.error(directive, f"{name} has fractions, which only a #define can carry")
     macro = PREFIX + name
@@ -229,8 +255,8 @@ def _template_parameter(tree: SyntaxTree, directive: Directive, stated: ValueLis
         raise source.error(directive, f"{name} has no default")
     kernel = tree.text(node).partition("{")[0]
     if "__global__" not in kernel.split("(")[0]:
-        return _replaced(tree, directive, stated, name, value_node)
-    default = _default(tree, directive, stated, name, value_node)
+        return _replaced(tree, directive, stated, name, value_node, typed=_is_deduced(tree, parameter))
+    default = _default(tree, directive, stated, name, value_node, typed=_is_deduced(tree, parameter))
     edits = (instead_of(source, directive),)
     return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
 
@@ -246,9 +272,18 @@ def _check_name(source: PragmaSource, directive: Directive, stated: ValueList, n
 
 
 def _default(
-    tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, node: Node | None
+    tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, node: Node | None, *, typed: bool
 ) -> Value:
-    """The value that the source has; one of the list."""
+    """The value that the source has; one of the list.
+
+    Args:
+        tree: of the source.
+        directive: the pragma.
+        stated: the list.
+        name: of the tunable.
+        node: of the value.
+        typed: whether the value says the type, as that of a macro does.
+    """
     source = tree.source
     text = "" if node is None else re.sub(r"//.*|/\*.*?\*/", " ", tree.text(node), flags=re.DOTALL)
     try:
@@ -265,7 +300,30 @@ def _default(
         raise source.error(
             directive, f"{name} is {_literal(given)} in the source, which is none of the values {listed}"
         )
+    if typed:
+        try:
+            _check_type(name, text.strip().strip("()").strip(), given, same)
+        except ValueError as e:
+            raise source.error(directive, e) from None
     return same
+
+
+def _check_type(name: str, written: str, given: Value, same: Value) -> None:
+    """Refuse a number whose type is not that of the number in its place.
+
+    Raises:
+        ValueError: it has another one.
+    """
+    hexadecimal = written.lower().lstrip("+-").startswith("0x")
+    if re.search(r"[uUlL]$", written) or (not hexadecimal and re.search(r"[\d.][fF]$", written)):
+        raise ValueError(f"{name} is {written}, a number of another type; write it without the last letters")
+    if hexadecimal and _LARGEST_INT < abs(given) <= _LARGEST_UNSIGNED:
+        raise ValueError(f"{name} is {written}, a number of another type; write it without 0x, as {given}")
+    if isinstance(given, float) is not isinstance(same, float):
+        raise ValueError(
+            f"{name} is {_literal(given)} in the source and {_literal(same)} in the list, of another type;"
+            " write both alike"
+        )
 
 
 def _literal(value: Value) -> str:

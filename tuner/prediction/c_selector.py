@@ -1,8 +1,8 @@
 """A C header that picks a version of a kernel by the problem sizes: the tree, and macros of the versions."""
 
-import json
 import math
 import re
+import string
 from collections.abc import Mapping, Sequence
 
 from tuner.errors import InputError
@@ -14,6 +14,18 @@ from tuner.prediction.trees import LEAF, FlatTree
 
 ALWAYS = "True"  # a condition that all sizes satisfy
 _IDENTIFIER = r"[A-Za-z_]\w*"
+_PLAIN = frozenset(string.ascii_letters + string.digits + " !#$%&'()*+,-./:;<=>@[]^_`{|}~")
+_LARGEST_INT = 2**31 - 1
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
+const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default
+delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
+int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+public register reinterpret_cast requires restrict return short signed sizeof static static_assert
+static_cast struct switch template this thread_local throw true try typedef typeid typename union
+unsigned using virtual void volatile wchar_t while xor xor_eq
+"""
+_KEYWORDS = frozenset(_WORDS.split())  # of C and C++
 
 
 def c_selector(
@@ -36,14 +48,15 @@ def c_selector(
     Raises:
         InputError: a size's name is no name in C.
     """
-    name = re.sub(r"\W", "_", model.kernel, flags=re.ASCII)
+    name = re.sub(r"\W|^(?=\d)", "_", model.kernel, flags=re.ASCII)
     for size in model.ranges:
-        if not re.fullmatch(_IDENTIFIER, size, re.ASCII):
+        if not re.fullmatch(_IDENTIFIER, size, re.ASCII) or size in _KEYWORDS:
             raise InputError(f"{model.kernel}: size {size!r} is no name in C")
     guard = f"{name.upper()}_SELECTOR_H"
     versions = model.portfolio.versions
+    title = f"{model.kernel} on {model.device.name}, {model.objective}"
     lines = [
-        f"/* {model.kernel} on {_comment(model.device.name)}, {model.objective}: {len(versions)} versions.",
+        f"/* {_comment(title)}: {len(versions)} versions.",
         f"   Trained {_comment(model.date)} on {len(model.inputs)} inputs: {model.claim}.",
         *(["   Modelled: a simulated device made the numbers."] if model.device.modelled else []),
         f"   Trained range: {_ranges(model)}. */",
@@ -119,7 +132,7 @@ def _selection(name: str, model: SelectionModel) -> list[str]:
         if condition is None:
             raise InputError(f"{model.kernel}: its rules are Python functions, which no header can hold")
         try:
-            cases.append(f"    case {place}: return {conditions.written(condition)};")
+            cases.append(f"    case {place}: return {conditions.written(condition)} != 0;")
         except InputError as e:
             raise InputError(f"{model.kernel}: the condition {condition!r:.200}: {e}") from e
     named = {one for condition in model.conditions for one in Expression(condition or "").names}
@@ -204,16 +217,20 @@ def _tunables(name: str, model: SelectionModel) -> list[str]:
     lines = []
     for tunable in versions[0]:
         values = [version.get(tunable) for version in versions]
-        if all(isinstance(value, int) for value in values) and re.fullmatch(_IDENTIFIER, tunable, re.ASCII):
-            listed = ", ".join(str(int(value)) for value in values if isinstance(value, int))
-            lines.append(f"static const int {name}_{tunable}[{len(versions)}] = {{{listed}}};")
+        numbers = [int(value) for value in values if isinstance(value, int)]
+        taken = tunable in ("select", "options") or tunable.startswith("function_")
+        if len(numbers) == len(values) and re.fullmatch(_IDENTIFIER, tunable, re.ASCII) and not taken:
+            kind = "int" if max(map(abs, numbers)) <= _LARGEST_INT else "long long"
+            listed = ", ".join(map(str, numbers))
+            lines.append(f"static const {kind} {name}_{tunable}[{len(versions)}] = {{{listed}}};")
     return [*lines, ""] if lines else []
 
 
 def _string(text: str) -> str:
-    """A string of C."""
-    return json.dumps(text, ensure_ascii=True)
+    """A string of C; bytes of UTF-8 that are no plain letters stand in octal."""
+    plain = (chr(one) if chr(one) in _PLAIN else f"\\{one:03o}" for one in text.encode())
+    return f'"{"".join(plain)}"'
 
 
 def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("\n", " ")
+    return text.replace("*/", "* /").replace("/*", "/ *").replace("\n", " ")

@@ -19,6 +19,7 @@ from tuner.prediction.trees import FlatTree
 
 FORMAT = 2
 _MOST_FEATURES = 256
+_DEEPEST = 64  # of a tree
 _MOST_TRAINED = 10_000
 _LARGEST_LOGARITHM = 1000.0  # to base 2, of products of sizes
 _KEYS = (
@@ -282,6 +283,8 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     tree = FlatTree.of(found["tree"], len(features))
     if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
         raise InputError("a threshold of its tree is beyond all sizes")
+    if tree.depth > _DEEPEST:
+        raise InputError(f"its tree has a depth of {tree.depth}")
     orders = tuple(tuple(map(_whole, one)) for one in found["orders"])
     if any(sorted(order) != list(range(len(versions))) for order in orders):
         raise InputError("an order is not one of its versions")
@@ -329,7 +332,11 @@ def _feature(values: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) 
     powers = tuple(values["powers"].items())
     if not powers or any(name not in ranges or power not in (1, -1) for name, power in powers):
         raise InputError("a feature is not made of its sizes")
-    return SizeFeature(powers, _text(values.get("text", "")))
+    text = _text(values.get("text", ""))
+    numbers = all(isinstance(value, int) for name, _ in powers for value in ranges[name])
+    if numbers if text else not numbers:
+        raise InputError("a feature compares a text and a number")
+    return SizeFeature(powers, text)
 
 
 def _version(values: Mapping[str, Any]) -> Configuration:

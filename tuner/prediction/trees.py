@@ -33,6 +33,15 @@ class FlatTree:
     right: NDArray[np.int32]
     value: NDArray[np.float32]
 
+    @property
+    def depth(self) -> int:
+        """The most splits above a leaf."""
+        depths = [0] * len(self.feature)
+        for node in np.flatnonzero(self.feature >= 0).tolist():  # children come behind their parents
+            for child in (self.left.item(node), self.right.item(node)):
+                depths[child] = max(depths[child], depths[node] + 1)
+        return max(depths)
+
     def leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
         """The number of the leaf that each row comes to."""
         nodes = np.zeros(len(rows), dtype=np.int64)
@@ -98,6 +107,8 @@ class FlatTree:
         for children in (self.left[inner], self.right[inner]):
             if (children <= numbers).any() or (children >= count).any():
                 raise InputError("a node is not below its parent")
+        if np.unique([self.left[inner], self.right[inner]]).size < 2 * len(numbers):
+            raise InputError("a node has two parents")
 
 
 def mean_of(trees: Sequence[FlatTree], rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -9,12 +9,14 @@ from itertools import islice
 from scipy.stats import qmc
 
 from tuner.config import KernelFile
+from tuner.config.problem_schema import MAX_SIZE
 from tuner.errors import InputError, suggestion
 
 Sizes = dict[str, int | str]
 
 _NUMBER = r"\d+(?:(?:\^|\*\*)\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s+(log|lin))?")
+_MOST_DIGITS = 16
 _MOST_DRAWS = 200  # for one input that is allowed
 
 
@@ -86,8 +88,10 @@ def _drawn(kernel: KernelFile, name: str, text: str | None) -> DrawnSize:
     span = _RANGE.fullmatch(text)
     if span is not None:
         low, high = _number(span[1]), _number(span[2])
-        if low > high or low < 1:
+        if low > high:
             raise InputError(f"--inputs: {name}={text}: the range is empty")
+        if low < 1:
+            raise InputError(f"--inputs: {name}={text}: a range begins with 1 or more")
         if isinstance(values, range):
             if low not in values or high not in values:
                 raise InputError(f"--inputs: {name}={text}: {kernel.name} takes {values[0]} to {values[-1]}")
@@ -105,8 +109,17 @@ def _drawn(kernel: KernelFile, name: str, text: str | None) -> DrawnSize:
 
 
 def _number(text: str) -> int:
-    base, _, power = text.replace("**", "^").partition("^")
-    return int(base) ** int(power) if power else int(base)
+    """A number, or a power of one.
+
+    Raises:
+        InputError: it is beyond all sizes.
+    """
+    base, _, power = text.strip().replace("**", "^").partition("^")
+    if len(base) <= _MOST_DIGITS and len(power) <= 2:  # noqa: PLR2004 - digits of an exponent
+        found: int = int(base) ** int(power or 1)
+        if found <= MAX_SIZE:
+            return found
+    raise InputError(f"{text:.40}: is beyond all sizes; the largest is 2^53")
 
 
 def draw(sizes: Sequence[DrawnSize], count: int, seed: int, allowed: Callable[[Sizes], bool]) -> list[Sizes]:
@@ -149,6 +162,8 @@ def listed_inputs(kernel: KernelFile, texts: Sequence[str]) -> list[Sizes]:
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if not equals:
                 raise InputError(f"--input {text}: {part.strip()!r} is not of the form SIZE=VALUE")
+            if name in sizes:
+                raise InputError(f"--input {text}: {name} is there twice")
             sizes[name] = _number(value) if re.fullmatch(_NUMBER, value) else value
         workload = kernel.workload(sizes)
         whole: Mapping[str, int | str] = dict(workload.sizes)
