@@ -10,7 +10,7 @@ import numpy as np
 from tuner.errors import InputError
 from tuner.model import Configuration, DeviceIdentity, TunableValue
 from tuner.model.sealing import sealed, unsealed
-from tuner.prediction.accuracy import Accuracy
+from tuner.prediction.accuracy import LIMITS, Accuracy
 from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
 from tuner.prediction.training_set import Sizes
 from tuner.prediction.trees import FlatTree
@@ -202,13 +202,18 @@ def _accuracy(values: Mapping[str, Any]) -> Accuracy:
             raise InputError(f"an accuracy is {value!r:.40}")
         return float(value)
 
+    def shares(listed: Sequence[object]) -> tuple[float, ...]:
+        if len(listed) != len(LIMITS):
+            raise InputError(f"an accuracy has {len(listed)} shares")
+        return tuple(map(number, listed))
+
     return Accuracy(
         inputs=_whole(values["inputs"]),
         exact=number(values["exact"]),
-        within=tuple(map(number, values["within"])),
+        within=shares(values["within"]),
         mean=number(values["mean"]),
         worst=number(values["worst"]),
-        within_of_first=tuple(map(number, values["within_of_first"])),
+        within_of_first=shares(values["within_of_first"]),
         mean_of_first=number(values["mean_of_first"]),
     )
 
@@ -237,6 +242,8 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
     for name, values in found["ranges"].items():
         sizes = tuple(map(_size, values))
+        if not sizes:
+            raise InputError(f"{name!r:.40} has no values")
         whole = tuple(value for value in sizes if isinstance(value, int))
         if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
             ranges[name] = (whole[0], whole[1])
