@@ -331,6 +331,8 @@ def test_names_and_numbers_are_those_of_c(tmp_path: Path) -> None:
     [
         ({"features": [{"powers": {"dtype": 1}}]}, "compares a text and a number"),
         ({"features": [{"powers": {"H": 1}, "text": "x"}]}, "compares a text and a number"),
+        ({"ranges": {"H": [1, 2], "W": [], "dtype": ["x"]}}, "'W' has no values"),
+        ({"accuracy": {**MODEL.document()["accuracy"], "within": [1]}}, "an accuracy has 1 shares"),
         ({"tree": {"left": [1, 2, 0], "right": [2, 2, 0]}}, "two parents"),
     ],
 )

@@ -15,6 +15,7 @@ from tuner.config import KernelFile, load_kernel_file
 from tuner.database import Store
 from tuner.database.ledger import Ledger
 from tuner.errors import InputError
+from tuner.model.sealing import sealed
 from tuner.prediction.model import SelectionModel
 from tuner.training.inputs import draw, drawn_sizes, listed_inputs
 from tuner.training.training import model_key
@@ -246,6 +247,34 @@ def test_a_model_for_another_objective_is_told(trained: tuple[Path, dict[str, An
     assert "twice has a model for time, which does not serve: ask with --objective time" in result.stderr
 
 
+OTHER_SIZES = {"H": [1, 2], "W": [1, 2], "dtype": ["float32"], "Z": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kernel": "other"},
+        {"sizes": list(OTHER_SIZES), "ranges": OTHER_SIZES, "inputs": [[1, 1, "float32", 1]]},
+    ],
+)
+def test_a_model_of_other_sizes_is_not_served(
+    trained: tuple[Path, dict[str, Any]], source: Path, change: dict[str, Any]
+) -> None:
+    """Even one with a right checksum and source: the next best answer is given."""
+    with Store(trained[0]) as store:
+        ledger = Ledger(store.database)
+        (kept,) = ledger.models("twice")
+        key = model_key(SelectionModel.of(kept))
+        changed = {name: value for name, value in kept.items() if name != "checksum"} | change
+        ledger.remember_model("twice", key, sealed(changed))
+        result = tuner(
+            "best", f"{source}:H=33,W=777", "--objective", "time", *DEVICE, "--database", trained[0]
+        )
+        ledger.remember_model("twice", key, kept)
+    assert "predicted" not in result.stdout
+    assert result.exit_code != 2
+
+
 def test_another_model_of_gpu_is_not_served(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
     """What was learned on an H200 says nothing of an A100."""
     database, _ = trained
@@ -283,6 +312,20 @@ def test_a_header_without_the_source_has_no_options(trained: tuple[Path, dict[st
     assert "twice_select(" in result.stdout
     assert "_options" not in result.stdout
     assert "no options of the compiler: name its file with --kernel" in result.stderr
+
+
+def test_sizes_in_the_code_are_no_selector(tmp_path: Path) -> None:
+    """Also where the first and the last trained input have the same; inputs need not allow all versions."""
+    (tmp_path / "twice.cu").write_text(
+        SOURCE.replace("W = 1..65536", "W = [64, 128]")
+        + '#pragma tuner toml kernel.options = ["-DWIDTH={W}"]\n#pragma tuner constraint B <= 64 * H\n'
+    )
+    options = ("--database", tmp_path / "tuner.db")
+    inputs = ("--input", "H=1,W=64", "--input", "H=7,W=128", "--input", "H=9,W=64")
+    document("train", tmp_path / "twice.cu", *inputs, "--method", "g-adapt", *DEVICE, *options)
+    result = tuner("export", "twice", "--format", "c-selector", "--kernel", tmp_path / "twice.cu", *options)
+    assert result.exit_code == 2
+    assert "sizes are compiled into its code" in result.stderr
 
 
 def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:

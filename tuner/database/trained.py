@@ -49,7 +49,9 @@ def predicted(
     fitting = [
         model
         for model in models
-        if model.source == query.sources.get(kernel.name)
+        if model.kernel == kernel.name
+        and model.ranges.keys() == sizes.keys()
+        and model.source == query.sources.get(kernel.name)
         and model.objective == wanted
         and model.device.name == query.device.name
         and model.device.modelled == query.device.modelled

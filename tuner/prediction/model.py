@@ -12,7 +12,7 @@ from tuner.errors import ExpressionError, InputError
 from tuner.expressions import Expression
 from tuner.model import Configuration, DeviceIdentity, TunableValue
 from tuner.model.sealing import sealed, unsealed
-from tuner.prediction.accuracy import Accuracy
+from tuner.prediction.accuracy import LIMITS, Accuracy
 from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
 from tuner.prediction.training_set import Sizes
 from tuner.prediction.trees import FlatTree
@@ -233,13 +233,18 @@ def _accuracy(values: Mapping[str, Any]) -> Accuracy:
             raise InputError(f"an accuracy is {value!r:.40}")
         return float(value)
 
+    def shares(listed: Sequence[object]) -> tuple[float, ...]:
+        if len(listed) != len(LIMITS):
+            raise InputError(f"an accuracy has {len(listed)} shares")
+        return tuple(map(number, listed))
+
     return Accuracy(
         inputs=_whole(values["inputs"]),
         exact=number(values["exact"]),
-        within=tuple(map(number, values["within"])),
+        within=shares(values["within"]),
         mean=number(values["mean"]),
         worst=number(values["worst"]),
-        within_of_first=tuple(map(number, values["within_of_first"])),
+        within_of_first=shares(values["within_of_first"]),
         mean_of_first=number(values["mean_of_first"]),
     )
 
@@ -265,34 +270,11 @@ def _size(value: object) -> int | str:
 def _decoded(found: Mapping[str, Any]) -> SelectionModel:
     if found["format"] != FORMAT:
         raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
-    ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
-    names = [_text(name) for name in found["sizes"]]
-    if sorted(names) != sorted(found["ranges"]):
-        raise InputError("its ranges are not of its sizes")
-    for name in names:
-        sizes = tuple(map(_size, found["ranges"][name]))
-        whole = tuple(value for value in sizes if isinstance(value, int))
-        if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
-            ranges[name] = (whole[0], whole[1])
-        else:
-            ranges[name] = tuple(map(_text, sizes))
-    features = tuple(_feature(one, ranges) for one in found["features"])
-    versions = tuple(_version(one) for one in found["versions"])
-    if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:
-        raise InputError(f"it has {len(versions)} versions and {len(features)} features")
-    tree = FlatTree.of(found["tree"], len(features))
-    if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
-        raise InputError("a threshold of its tree is beyond all sizes")
-    if tree.depth > _DEEPEST:
-        raise InputError(f"its tree has a depth of {tree.depth}")
-    orders = tuple(tuple(map(_whole, one)) for one in found["orders"])
-    if any(sorted(order) != list(range(len(versions))) for order in orders):
-        raise InputError("an order is not one of its versions")
-    if not np.isin(tree.value[tree.feature < 0], np.arange(len(orders))).all():
-        raise InputError("its tree picks an order that is not there")
+    ranges = _ranges(found)
+    portfolio = _portfolio(found, ranges)
     conditions = tuple(_condition(one, ranges) for one in found["conditions"])
-    if len(conditions) != len(versions):
-        raise InputError(f"it has {len(conditions)} conditions of {len(versions)} versions")
+    if len(conditions) != len(portfolio.versions):
+        raise InputError(f"it has {len(conditions)} conditions of {len(portfolio.versions)} versions")
     inputs = [tuple(map(_size, one)) for one in found["inputs"][:_MOST_TRAINED]]
     if not inputs or any(len(one) != len(ranges) for one in inputs):
         raise InputError("its inputs are not of its sizes")
@@ -309,9 +291,45 @@ def _decoded(found: Mapping[str, Any]) -> SelectionModel:
         ranges=ranges,
         accuracy=_accuracy(found["accuracy"]),
         forest_accuracy=None if forest is None else _accuracy(forest),
-        portfolio=Portfolio(versions, features, tree, orders),
+        portfolio=portfolio,
         conditions=conditions,
     )
+
+
+def _ranges(found: Mapping[str, Any]) -> dict[str, tuple[int, int] | tuple[str, ...]]:
+    """By size, in the kernel's order."""
+    ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
+    names = [_text(name) for name in found["sizes"]]
+    if sorted(names) != sorted(found["ranges"]):
+        raise InputError("its ranges are not of its sizes")
+    for name in names:
+        sizes = tuple(map(_size, found["ranges"][name]))
+        if not sizes:
+            raise InputError(f"{name!r:.40} has no values")
+        whole = tuple(value for value in sizes if isinstance(value, int))
+        if len(whole) == len(sizes) == 2:  # noqa: PLR2004 - least and greatest
+            ranges[name] = (whole[0], whole[1])
+        else:
+            ranges[name] = tuple(map(_text, sizes))
+    return ranges
+
+
+def _portfolio(found: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) -> Portfolio:
+    features = tuple(_feature(one, ranges) for one in found["features"])
+    versions = tuple(_version(one) for one in found["versions"])
+    if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:
+        raise InputError(f"it has {len(versions)} versions and {len(features)} features")
+    tree = FlatTree.of(found["tree"], len(features))
+    if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
+        raise InputError("a threshold of its tree is beyond all sizes")
+    if tree.depth > _DEEPEST:
+        raise InputError(f"its tree has a depth of {tree.depth}")
+    orders = tuple(tuple(map(_whole, one)) for one in found["orders"])
+    if any(sorted(order) != list(range(len(versions))) for order in orders):
+        raise InputError("an order is not one of its versions")
+    if not np.isin(tree.value[tree.feature < 0], np.arange(len(orders))).all():
+        raise InputError("its tree picks an order that is not there")
+    return Portfolio(versions, features, tree, orders)
 
 
 def _condition(value: object, ranges: Mapping[str, object]) -> str | None:

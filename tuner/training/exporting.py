@@ -95,21 +95,25 @@ def selector_header(
 
 
 def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
-    """The launches of every version, at the first trained input.
+    """The launches of every version, at the first trained input that allows it.
 
     Raises:
-        InputError: what is compiled depends on the sizes, so that versions are not enough.
+        InputError: no trained input allows a version, or what is compiled depends on the sizes, so that
+            versions are not enough.
     """
-    inputs = [model.inputs[0], model.inputs[-1]]
+    workloads = [kernel.workload(dict(sizes)) for sizes in model.inputs]
     found = []
-    for version in model.portfolio.versions:
-        first, last = (kernel.launches(kernel.workload(dict(sizes)), version) for sizes in inputs)
-        if [_code(stage) for stage in first] != [_code(stage) for stage in last]:
+    for place, version in enumerate(model.portfolio.versions):
+        allowed = ((one, kernel.allowed(one, version)) for one in workloads)
+        launches = [kernel.launches(one, version) for one, version in allowed if version is not None]
+        if not launches:
+            raise InputError(f"{model.kernel}: no trained input allows version {place}; train it again")
+        if any(list(map(_code, one)) != list(map(_code, launches[0])) for one in launches[1:]):
             raise InputError(
                 f"{model.kernel}: sizes are compiled into its code, so that a version is no single program;"
                 " a c-selector needs sizes that are parameters"
             )
-        found.append(first)
+        found.append(launches[0])
     return found
 
 
