@@ -29,18 +29,19 @@ __device__ double noise(unsigned long long i)
 }
 
 // The log-likelihood: how much nearer the pixels are to the object's 228 than to the background's 100, on average.
-// Beyond its borders the frame goes on as its last rows and columns. The sum of whole numbers has no rounding.
+// What is beyond the borders of the frame counts as neither. The sum of whole numbers has no rounding.
 __device__ double likelihood(const unsigned char* __restrict__ frame, double x, double y, int H, int W)
 {
     const int column = (int)floor(x + 0.5), row = (int)floor(y + 0.5);
     int sum = 0;
 #pragma unroll
     for (int dy = -radius; dy <= radius; ++dy) {
-        const unsigned char* line = frame + (size_t)min(max(row + dy, 0), H - 1) * W;
+        if (row + dy < 0 || row + dy >= H) continue;
+        const unsigned char* line = frame + (size_t)(row + dy) * W;
 #pragma unroll
         for (int dx = -radius; dx <= radius; ++dx) {
-            if (!in_disk(dx, dy)) continue;
-            const int pixel = line[min(max(column + dx, 0), W - 1)];
+            if (!in_disk(dx, dy) || column + dx < 0 || column + dx >= W) continue;
+            const int pixel = line[column + dx];
             sum += (pixel - 100) * (pixel - 100) - (pixel - 228) * (pixel - 228);
         }
     }

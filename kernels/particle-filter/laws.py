@@ -33,9 +33,10 @@ def weights(frame: Array, x: Array, y: Array) -> Array:
     for dy in range(-RADIUS, RADIUS + 1):
         for dx in range(-RADIUS, RADIUS + 1):
             if dx * dx + dy * dy < RADIUS * RADIUS:
+                inside = (row + dy >= 0) & (row + dy < height) & (column + dx >= 0) & (column + dx < width)
                 pixel = frame[np.clip(row + dy, 0, height - 1), np.clip(column + dx, 0, width - 1)]
                 pixel = pixel.astype(np.int64)
-                total += (pixel - 100) ** 2 - (pixel - 228) ** 2
+                total += np.where(inside, (pixel - 100) ** 2 - (pixel - 228) ** 2, 0)
                 count += 1
     return np.exp(total / (50.0 * count))
 
