@@ -60,7 +60,7 @@ def test_sanitizers_find_nothing() -> None:
 @on_host
 def test_sums_of_many_blocks_are_scanned_in_rounds() -> None:
     """One block scans more sums than it has threads."""
-    values = {"B": 32, "P": 1, "F": 64, "cdf_by": "scan", "S": 32, "search": "binary"}
+    values: dict[str, int | str] = {"B": 32, "P": 1, "F": 64, "cdf_by": "scan", "S": 32, "search": "binary"}
     workload = KERNEL.workload(SMALL[2])
     plan = KERNEL.plan(workload, KERNEL.configuration(workload, values))
     assert plan.stages[0].grid[0] > 32
@@ -70,7 +70,7 @@ def test_sums_of_many_blocks_are_scanned_in_rounds() -> None:
 @on_host
 def test_no_barrier_can_be_left_out() -> None:
     """Scans of several rounds meet both barriers, and without either they fail."""
-    values = {"B": 64, "P": 4, "F": 64, "cdf_by": "scan", "S": 32, "search": "binary"}
+    values: dict[str, int | str] = {"B": 64, "P": 4, "F": 64, "cdf_by": "scan", "S": 32, "search": "binary"}
     workload = KERNEL.workload(SMALL[2])
     plan = KERNEL.plan(workload, KERNEL.configuration(workload, values))
     host_build.build_plans([plan], CHECKED)

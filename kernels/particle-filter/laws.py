@@ -15,8 +15,9 @@ def noise(i: Array) -> Array:
     z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
-    parts = [(z >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.int64) for shift in (0, 16, 32, 48)]
-    return (sum(parts) - 2 * 65535) / 65536.0
+    parts = np.stack([z >> np.uint64(shift) & np.uint64(0xFFFF) for shift in (0, 16, 32, 48)])
+    centred: Array = parts.sum(axis=0).astype(np.float64) - 2 * 65535
+    return centred / 65536.0
 
 
 def moved(x: Array, y: Array) -> tuple[Array, Array]:
