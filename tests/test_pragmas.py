@@ -238,3 +238,15 @@ def test_a_file_with_pragmas_is_checked_expanded_and_tuned(tmp_path: Path) -> No
     refused = tuner("kernels", "check", path)
     assert refused.exit_code == 2
     assert f"{path}, line 5, column 1: #pragma tuner erange: L is 100 in the source" in refused.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """Exit code 2 and one line."""
+    path = tmp_path / "k.cu"
+    path.write_text(
+        f"{P} problem(N = [64])\n{P} output y: float32[N]\n{P} check default\n{P} values 1, 2\n#define A 1\n"
+        f"{P} launch grid(1) block(64)\n__global__ void k(float* y) {{ y[0] = A; }}\n"
+    )
+    refused = tuner("kernels", "expand", path, "--output", path / "folder")
+    assert refused.exit_code == 2
+    assert "cannot be written: Not a directory" in refused.stderr
