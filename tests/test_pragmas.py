@@ -282,3 +282,15 @@ def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> 
     header = tuner("export", "1", "--format", "header", *database).stdout
     assert "#define FORM " in header
     assert "#define TUNER_FORM " in header
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """Exit code 2 and one line."""
+    path = tmp_path / "k.cu"
+    path.write_text(
+        f"{P} problem(N = [64])\n{P} output y: float32[N]\n{P} check default\n{P} values 1, 2\n#define A 1\n"
+        f"{P} launch grid(1) block(64)\n__global__ void k(float* y) {{ y[0] = A; }}\n"
+    )
+    refused = tuner("kernels", "expand", path, "--output", path / "folder")
+    assert refused.exit_code == 2
+    assert "cannot be written: Not a directory" in refused.stderr

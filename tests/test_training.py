@@ -159,6 +159,29 @@ def test_a_training_goes_on_where_it_ended(source: Path, tmp_path: Path) -> None
     assert (again["looked_at"], again["known"], again["inputs"]) == (1, 2, 3)
 
 
+def test_an_interrupted_input_is_measured_to_its_end(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run goes on, and all its trials count."""
+    options = ("--input", "H=5,W=600", "--input", "H=50,W=60", "--method", "g-adapt", *DEVICE)
+    whole = document("train", source, *options, "--database", tmp_path / "whole.db")
+    database = tmp_path / "tuner.db"
+    add, count = Store.add, iter(range(100))
+
+    def interrupted(*arguments: Any, **rest: Any) -> Any:
+        if next(count) == 14:
+            raise KeyboardInterrupt
+        return add(*arguments, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "add", interrupted)
+        assert tuner("train", source, *options, "--database", database).exit_code == 130
+    again = document("train", source, *options, "--database", database)
+    assert (again["looked_at"], again["known"], again["trials"]) == (1, 1, whole["trials"])
+    with Store(database) as store:
+        assert [run.status.value for run in store.history()] == ["finished", "finished"]
+
+
 @pytest.mark.parametrize("policy", ["hill-climbing", "exhaustive", "random"])
 def test_inputs_can_be_looked_at_by_other_policies(source: Path, tmp_path: Path, policy: str) -> None:
     """Hill climbing as the paper has it, or the whole space."""

@@ -40,7 +40,10 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
                 raise InputError(f"{target}: is the source itself; --output names another folder")
             if target.exists() and not force:
                 raise InputError(f"{target}: is there already; --force replaces it")
-        output.mkdir(parents=True, exist_ok=True)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise InputError(f"--output {output}: cannot be written: {e.strerror}") from e
         for target, content in targets.items():
             write_whole(target, content, f"{target}: cannot be written")
             echo(f"{target}: written")

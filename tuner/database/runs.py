@@ -138,7 +138,9 @@ class Store:
                 return None
             number, _, owner = row
             if status is RunStatus.RUNNING and is_alive(owner):
-                raise InputError(f"--resume: run {number} is being measured by process {pid_of(owner)}")
+                raise InputError(
+                    f"run {number} is being measured by process {pid_of(owner)}; wait until it has ended"
+                )
             if not self._whole(transaction, number, conditions.names):
                 return None
             transaction.execute(

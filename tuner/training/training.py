@@ -190,10 +190,11 @@ class Trainer:
         known = 0
         for number, sizes in enumerate(self._request.inputs, start=1):
             data = self._stored.all()
-            if data is not None and any(one.sizes == sizes for one in data.inputs):
+            valid = data is not None and any(one.sizes == sizes for one in data.inputs)
+            if valid and self._stored.is_done(sizes):
                 known += 1
             else:
-                self._look_at(number, sizes, data)
+                self._look_at(number, sizes, _of_others(data, sizes))
         return known
 
     def _look_at(self, number: int, sizes: Sizes, data: TrainingSet | None) -> None:
@@ -232,6 +233,12 @@ class Trainer:
         if data is None or len(data.inputs) < first:
             return None
         return ranking(self._table, self._kernel, data, self._request.method)
+
+
+def _of_others(data: TrainingSet | None, sizes: Sizes) -> TrainingSet | None:
+    """The trials of other inputs; an interrupted run goes on with what it began with."""
+    inputs = () if data is None else tuple(one for one in data.inputs if one.sizes != sizes)
+    return TrainingSet(inputs) if inputs else None
 
 
 def model_key(model: SelectionModel) -> str:

@@ -12,6 +12,7 @@ from tuner.model.objective import Objective
 from tuner.model.records import PROTOCOL, StoredRun
 from tuner.prediction.training_set import Sizes, TrainingSet
 
+_DONE = (RunStatus.FINISHED, RunStatus.LIMITED)
 _Trial = tuple[Sizes, Configuration, float, float]
 
 
@@ -19,7 +20,7 @@ class StoredTrials:
     """All trials of a kernel alone on a GPU, with clocks and power limit as found.
 
     Taken are runs by the present sources, driver and CUDA, of the kernel file's own batch at each input, for
-    whatever objective, as far as their trials have the cost that is asked for. A run that has ended is read
+    whatever objective, as far as their trials have the cost that is asked for. A run that is done is read
     once, so that a training may ask again after every input. Configurations are written out.
 
     Args:
@@ -45,11 +46,15 @@ class StoredTrials:
         except InputError:
             return None
 
+    def is_done(self, sizes: Sizes) -> bool:
+        """Whether a run of an input that ``all`` has seen went to its end, and was not interrupted."""
+        return any(trials and trials[0][0] == sizes for trials in self._read.values())
+
     def _trials_of(self, run: StoredRun) -> list[_Trial]:
         if run.id in self._read:
             return self._read[run.id]
         trials = list(_trials(self._store, self._kernel, run, self._objective))
-        if run.status is not RunStatus.RUNNING:
+        if run.status in _DONE:
             self._read[run.id] = trials
         return trials
 
