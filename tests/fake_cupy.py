@@ -137,6 +137,8 @@ class FakeCupy(ModuleType):
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
         self.copy_s = 0.0
+        self.graph_gap_s = 0.0
+        self.first_launch_s = 0.0
         self.busy_until_s = 0.0
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
@@ -326,7 +328,8 @@ UPLOAD_S = 3e-6  # of the host, for each launch of a graph that is put onto the 
 class Graph:
     """What was captured: launches of ``kernels`` and ``stamps`` of events to be timed among its actions.
 
-    The first launch of a graph that was not uploaded puts it onto the device while the device waits.
+    The first launch of a graph that was not uploaded puts it onto the device while the device waits. Before a
+    graph begins the device waits for ``graph_gap_s``, before its first launch for ``first_launch_s``.
     """
 
     def __init__(
@@ -337,6 +340,7 @@ class Graph:
         self.kernels = kernels
         self.stamps = stamps
         self._uploaded = False
+        self._launched = False
         cp.graphs.append(self)
 
     def upload(self, stream: "Stream") -> None:
@@ -349,6 +353,9 @@ class Graph:
     def launch(self, stream: "Stream") -> None:
         assert self._cp.captured is None
         self.upload(stream)
+        gap_s = self._cp.graph_gap_s if self._launched else self._cp.first_launch_s
+        stream.ready_s = max(stream.ready_s, self._cp.now_s) + gap_s
+        self._launched = True
         for action in self.actions:
             action()
 

@@ -208,6 +208,31 @@ def test_short_windows(cp: FakeCupy, device: CudaDevice, seconds: float, workloa
     assert cp.now_s - again_s - (longer.end_s - longer.start_s) < 4.5e-3 + 1.5 * seconds
 
 
+@pytest.mark.parametrize("window_s", [3e-3, 0.012, 0.048])
+def test_first_launches_of_graphs_are_not_timed(cp: FakeCupy, device: CudaDevice, window_s: float) -> None:
+    """Hundreds of sets are in several graphs: the slow first launch of each is no part of a window."""
+    cp.kernels["rest"].seconds = 2e-5
+    cp.first_launch_s = 5e-4
+    record = device.run([plan("rest", rows=1)], window_s)
+    assert len(cp.graphs) > 1
+    assert record.makespan_s == pytest.approx(2e-5)
+    assert record.makespan_spread_s == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("window_s", [3e-3, 0.012, 0.048])
+def test_graphs_are_long_after_a_slow_first_round(cp: FakeCupy, device: CudaDevice, window_s: float) -> None:
+    """A single round takes longer than one of many: graphs of as few as it asks for would be all gaps."""
+    kernel = cp.kernels["rest"]
+    cp.graph_gap_s = 3e-6
+
+    def work(*_: object) -> None:
+        kernel.seconds = 5e-5 if kernel.runs < 5 else 2e-6
+
+    kernel.action = work
+    record = device.run([plan("rest", rows=1)], window_s)
+    assert record.makespan_s == pytest.approx(2e-6, rel=0.02)
+
+
 def test_graphs_are_kept_and_arrays_are_not(cp: FakeCupy, device: CudaDevice) -> None:
     """Windows of the same plans are replayed from the same graphs; the memory behind them is given back."""
     first, second = plan("nap"), plan("rest", kernel="other")

@@ -13,7 +13,7 @@ from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.model.typed import UnfitError, typed
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Of measuring; raised when numbers made before and after cannot be compared.
 
 2: a round of a lone workload has no fork and join; the time of each workload of a co-run is a part of the
