@@ -108,6 +108,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=48, help="inputs of each kernel")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--database", type=Path, default=Path("input-adaptive.db"))
+    parser.add_argument(
+        "--window", type=float, metavar="SECONDS", help="of every trial; then none is measured again"
+    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--analyse", action="store_true", help="measure nothing")
     only.add_argument("--measure", action="store_true", help="analyse nothing")
@@ -120,9 +123,14 @@ def _measure(name: str, options: argparse.Namespace, store: Store) -> None:
     catalog = Catalog.load()
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress("time"))
-        setup = stack.enter_context(open_setup(options.device, Request(objective="time"), progress.warming))
+        setup = stack.enter_context(
+            open_setup(options.device, Request(objective="time", window_s=options.window), progress.warming)
+        )
         inputs = _inputs(catalog.kernel(name), options, setup)
-        request = TrainingRequest(name, inputs, policy="exhaustive", method="g-adapt")
+        search = {} if options.window is None else {"window_s": options.window}
+        request = TrainingRequest(
+            name, inputs, policy="exhaustive", method="g-adapt", search=search, confirm=options.window is None
+        )
         Trainer(request, setup, catalog, store, progress).measure()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config import KernelFile, load_kernel_file
+from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.database.ledger import Ledger
 from tuner.errors import InputError
 from tuner.model.sealing import sealed
 from tuner.prediction.model import SelectionModel
+from tuner.report.training import TrainingProgress
+from tuner.search.request import Request
+from tuner.search.setup import open_setup
 from tuner.training.inputs import draw, drawn_sizes, listed_inputs
-from tuner.training.training import model_key
+from tuner.training.training import Trainer, TrainingRequest, model_key
 
 SOURCE = """\
 #pragma tuner problem(H = 1..65536, W = 1..65536, dtype = ["float32"], optional = [dtype])
@@ -65,6 +70,26 @@ ARGUMENTS = (
     *("--inputs", "H=2^2..2^8, W=2^4..2^12", "--count", "7", "--evaluations", "4"),
     *("--method", "g-adapt", *DEVICE),
 )
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_contenders_of_an_input_are_confirmed_unless_it_is_not_asked_for(
+    source: Path, tmp_path: Path, *, confirm: bool
+) -> None:
+    """A benchmark that measures complete sweeps in full windows needs no confirmation."""
+    search = {"window_s": 0.03}
+    request = TrainingRequest(
+        "twice", [{"H": 5, "W": 600, "dtype": "float32"}], policy="exhaustive", search=search, confirm=confirm
+    )
+    with (
+        Store(tmp_path / "tuner.db") as store,
+        open_setup("sim:h200", Request(objective="time", **search)) as setup,
+    ):
+        Trainer(request, setup, Catalog.load([source]), store, TrainingProgress("time")).measure()
+    (stored,) = (
+        sqlite3.connect(tmp_path / "tuner.db").execute("SELECT count(confirmed) FROM trials").fetchone()
+    )
+    assert (stored > 0) is confirm
 
 
 # --- inputs --------------------------------------------------------------------------------------

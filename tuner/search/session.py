@@ -33,6 +33,7 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
     may_begin: bool = True,
+    confirm: bool = True,
     document: Callable[[SearchOutcome], dict[str, Any]],
 ) -> SearchOutcome:
     """Search, store and choose.
@@ -50,6 +51,7 @@ def run(
         tell: hears at once what the policy says of itself; each sentence is a notice of the outcome too.
         resume: continue the newest unfinished run under the same conditions.
         may_begin: whether a run begins where there is none to resume.
+        confirm: whether contenders are measured again, and the answer compared.
         document: makes the stored answer from the outcome.
 
     Returns:
@@ -100,7 +102,7 @@ def run(
     try:
         driver.recall(known)
         limit = _search(task, driver, context)
-        if not device.identity.recorded and (limit is None or not limit.out_of_time):
+        if confirm and not device.identity.recorded and (limit is None or not limit.out_of_time):
             paired, confirmed = confirm_contenders(task, driver)
             co_run = compare_answer(task, driver, paired, confirmed)
         if limit is not None:

@@ -79,6 +79,7 @@ def tune(
     resume: bool,
     may_begin: bool = True,
     strategy: Strategy | None = None,
+    confirm: bool = True,
 ) -> TuningResult:
     """Search, compiling what is looked at, store and choose.
 
@@ -91,6 +92,7 @@ def tune(
         resume: continue the newest unfinished run under the same conditions.
         may_begin: whether a run begins where there is none to resume.
         strategy: searches in the place of the request's policy.
+        confirm: whether contenders are measured again.
 
     Raises:
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
@@ -140,6 +142,7 @@ def tune(
         tell=tell,
         resume=resume,
         may_begin=may_begin,
+        confirm=confirm,
         document=describe,
     )
     outcome.notices[:0] = [*setup.notices, *notices]

@@ -51,6 +51,7 @@ class TrainingRequest:
         method: of prediction: one of ``METHODS``.
         seed: of what is drawn.
         search: further options of the runs.
+        confirm: whether the contenders of a run are measured again; not needed where windows are full.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class TrainingRequest:
     method: str = "forest"
     seed: int = 0
     search: Mapping[str, Any] = field(default_factory=dict)
+    confirm: bool = True
 
     def check(self) -> None:
         """Refuse what cannot be trained.
@@ -218,7 +220,14 @@ class Trainer:
             count = _evaluations(request, size, first=predictor is None)
             strategy = _strategy(self._kernel, sizes, predictor, count, seed=request.seed + number)
         tuned = tune(
-            self._setup, asked, self._catalog, self._store, self._listener, resume=True, strategy=strategy
+            self._setup,
+            asked,
+            self._catalog,
+            self._store,
+            self._listener,
+            resume=True,
+            strategy=strategy,
+            confirm=request.confirm,
         )
         self._ended.append(tuned)
         self._listener.ended(number, total, tuned)
