@@ -101,6 +101,7 @@ class Driver:
         self._limits = limits
         self._observer = observer
         self._started_s = device.now_s()
+        self._windows_before_s = measurer.windows_s  # of runs before this one
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
         self._ruled_out: set[Trial] = set()
@@ -251,8 +252,8 @@ class Driver:
 
     @property
     def windows_s(self) -> float:
-        """All measuring windows of this process."""
-        return self._measurer.windows_s
+        """All measuring windows of this run in this process."""
+        return self._measurer.windows_s - self._windows_before_s
 
     def spent(self) -> SpentEnergy | None:
         """All joules of this process, and of a killed run those of its trials; None where nobody tells."""
