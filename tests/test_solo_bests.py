@@ -216,8 +216,10 @@ def test_without_an_answer_alone_the_run_says_so(store: Store) -> None:
 
     assert (found["solo_bests"], found["against_solo_bests"], found["solo_best_runs"]) == (None, None, {})
     (line,) = (line for line in comparisons(found, 400) if "solo bests together" in line)
-    assert "not compared: no answer of scan-lf:N=4, fft:N=4 alone is stored" in line
+    assert "not compared: no answer of any workload alone is stored" in line
     assert "--solo-bests N" in line
+    _tuned(replace(TWO, workloads=NAMES[:1], budget=2), store)
+    assert "no answer of fft:N=4 alone is stored" in _tuned(TWO, store).document["no_solo_bests"]
 
 
 def test_a_lone_workload_has_no_solo_best(store: Store) -> None:

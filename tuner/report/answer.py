@@ -165,7 +165,8 @@ def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
     if share >= _HIDING:
         yield (
             f"{longest} alone takes {100 * min(share, 1.0):.0f} % of a round: the others hide behind it, and"
-            " their configurations hardly count; sizes or batches of about equal times tell more"
+            " their configurations hardly count; sizes or batches of about equal times tell more (`tuner run"
+            " --balance`)"
         )
 
 

@@ -1,6 +1,6 @@
 """Every workload at its solo best, as one trial: what tuning the workloads together is held against."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.database.answers import StoredAnswer, stored_answer
@@ -75,7 +75,7 @@ def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> So
     found = {item.workload: solo_best(store, item.workload, conditions) for item in task.prepared}
     without = [workload for workload, answer in found.items() if answer is None]
     if without:
-        return SoloBests(missing=_not_tuned_alone(without))
+        return SoloBests(missing=_not_tuned_alone(without, len(found)))
     answers = [answer for answer in found.values() if answer is not None]
     configurations: list[Configuration] = []
     for item, answer in zip(task.prepared, answers, strict=True):
@@ -95,9 +95,11 @@ def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> So
     return SoloBests(trial, tuple(answer.run for answer in answers))
 
 
-def _not_tuned_alone(workloads: Iterable[Workload]) -> str:
-    names = ", ".join(map(str, workloads))
-    return f"no answer of {names} alone is stored for these batches and conditions; --solo-bests N finds one"
+def _not_tuned_alone(without: Sequence[Workload], count: int) -> str:
+    names = "any workload" if len(without) == count else ", ".join(map(str, without))
+    return (
+        f"no answer of {names} alone is stored for this batch and these conditions; --solo-bests N finds one"
+    )
 
 
 def note_solo_bests(outcome: SearchOutcome, solo: SoloBests) -> None:
