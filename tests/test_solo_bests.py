@@ -48,9 +48,11 @@ class _Contending:
         self._penalty = penalty
         self._fastest = fastest
         self.measured: list[Trial] = []
+        self.contests: list[Contest | None] = []
 
     def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
-        del plans, contest
+        del plans
+        self.contests.append(contest)
         self.measured.append(trial)
         self.windows_s += 0.1
         widths = [int(one["L"]) for one in trial.configurations]
@@ -169,6 +171,17 @@ def test_solo_bests_that_win_are_the_answer(store: Store, objective: str) -> Non
     assert found["against_default"]["slowdown"] < -found["against_default"]["slowdown_interval"]
     assert any("the answer is" in line and "solo bests together" in line for line in comparisons(found, 200))
     assert found["space"]["measured"] == 3, "they are a trial of the budget"
+
+
+def test_solo_bests_are_measured_to_the_end(store: Store) -> None:
+    """A trial that the answer is held against has joules, also where it clearly cannot be the best."""
+    _tuned(replace(TWO, solo_bests=_ALL, budget=1), store)
+
+    with _setup(TWO, 0.5) as (setup, measurer):
+        tune(setup, TWO, Catalog.load(), store, _Listener(), resume=False)
+
+    others = [contest is None for contest in measurer.contests[:8]]
+    assert others == [False, True, *[False] * 6]
 
 
 def test_runs_alone_are_ordinary_runs(store: Store) -> None:

@@ -50,7 +50,16 @@ def show_balance(
 
     request.check()
     catalog = Catalog.load(request.kernel_files)
-    timed = replace(request, objective="time", max_slowdown=None, joules=False, sensor=None, scope="gpu")
+    timed = replace(
+        request,
+        objective="time",
+        max_slowdown=None,
+        clocks="off",
+        power_limits="off",
+        joules=False,
+        sensor=None,
+        scope="gpu",
+    )
     stored = database is None or holds_something(database)  # what is missing is made by the run to come
     with (
         orderly_stop(),

@@ -127,8 +127,17 @@ class Driver:
             self._device.resume_at(self.trials[-1][1].ended_s)
             self._started_s = self._device.now_s()
 
-    def measure(self, trial: Trial, objective: Objective, expected: int | None) -> Measurement:
-        """The measurement of a trial: from memory, or made now and stored at once."""
+    def measure(
+        self, trial: Trial, objective: Objective, expected: int | None, *, whole: bool = False
+    ) -> Measurement:
+        """The measurement of a trial: from memory, or made now and stored at once.
+
+        Args:
+            trial: what is measured.
+            objective: whose lowest cost is looked for.
+            expected: trials at most.
+            whole: measure it to the end, also where it cannot be the best.
+        """
         if trial not in self._memory:
             self._stop_at_limits()
             refused = self._refused(trial)
@@ -136,7 +145,7 @@ class Driver:
                 self._ruled_out.add(trial)
                 return refused
             mark(f"trial {len(self.trials) + 1}")
-            measurement = self._measure(trial, self._contest(objective))
+            measurement = self._measure(trial, None if whole else self._contest(objective))
             self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
             self._remember(trial, measurement)
             self._tell(trial, measurement, objective, expected)
