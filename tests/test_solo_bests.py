@@ -169,7 +169,10 @@ def test_solo_bests_that_win_are_the_answer(store: Store, objective: str) -> Non
     assert outcome.answer == outcome.solo_bests == 1
     assert [found["best"]["configurations"][name]["L"] for name in NAMES] == [_WIDE, _WIDE]
     assert found["against_default"]["slowdown"] < -found["against_default"]["slowdown_interval"]
-    assert any("the answer is" in line and "solo bests together" in line for line in comparisons(found, 200))
+    lines = comparisons(found, 200)
+    assert any("the answer is" in line and "the solo bests together" in line for line in lines)
+    assert found["limited_solo_bests"] == []
+    assert not any("limit" in line for line in lines)
     assert found["space"]["measured"] == 3, "they are a trial of the budget"
 
 
@@ -191,6 +194,9 @@ def test_runs_alone_are_ordinary_runs(store: Store) -> None:
     runs = {run.id: run for run in store.history()}
     assert [runs[i].conditions["workloads"][0][0] for i in (1, 2)] == list(NAMES)
     assert [runs[i].trials for i in (1, 2)] == [5, 5]
+    assert first.document["limited_solo_bests"] == list(NAMES)
+    (line,) = (line for line in comparisons(first.document, 200) if "limit" in line)
+    assert line.endswith(": scan-lf:N=4, fft:N=4")
     again = _tuned(TWO, store)
     assert len(store.history()) == 4
     assert again.document["solo_best_runs"] == first.document["solo_best_runs"]
@@ -419,4 +425,7 @@ def test_solo_bests_that_failed_are_named() -> None:
     found = _document("energy", (6e-3, 1.0), (6.5e-3, 1.1))
     found |= {"solo_bests": found["solo_bests"] | {"status": "timeout"}, "against_solo_bests": None}
 
-    assert any("solo bests together failed" in line for line in comparisons(found, 200))
+    assert any(
+        "solo bests together failed: there is no comparison with them" in line
+        for line in comparisons(found, 200)
+    )

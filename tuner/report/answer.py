@@ -15,7 +15,11 @@ _COMPARED = (
     ("fastest", "trade_off", "the fastest"),
     ("solo_bests", "against_solo_bests", "solo bests together"),
 )
-_ITSELF = {"default": "the default configuration", "fastest": "the fastest trial"}
+_ITSELF = {
+    "default": "the default configuration",
+    "fastest": "the fastest trial",
+    "solo_bests": "the solo bests together",
+}
 _HIDING = 0.9  # of a round: a workload that takes as much alone leaves little to the others
 
 
@@ -89,9 +93,10 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
         if before is not None:
             rows[before][0] += f", {called}"
         elif same(document["best"], trial):
-            itself.append(_ITSELF.get(name, called))
+            itself.append(_ITSELF[name])
         elif trial is not None and trial["status"] != "ok":
-            sentences.append(f"{called} failed: there is no comparison with it")
+            it = "them" if name == "solo_bests" else "it"
+            sentences.append(f"{called} failed: there is no comparison with {it}")
         elif trial is not None and changes is not None:
             rows.append([called, *_changes(changes, energy_first)])
             compared.append(trial)
@@ -141,6 +146,9 @@ def _solo_bests(document: Mapping[str, Any]) -> Iterator[str]:
     """Why the solo bests together are not compared; or that they cost less than the answer, and why."""
     if document.get("no_solo_bests"):
         yield f"solo bests together are not compared: {document['no_solo_bests']}"
+    limited = document.get("limited_solo_bests")
+    if document.get("solo_bests") and limited:
+        yield f"solo bests of searches that a limit ended, better ones may be left: {', '.join(limited)}"
     solo, changes = document.get("solo_bests"), document.get("against_solo_bests")
     if solo is None or changes is None or same(document["best"], solo):
         return

@@ -48,6 +48,7 @@ class SearchOutcome:
         co_run: the answer against its workloads one after another; None where that was not measured.
         solo_bests: index of the trial with every workload at its solo best; None where it was not measured.
         solo_best_runs: numbers of the runs that these are from, in the order of the workloads.
+        limited_solo_bests: workloads whose search alone a budget or a time limit has ended.
         no_solo_bests: why it was not measured; empty where it was, and for a lone workload.
         notices: what the user should know.
         run: its number in the database; None where it is not stored.
@@ -71,6 +72,7 @@ class SearchOutcome:
     co_run: CoRunComparison | None = None
     solo_bests: int | None = None
     solo_best_runs: tuple[int, ...] = ()
+    limited_solo_bests: tuple[str, ...] = ()
     no_solo_bests: str = ""
     notices: list[str] = field(default_factory=list)
     run: int | None = None

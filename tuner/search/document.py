@@ -72,6 +72,7 @@ def document(
         "trade_off": against(outcome, outcome.answer, outcome.fastest),
         "against_solo_bests": against(outcome, outcome.answer, outcome.solo_bests),
         "solo_best_runs": dict(zip(names, outcome.solo_best_runs, strict=False)),
+        "limited_solo_bests": list(outcome.limited_solo_bests),
         "no_solo_bests": outcome.no_solo_bests or None,
         "energy_trade_off": against(outcome, least, outcome.answer),
         **clock_curve(outcome, task.clocks_mhz, names),

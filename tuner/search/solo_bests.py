@@ -19,11 +19,13 @@ class SoloBests:
     Attributes:
         trial: all of them together; None where one is missing, and for a lone workload.
         runs: numbers of the runs that they are from, in the order of the workloads.
+        limited: workloads whose search alone a budget or a time limit has ended.
         missing: why there is no such trial; empty where there is one, and for a lone workload.
     """
 
     trial: Trial | None = None
     runs: tuple[int, ...] = ()
+    limited: tuple[str, ...] = ()
     missing: str = ""
 
 
@@ -92,7 +94,8 @@ def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> So
         max(filter(None, clocks), default=default.clock_mhz),
         max(filter(None, limits), default=default.power_limit_w),
     )
-    return SoloBests(trial, tuple(answer.run for answer in answers))
+    limited = tuple(str(workload) for workload, answer in found.items() if answer and not answer.finished)
+    return SoloBests(trial, tuple(answer.run for answer in answers), limited)
 
 
 def _not_tuned_alone(without: Sequence[Workload], count: int) -> str:
@@ -111,6 +114,7 @@ def note_solo_bests(outcome: SearchOutcome, solo: SoloBests) -> None:
     """
     places = {trial: place for place, (trial, _) in enumerate(outcome.trials)}
     outcome.solo_best_runs, outcome.no_solo_bests = solo.runs, solo.missing
+    outcome.limited_solo_bests = solo.limited
     if solo.trial is None:
         return
     outcome.solo_bests = places.get(solo.trial)
