@@ -72,13 +72,13 @@ def test_an_added_option_is_in_the_settings(seen: Any) -> None:
 
 def test_every_option_is_on_the_command_line_by_its_flag() -> None:
     """`tuner run` has all options, `tuner submit` those of jobs, and a request takes each by its name."""
-    of_jobs = {name: option for name, option in OPTIONS.items() if name != "power_limits"}
+    of_jobs = {name: option for name, option in OPTIONS.items() if name not in ("power_limits", "solo_bests")}
     for command, options in (("run", OPTIONS), ("submit", of_jobs)):
         group = main.get_command(None, command)  # type: ignore[arg-type]  # no context is needed
         assert group is not None
         flags = {parameter.name: parameter.opts for parameter in group.params}
         assert {name: flags.get(name) for name in options} == {n: [o.flag] for n, o in options.items()}
-        assert ("power_limits" in flags) == ("power_limits" in options)
+        assert all((name in flags) == (name in options) for name in ("power_limits", "solo_bests"))
     assert {name: getattr(Request(), name) for name in OPTIONS} == {n: o.default for n, o in OPTIONS.items()}
 
 
@@ -89,10 +89,11 @@ def test_defaults_have_the_declared_form() -> None:
 
 
 def test_what_options_do_is_declared() -> None:
-    """Limits end a search, methods change how is measured, and a job names three options itself."""
+    """Limits end a search, methods change how is measured, and a job lacks some options."""
     assert {"budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days"} == LIMITS
-    assert {"seed", "sensor", "window_s", "joules"} == METHODS
-    assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks", "power_limits"}
+    assert {"seed", "sensor", "window_s", "joules", "solo_bests"} == METHODS
+    of_runs = {"power_limits", "solo_bests"}
+    assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks", *of_runs}
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,16 @@ def test_contenders_of_an_input_are_confirmed_unless_it_is_not_asked_for(
     source: Path, tmp_path: Path, *, confirm: bool
 ) -> None:
     """A benchmark that measures complete sweeps in full windows needs no confirmation."""
-    search = {"window_s": 0.03}
     request = TrainingRequest(
-        "twice", [{"H": 5, "W": 600, "dtype": "float32"}], policy="exhaustive", search=search, confirm=confirm
+        "twice",
+        [{"H": 5, "W": 600, "dtype": "float32"}],
+        policy="exhaustive",
+        search={"window_s": 0.03},
+        confirm=confirm,
     )
     with (
         Store(tmp_path / "tuner.db") as store,
-        open_setup("sim:h200", Request(objective="time", **search)) as setup,
+        open_setup("sim:h200", Request(objective="time", window_s=0.03)) as setup,
     ):
         Trainer(request, setup, Catalog.load([source]), store, TrainingProgress("time")).measure()
     (stored,) = (

@@ -210,6 +210,14 @@ class SearchOptions:
     budget: int | None = _option(
         None, "Measure at most this many trials.", Range(1, 10**9, whole=True), effect=Effect.LIMIT
     )
+    solo_bests: int | None = _option(
+        None,
+        "Tune each workload alone first, within N trials, where no such answer is stored; the answer is then"
+        " compared with these solo bests together.",
+        Range(1, 10**9, whole=True),
+        metavar="N",
+        effect=Effect.METHOD,
+    )
     runs_per_day: float | None = _option(
         None,
         "How often the answer will be run. The search stops when it no longer pays for itself.",
@@ -294,11 +302,11 @@ OPTIONS: Mapping[str, Option] = {
 JOB_OPTIONS: Mapping[str, Option] = {
     name: option
     for name, option in OPTIONS.items()
-    if name not in ("objective", "policy", "clocks", "power_limits")
+    if name not in ("objective", "policy", "clocks", "power_limits", "solo_bests")
 }
 """Options that a job carries beside workloads, objective, policy and clocks, which it names itself.
 
-Jobs set no power limits.
+Jobs set no power limits, and a job is one run: workloads alone are jobs of their own.
 """
 
 LIMITS = frozenset(name for name, option in OPTIONS.items() if option.effect is Effect.LIMIT)

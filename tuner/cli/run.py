@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import completion
+from tuner.cli.balance import show_balance
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, device_option, kernel_option, search_options, with_files
 from tuner.cli.output import console, echo, json_option, write_json
-from tuner.errors import RunInterrupted
+from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Continue the newest unfinished run under the same conditions.")
 @click.option(
     "--allow-simulated", is_flag=True, help="Model a device where the GPU of this machine does not answer."
+)
+@click.option(
+    "--balance",
+    is_flag=True,
+    help="Measure each workload alone, and propose batches and repeats that bring their times within a factor"
+    " of 2; search nothing.",
 )
 @click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
@@ -39,6 +46,7 @@ def run(
     kernel_files: tuple[Path, ...],
     resume: bool,
     allow_simulated: bool,
+    balance: bool,
     verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
@@ -55,6 +63,13 @@ def run(
     from tuner.search.tuning import no_answer
 
     request = Request(*with_files(workloads, kernel_files), **options)
+    if balance:
+        if resume:
+            raise InputError(
+                "--balance: searches nothing that --resume could go on with; leave one of them out"
+            )
+        show_balance(request, device, database, json_path=json_path, allow_simulated=allow_simulated)
+        return
     tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated)
     try:
         if json_path is not None:

@@ -91,6 +91,12 @@ class RetryingStore:
         """See ``TrialStore.trials``."""
         return self._store.trials(run_id, names)
 
+    def answered(
+        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
+    ) -> Iterator[StoredRun]:
+        """See ``TrialStore.answered``."""
+        return self._store.answered(names, objective, device_uuid)
+
     def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
         """See ``TrialStore.finished_before``."""
         return self._store.finished_before(run_id, kernel, objective)

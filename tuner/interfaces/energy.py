@@ -87,6 +87,16 @@ class SpentEnergy:
     unseen_sigma_j: float = 0.0
     unseen_s: float = 0.0
 
+    def since(self, before: "SpentEnergy") -> "SpentEnergy":
+        """What was spent after an earlier reading of the same meter."""
+        return SpentEnergy(
+            self.joules - before.joules,
+            math.sqrt(max(0.0, self.sigma_j**2 - before.sigma_j**2)),
+            self.unseen_j - before.unseen_j,
+            math.sqrt(max(0.0, self.unseen_sigma_j**2 - before.unseen_sigma_j**2)),
+            self.unseen_s - before.unseen_s,
+        )
+
 
 class Meter(Protocol):
     """Sensor to joules: sampler, response model and integration."""

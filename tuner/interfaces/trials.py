@@ -102,5 +102,10 @@ class TrialStore(Protocol):
     def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
         """All trials of a run in the order they were measured."""
 
+    def answered(
+        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
+    ) -> Iterator[StoredRun]:
+        """Runs with an answer for a co-running set, newest first; None is every objective, every GPU."""
+
     def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
         """Runs of one workload of a kernel that had finished when a run began, newest first."""

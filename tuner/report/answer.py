@@ -5,11 +5,21 @@ from typing import Any
 
 from tuner.model import shown_values
 from tuner.report.layout import rows_in, table, wrapped
-from tuner.report.ranked_trials import objective_name, same
+from tuner.report.ranked_trials import cost_change, longest_s, objective_name, same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, label, percent_with_interval, si, significant, with_uncertainty
 
 _INDENT = "  "
+_COMPARED = (
+    ("default", "against_default", "the default"),
+    ("fastest", "trade_off", "the fastest"),
+    ("solo_bests", "against_solo_bests", "solo bests together"),
+)
+_ITSELF = {
+    "default": "the default configuration",
+    "fastest": "the fastest trial",
+    "solo_bests": "the solo bests together",
+}
 _HIDING = 0.9  # of a round: a workload that takes as much alone leaves little to the others
 
 
@@ -68,7 +78,7 @@ def _share(part: Mapping[str, Any]) -> str:
 
 
 def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
-    """The answer against the default, the fastest trial, and its workloads one after another.
+    """The answer against the default, the fastest trial, the solo bests together, and one after another.
 
     A search for time says what the trial with the least joules would bring, where joules were measured.
     """
@@ -76,20 +86,25 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
     rows: list[list[str]] = []
     sentences: list[str] = []
     itself: list[str] = []
-    for name, against in (("default", "against_default"), ("fastest", "trade_off")):
+    compared: list[Mapping[str, Any]] = []  # the trial of each row
+    for name, against, called in _COMPARED:
         trial, changes = document.get(name), document.get(against)
-        if name == "fastest" and rows and same(trial, document.get("default")):
-            rows[0][0] = "the default, the fastest"
-            continue
-        if same(document["best"], trial):
-            itself.append("the default configuration" if name == "default" else "the fastest trial")
+        before = next((i for i, other in enumerate(compared) if same(trial, other)), None)
+        if before is not None:
+            rows[before][0] += f", {called}"
+        elif same(document["best"], trial):
+            itself.append(_ITSELF[name])
         elif trial is not None and trial["status"] != "ok":
-            sentences.append(f"the {name} failed: there is no comparison with it")
-        elif changes is not None:
-            rows.append([f"the {name}", *_changes(changes, energy_first)])
+            it = "them" if name == "solo_bests" else "it"
+            sentences.append(f"{called} failed: there is no comparison with {it}")
+        elif trial is not None and changes is not None:
+            rows.append([called, *_changes(changes, energy_first)])
+            compared.append(trial)
     if itself:
-        sentences.insert(0, f"the answer is {' and '.join(itself)}")
+        *others, last = itself
+        sentences.insert(0, f"the answer is {' and '.join(filter(None, (', '.join(others), last)))}")
     rows += _one_after_another(document, energy_first)
+    sentences += _solo_bests(document)
     sentences += _hidden(document)
     sentences += _least_energy(document)
     found = _compared(rows, width, energy_first) if rows else []
@@ -127,6 +142,26 @@ def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Itera
     yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
 
 
+def _solo_bests(document: Mapping[str, Any]) -> Iterator[str]:
+    """Why the solo bests together are not compared; or that they cost less than the answer, and why."""
+    if document.get("no_solo_bests"):
+        yield f"solo bests together are not compared: {document['no_solo_bests']}"
+    limited = document.get("limited_solo_bests")
+    if document.get("solo_bests") and limited:
+        yield f"solo bests of searches that a limit ended, better ones may be left: {', '.join(limited)}"
+    solo, changes = document.get("solo_bests"), document.get("against_solo_bests")
+    if solo is None or changes is None or same(document["best"], solo):
+        return
+    lower, half = cost_change(document, changes)
+    if lower <= half:
+        return
+    slow = solo["time_s"] > longest_s(document)
+    why = (
+        "they are slower than --max-slowdown allows" if slow else "a tie, of which the answer is the fastest"
+    )
+    yield f"solo bests together cost less: the answer {percent_with_interval(lower, half)}; {why}"
+
+
 def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
     """That one workload alone takes most of a round, so that the others hardly count."""
     found = document.get("one_after_another")
@@ -138,7 +173,8 @@ def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
     if share >= _HIDING:
         yield (
             f"{longest} alone takes {100 * min(share, 1.0):.0f} % of a round: the others hide behind it, and"
-            " their configurations hardly count; sizes or batches of about equal times tell more"
+            " their configurations hardly count; sizes or batches of about equal times tell more (`tuner run"
+            " --balance`)"
         )
 
 

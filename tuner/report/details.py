@@ -30,13 +30,20 @@ def _mark(document: Mapping[str, Any]) -> str:
 
 def _against(document: Mapping[str, Any]) -> Iterator[str]:
     """The numbers that the answer is held against."""
-    for name in ("default", "fastest"):
+    for name, called in (
+        ("default", "default"),
+        ("fastest", "fastest"),
+        ("solo_bests", "solo bests together"),
+    ):
         trial = document.get(name)
         if trial is not None and trial["time_s"] is not None and not same(document["best"], trial):
             numbers = [si(trial["time_s"], "s")]
             if trial["energy_j"] is not None:
                 numbers += [energy_of(trial), si(trial["power_w"], "W")]
-            yield f"{name}: {', '.join(numbers)} per round{_mark(document)}"
+            yield f"{called}: {', '.join(numbers)} per round{_mark(document)}"
+    runs = document.get("solo_best_runs") or {}
+    if runs:
+        yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}"
 
 
 def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:

@@ -120,6 +120,8 @@ class RunProgress:
         left = self._left(number, expected, confirming=confirming)
         parts = (f"trial {self._cost(cost) or status}", f"best {lowest}{self._label}", spent, compiled, left)
         detail = ", ".join(part for part in parts if part)
+        if number == 1 and not confirming:  # of the next search: one run may come after another
+            self._lowest = math.inf
         better = best is not None and best < self._lowest
         self._lowest = best if best is not None and better else self._lowest
         if self._tells_trials and (better or (number % _TOLD_EVERY == 0 and not confirming)):

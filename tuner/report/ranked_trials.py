@@ -14,7 +14,7 @@ GOALS = {
     "edp": "least energy × time",
     "ed2p": "least energy × time²",
 }
-PARTS = ("best", "fastest", "least_energy", "default")  # trials that a document names
+PARTS = ("best", "fastest", "least_energy", "default", "solo_bests")  # trials that a document names
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class RankedTrial:
         number: in the order of measuring, from 1; 0 where the document has no list of trials.
         rank: by cost, from 1; None for a trial without a cost. The answer is 1.
         cost: what the objective counts, in its unit; None where it has none.
-        marks: what it is: ``answer``, ``fastest``, ``least energy``, ``default``, ``too slow``.
+        marks: what it is: ``answer``, ``fastest``, ``least energy``, ``default``, ``solo bests``,
+            ``too slow``.
         trial: as the document has it.
     """
 
@@ -67,7 +68,7 @@ def ranked_trials(document: Mapping[str, Any]) -> list[RankedTrial]:
     numbered = [(0, trial) for trial in _named(document)]
     if listed:  # trials that `tuner show` wrote know their numbers
         numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
-    best, limit_s = document["best"], _limit_s(document)
+    best, limit_s = document["best"], longest_s(document)
     costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
 
     def place(pair: tuple[int, Mapping[str, Any]]) -> tuple[bool, float]:
@@ -98,7 +99,22 @@ def _named(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield trial
 
 
-def _limit_s(document: Mapping[str, Any]) -> float:
+def cost_change(document: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[float, float]:
+    """Change of the cost of a trial against another one, and half of its 95 % interval; both relative.
+
+    Args:
+        document: whose objective counts.
+        changes: a comparison of the document, such as ``against_default``.
+    """
+    name = objective_name(document)
+    if name == "time" or "energy_saving" not in changes:
+        return changes["slowdown"], changes["slowdown_interval"]
+    power = _TIME_EXPONENT[name]
+    ratio = math.pow(1 + changes["slowdown"], power) * (1 - changes["energy_saving"])
+    return ratio - 1, math.hypot(power * changes["slowdown_interval"], changes["energy_saving_interval"])
+
+
+def longest_s(document: Mapping[str, Any]) -> float:
     """The longest time that the answer may take."""
     slowdown, fastest = document.get("max_slowdown"), document.get("fastest")
     if slowdown is None or fastest is None or not fastest["time_s"]:
@@ -118,7 +134,13 @@ def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float)
 
 
 def _marks(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> Iterator[str]:
-    words = {"best": "answer", "fastest": "fastest", "least_energy": "least energy", "default": "default"}
+    words = {
+        "best": "answer",
+        "fastest": "fastest",
+        "least_energy": "least energy",
+        "default": "default",
+        "solo_bests": "solo bests",
+    }
     for part in PARTS:
         if same(document.get(part), trial) and not (
             part == "least_energy" and objective_name(document) == "energy"

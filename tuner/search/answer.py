@@ -46,6 +46,10 @@ class SearchOutcome:
         scatter: of joules from window to window, which is part of all their uncertainties.
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
+        solo_bests: index of the trial with every workload at its solo best; None where it was not measured.
+        solo_best_runs: numbers of the runs that these are from, in the order of the workloads.
+        limited_solo_bests: workloads whose search alone a budget or a time limit has ended.
+        no_solo_bests: why it was not measured; empty where it was, and for a lone workload.
         notices: what the user should know.
         run: its number in the database; None where it is not stored.
     """
@@ -66,6 +70,10 @@ class SearchOutcome:
     scatter: WindowScatter = ASSUMED
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
+    solo_bests: int | None = None
+    solo_best_runs: tuple[int, ...] = ()
+    limited_solo_bests: tuple[str, ...] = ()
+    no_solo_bests: str = ""
     notices: list[str] = field(default_factory=list)
     run: int | None = None
 
@@ -87,8 +95,13 @@ def default_trial(task: Task) -> Trial:
     )
 
 
-def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
-    """Fresh repeats of the trials whose cost may be the lowest, and of the default trial and the fastest."""
+def confirm_contenders(
+    task: Task, driver: Driver, solo_bests: Trial | None = None
+) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+    """Fresh repeats of the trials whose cost may be the lowest, and of those the answer is held against.
+
+    These are the default trial, the fastest, and every workload at its solo best where that was measured.
+    """
     objective = final_objective(task, driver)
     valid = {
         trial: measurement
@@ -98,7 +111,7 @@ def confirm_contenders(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[
     if not valid:
         return PairedRepeats(), {}
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
-    kept = tuple(trial for trial in (default_trial(task), fastest) if trial in valid)
+    kept = tuple(trial for trial in (default_trial(task), fastest, solo_bests) if trial in valid)
     chosen = to_confirm(objective, valid)
     if not task.steers_clocks or not chosen:
         return driver.confirm(chosen, kept, objective, task.precision)

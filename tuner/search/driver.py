@@ -101,6 +101,7 @@ class Driver:
         self._limits = limits
         self._observer = observer
         self._started_s = device.now_s()
+        self._windows_before_s = measurer.windows_s  # of runs before this one
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
         self._ruled_out: set[Trial] = set()
@@ -126,8 +127,17 @@ class Driver:
             self._device.resume_at(self.trials[-1][1].ended_s)
             self._started_s = self._device.now_s()
 
-    def measure(self, trial: Trial, objective: Objective, expected: int | None) -> Measurement:
-        """The measurement of a trial: from memory, or made now and stored at once."""
+    def measure(
+        self, trial: Trial, objective: Objective, expected: int | None, *, whole: bool = False
+    ) -> Measurement:
+        """The measurement of a trial: from memory, or made now and stored at once.
+
+        Args:
+            trial: what is measured.
+            objective: whose lowest cost is looked for.
+            expected: trials at most.
+            whole: measure it to the end, also where it cannot be the best.
+        """
         if trial not in self._memory:
             self._stop_at_limits()
             refused = self._refused(trial)
@@ -135,7 +145,7 @@ class Driver:
                 self._ruled_out.add(trial)
                 return refused
             mark(f"trial {len(self.trials) + 1}")
-            measurement = self._measure(trial, self._contest(objective))
+            measurement = self._measure(trial, None if whole else self._contest(objective))
             self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
             self._remember(trial, measurement)
             self._tell(trial, measurement, objective, expected)
@@ -251,8 +261,8 @@ class Driver:
 
     @property
     def windows_s(self) -> float:
-        """All measuring windows of this process."""
-        return self._measurer.windows_s
+        """All measuring windows of this run in this process."""
+        return self._measurer.windows_s - self._windows_before_s
 
     def spent(self) -> SpentEnergy | None:
         """All joules of this process, and of a killed run those of its trials; None where nobody tells."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner import registry
 from tuner.errors import InputError, RunInterrupted
-from tuner.interfaces import Device, Measurer, TrialStore
+from tuner.interfaces import Device, Measurer, SpentEnergy, TrialStore
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
@@ -16,6 +16,7 @@ from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial
 from tuner.search.driver import Driver, LimitReachedError, Observer
 from tuner.search.prior_runs import knowledge
 from tuner.search.solo import compare_answer
+from tuner.search.solo_bests import SoloBests, find_solo_bests, note_solo_bests
 from tuner.search.task import SearchContext, Task
 
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
@@ -34,12 +35,14 @@ def run(
     resume: bool = False,
     may_begin: bool = True,
     confirm: bool = True,
+    spent_before: SpentEnergy | None = None,
     document: Callable[[SearchOutcome], dict[str, Any]],
 ) -> SearchOutcome:
     """Search, store and choose.
 
-    The default trial is measured first, then the policy's. Under ``max_slowdown`` a time search comes
-    before and fixes the reference; its measurements serve the second search too.
+    The default trial is measured first, then every workload at its solo best, then the policy's trials. Under
+    ``max_slowdown`` a time search comes before and fixes the reference; its measurements serve the second
+    search too.
 
     Args:
         task: what to do.
@@ -52,6 +55,7 @@ def run(
         resume: continue the newest unfinished run under the same conditions.
         may_begin: whether a run begins where there is none to resume.
         confirm: whether contenders are measured again, and the answer compared.
+        spent_before: what runs before this one cost on the same open meter.
         document: makes the stored answer from the outcome.
 
     Returns:
@@ -99,11 +103,13 @@ def run(
     )
     status = RunStatus.FAILED
     paired, confirmed, co_run = PairedRepeats(), dict[Trial, Measurement](), None
+    solo = SoloBests()
     try:
         driver.recall(known)
-        limit = _search(task, driver, context)
+        solo = find_solo_bests(task, conditions, store)
+        limit = _search(task, driver, context, solo.trial)
         if confirm and not device.identity.recorded and (limit is None or not limit.out_of_time):
-            paired, confirmed = confirm_contenders(task, driver)
+            paired, confirmed = confirm_contenders(task, driver, solo.trial)
             co_run = compare_answer(task, driver, paired, confirmed)
         if limit is not None:
             notices.append(f"stopped: {limit}")
@@ -116,14 +122,18 @@ def run(
         task.compilation.close()
         outcome = outcome_of(status, task, driver, paired, confirmed)
         outcome.notices[:0] = [*told, *notices, *driver.notices]
+        note_solo_bests(outcome, solo)
         outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
         outcome.wall_s = time.monotonic() - begun
-        outcome.spent = driver.spent()
+        spent = driver.spent()
+        outcome.spent = spent if spent is None or spent_before is None else spent.since(spent_before)
         store.end(run_id, status, None if outcome.answer is None else document(outcome))
     return outcome
 
 
-def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedError | None:
+def _search(
+    task: Task, driver: Driver, context: SearchContext, solo_bests: Trial | None
+) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
     policy = task.strategy or partial(registry.load("policy", task.policy), **task.options)
     if task.steers_clocks:
@@ -138,6 +148,8 @@ def _search(task: Task, driver: Driver, context: SearchContext) -> LimitReachedE
         search.expect(registry.load("explain", "first")(search))
     try:
         driver.measure(default_trial(task), objective, expected)
+        if solo_bests is not None:
+            driver.measure(solo_bests, objective, expected, whole=True)  # the answer is held against it
         driver.search(policy, search, objective, expected)
         if task.max_slowdown is not None:
             driver.reference_s = driver.fastest_s()

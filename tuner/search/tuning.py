@@ -1,12 +1,15 @@
 """From an open setup to a stored answer: what ``tuner run`` and the daemon's jobs have in common."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tuner.config.catalog import Catalog
+from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, TrialStore
+from tuner.model import RunStatus, Workload, WorkloadName
+from tuner.model.records import Conditions
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
@@ -21,6 +24,7 @@ from tuner.search.request import (
     resolve,
 )
 from tuner.search.setup import MeasurementSetup
+from tuner.search.solo_bests import solo_best
 from tuner.tracing.marks import mark
 
 
@@ -83,6 +87,9 @@ def tune(
 ) -> TuningResult:
     """Search, compiling what is looked at, store and choose.
 
+    With ``solo_bests`` each workload is tuned alone before, as a run of its own, where no such answer is
+    stored.
+
     Args:
         setup: opened for the request.
         request: what is asked for.
@@ -97,7 +104,9 @@ def tune(
     Raises:
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
         ClockError: clocks or power limits were asked for that cannot be set.
+        RunInterrupted: it was interrupted while a workload was tuned alone.
     """
+    spent_before = setup.measurer.spent() if setup.measurer.windows_s else None  # an earlier run's
     pairs, notices = resolve(catalog, request.workloads, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
     power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
@@ -113,6 +122,13 @@ def tune(
     if strategy is not None:
         settings = {**conditions.settings, **strategy.settings}
         conditions = replace(conditions, policy=strategy.name, settings=settings)
+    if request.solo_bests is not None:
+        workloads = [workload for _, workload in pairs]
+        alone = _tune_alone(
+            setup, request, catalog, store, listener, conditions=conditions, workloads=workloads
+        )
+        may_begin = may_begin or alone > 0
+        spent_before = setup.measurer.spent() if alone else spent_before
     begun = time.monotonic()
     mark("compile")
     task = make_task(
@@ -143,10 +159,40 @@ def tune(
         resume=resume,
         may_begin=may_begin,
         confirm=confirm,
+        spent_before=spent_before,
         document=describe,
     )
     outcome.notices[:0] = [*setup.notices, *notices]
     return TuningResult(describe(outcome, with_trials=True), outcome, setup.measuring, told)
+
+
+def _tune_alone(
+    setup: MeasurementSetup,
+    request: Request,
+    catalog: Catalog,
+    store: TrialStore,
+    listener: ProgressListener,
+    *,
+    conditions: Conditions,
+    workloads: Sequence[Workload],
+) -> int:
+    """Tune each workload alone that has no stored answer of its own; returns how many were tuned."""
+    if conditions.device.recorded:
+        raise InputError(f"--solo-bests: {conditions.device.spec} was measured already; leave the option out")
+    if len(workloads) == 1:
+        raise InputError(f"--solo-bests: {workloads[0]} is alone; name the workloads that run with it")
+    most = request.solo_bests or 1
+    missing = [one for one in workloads if solo_best(store, one, conditions, least_trials=most) is None]
+    for workload in missing:
+        spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
+        listener.told(f"solo bests: {spec} is tuned alone, within {most} trials")
+        alone = replace(request, workloads=(spec,), budget=most, solo_bests=None)
+        tuned = tune(setup, alone, catalog, store, listener, resume=True)
+        if tuned.outcome.status is RunStatus.INTERRUPTED:
+            raise RunInterrupted(
+                f"interrupted while {spec} was tuned alone; the same command goes on from here"
+            )
+    return len(missing)
 
 
 def no_answer(tuned: TuningResult) -> str:
