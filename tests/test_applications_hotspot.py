@@ -25,12 +25,13 @@ from tuner.problems import problem_for
 
 KERNEL = load_kernel_file(CATALOGUE / "hotspot" / "kernel.toml")
 ODD = {"ROWS": 37, "COLUMNS": 53, "STEPS": 7}
-SMALL = (  # tiles not filled, less than a halo, a single row, a single column
+SMALL = (  # tiles not filled, one as small as a halo, a single row, a single column
     ODD,
     {"ROWS": 1, "COLUMNS": 1, "STEPS": 20},
     {"ROWS": 1, "COLUMNS": 67, "STEPS": 20},
     {"ROWS": 71, "COLUMNS": 1, "STEPS": 20},
     {"ROWS": 5, "COLUMNS": 3, "STEPS": 20},
+    {"ROWS": 10, "COLUMNS": 11, "STEPS": 20},
 )
 ARCHITECTURES = (53, 72, 87, 90, 120)
 AMBIENT = 80.0
@@ -100,11 +101,11 @@ def test_no_barrier_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("-1 - i", "-i"),  # the border cell is not its own neighbour
+        ("max(i, -1 - i)", "max(i, -i)"),  # the border cell is not its own neighbour
         ("2 * n - 1 - i", "2 * n - 2 - i"),
         ("x < T ||", "x < T - (column > 0) ||"),  # halo too small
         ("in_tile < tall - T", "in_tile < tall - T + 1"),
-        ("c.down * (above", "c.across * (above"),
+        ("c.down * upright", "c.across * upright"),
         ("c.heat * watts", "c.heat"),
         ("c.away * now", "0.0f"),
         ("above = now", "above = t[r]"),  # the new temperature, not the old
@@ -132,7 +133,7 @@ def test_the_air_around_keeps_its_temperature() -> None:
 
 @on_host
 @settings(max_examples=10)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
+@given(st.integers(3, 40), st.integers(3, 40), st.integers(0, 2**32 - 1))
 def test_rows_and_columns_are_alike(rows: int, columns: int, seed: int) -> None:
     """The transposed chip has the transposed temperatures."""
     rng = np.random.default_rng(seed)
@@ -201,6 +202,12 @@ def test_strips_of_a_large_grid_show_faults(where: Any) -> None:
     assert problem.residual(np, inputs, {"after": after}, sizes_of(plan)).ok
     after[where] += 0.01
     assert not problem.residual(np, inputs, {"after": after}, sizes_of(plan)).ok
+
+
+def test_halos_are_no_larger_than_the_grid() -> None:
+    """A cell has one mirror image: no tile reaches further beyond a border than the grid is wide."""
+    workload = KERNEL.workload({"ROWS": 3, "COLUMNS": 4096})
+    assert {dict(one.items())["T"] for one in KERNEL.space(workload)} == {1, 2, 3}
 
 
 def test_launches_share_the_steps() -> None:

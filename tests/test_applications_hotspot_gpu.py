@@ -16,7 +16,8 @@ SIZES = (
     {"ROWS": 1024, "COLUMNS": 1024},
     {"ROWS": 257, "COLUMNS": 1999, "STEPS": 7},
     {"ROWS": 1, "COLUMNS": 65536},
-    {"ROWS": 7, "COLUMNS": 3, "STEPS": 200},
+    {"ROWS": 7, "COLUMNS": 3},
+    {"ROWS": 11, "COLUMNS": 10, "STEPS": 200},
 )
 
 

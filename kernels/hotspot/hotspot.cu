@@ -1,5 +1,5 @@
 // Temperatures of a chip: explicit steps of the heat equation on a grid of cells. A launch makes up to T steps. Its
-// blocks overlap by T cells on every side and compute these twice, as one ring of cells less is right after each step.
+// tiles overlap by T cells on every side, as each step leaves one ring of cells less that are right.
 // A cell beyond a border is the mirror image of the one inside. Its power is mirrored too, so that it stays the image:
 // the border cell always finds its own temperature there, and no step has to know where the borders are.
 
@@ -9,11 +9,17 @@ struct Coefficients {
     float heat, across, down, away, ambient;
 };
 
-// The row or column of n whose image, or which itself, lies at i.
+// The row or column of n whose image, or which itself, lies at i: right up to n cells beyond a border.
 __device__ int mirrored(int i, int n)
 {
-    while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
-    return i;
+    i = max(i, -1 - i);
+    return max(min(i, 2 * n - 1 - i), 0);
+}
+
+// Where a cell lies in an array, which may hold more than 2^32 of them.
+__device__ size_t place(int row, int column, int columns)
+{
+    return (size_t)(unsigned)row * (unsigned)columns + (unsigned)column;
 }
 
 // X * Y threads have R rows each of a tile of X columns and Y * R rows. Cells are shared by their place in the thread:
@@ -28,8 +34,8 @@ hotspot(const float* __restrict__ before, float* __restrict__ after, const float
     __shared__ float kept[PLACE == SHARED ? R * threads : 1];
     const int x = threadIdx.x, y = threadIdx.y, own = y * X + x;
     const int column = blockIdx.x * (X - 2 * T) - T + x, row = blockIdx.y * (tall - 2 * T) - T + y * R;
-    const size_t inner = mirrored(column, columns);
-    const auto cell = [&](int r) { return (size_t)mirrored(row + r, rows) * columns + inner; };
+    const int inner = mirrored(column, columns);
+    const auto cell = [&](int r) { return place(mirrored(row + r, rows), inner, columns); };
     const auto source = [&](float watts) { return c.heat * watts + c.away * c.ambient; };
 
     float t[R], held[PLACE == REGISTER ? R : 1];
@@ -56,8 +62,9 @@ hotspot(const float* __restrict__ before, float* __restrict__ after, const float
             const float gain = PLACE == REGISTER ? held[r]
                                : PLACE == SHARED ? kept[r * threads + own]
                                                  : source(power[cell(r)]);
-            t[r] += gain - c.away * now + c.across * (tile[west + r * threads] + tile[east + r * threads] - 2.0f * now)
-                    + c.down * (above + next - 2.0f * now);
+            const float sides = tile[west + r * threads] + tile[east + r * threads];
+            const float sideways = fmaf(-2.0f, now, sides), upright = fmaf(-2.0f, now, above + next);
+            t[r] += gain - c.away * now + c.across * sideways + c.down * upright;
             above = now;
         }
     }
@@ -65,6 +72,6 @@ hotspot(const float* __restrict__ before, float* __restrict__ after, const float
 #pragma unroll
     for (int r = 0; r < R; ++r) {
         const int in_tile = y * R + r;
-        if (in_tile >= T && in_tile < tall - T && row + r < rows) after[(size_t)(row + r) * columns + column] = t[r];
+        if (in_tile >= T && in_tile < tall - T && row + r < rows) after[place(row + r, column, columns)] = t[r];
     }
 }
