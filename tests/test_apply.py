@@ -357,7 +357,7 @@ def shipped() -> list[Any]:
 @pytest.mark.parametrize("kernel", shipped())
 def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
     """Arrays made for a workload lead back to it, with the optional sizes that they do not tell."""
-    told = {"N", "dtype", "H", "W", "M", "K", "P", "L", "DIM"}
+    told = {"N", "dtype", "H", "W", "M", "K", "P", "L", "DIM", "ROWS", "COLUMNS"}
     if kernel.name == "streamcluster":
         told.remove("K")  # as many rows as there are centres has only the output
     for workload in kernel.workloads():

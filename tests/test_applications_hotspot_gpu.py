@@ -1,0 +1,58 @@
+"""Steps of the heat equation on a GPU: all configurations are right."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import pytest
+from adaptive_kernels import CATALOGUE
+
+from tuner.config import load_kernel_file
+from tuner.devices.cuda.device import CudaDevice
+from tuner.model import Status, TunableValue
+
+pytestmark = pytest.mark.gpu
+
+KERNEL = load_kernel_file(CATALOGUE / "hotspot" / "kernel.toml")
+SIZES = (
+    {"ROWS": 1024, "COLUMNS": 1024},
+    {"ROWS": 257, "COLUMNS": 1999, "STEPS": 7},
+    {"ROWS": 1, "COLUMNS": 65536},
+    {"ROWS": 7, "COLUMNS": 3},
+    {"ROWS": 11, "COLUMNS": 10, "STEPS": 200},
+)
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[CudaDevice]:
+    """The first GPU, in this process."""
+    opened = CudaDevice(0)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "-".join(map(str, sizes.values())))
+def test_every_configuration_is_right(device: CudaDevice, sizes: Mapping[str, int | str]) -> None:
+    """No configuration of the space gives a wrong answer or writes past its arrays."""
+    workload = KERNEL.workload(sizes)
+    for configuration in KERNEL.space(workload):
+        check = device.check(KERNEL.plan(workload, configuration), 7)
+        assert check.status is Status.OK, f"{workload} {configuration}: {check.detail}"
+
+
+def test_strips_of_a_large_grid_are_right(device: CudaDevice) -> None:
+    """The default, and a form of several steps that do not divide all, where the law looks at strips only."""
+    workload = KERNEL.workload({"ROWS": 8192, "COLUMNS": 8192})
+    wide: dict[str, TunableValue] = {"X": 64, "Y": 4, "R": 16, "T": 6, "BUFFERS": 2, "POWER": "register"}
+    for configuration in (KERNEL.default(workload), KERNEL.configuration(workload, wide)):
+        check = device.check(KERNEL.plan(workload, configuration), 7)
+        assert check.status is Status.OK, f"{configuration}: {check.detail}"
+
+
+def test_indices_beyond_31_bits_are_right(device: CudaDevice) -> None:
+    """A grid of more than 2^31 cells is right to its last row."""
+    workload = KERNEL.workload({"ROWS": 65536, "COLUMNS": 32771, "STEPS": 1})
+    plan = KERNEL.plan(workload, KERNEL.default(workload))
+    if device.free_memory_bytes() < 2 * sum(4 * math.prod(buffer.shape) for buffer in plan.buffers):
+        pytest.skip("needs 52 GB of free device memory")
+    check = device.check(plan, 7)
+    assert check.status is Status.OK, check.detail
