@@ -38,6 +38,7 @@ from tuner.config.catalog import Catalog
 from tuner.config.size_condition import written_out
 from tuner.database import Store
 from tuner.model import Configuration, DeviceIdentity
+from tuner.model.records import StoredRun
 from tuner.prediction.accuracy import Accuracy, LeftOut
 from tuner.prediction.features import FeatureTable
 from tuner.prediction.method import forest_of
@@ -88,7 +89,7 @@ def main() -> None:
     if options.measure:
         return
     document = {
-        "modelled": options.device.startswith("sim:"),
+        "modelled": any(one["device"]["modelled"] for one in results.values()),
         "provenance": provenance(),
         "count": options.count,
         "kernels": results,
@@ -139,17 +140,23 @@ def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, A
     kernel = Catalog.load().kernel(name)
     with open_setup(options.device, Request(objective="time"), lambda *_: None) as setup:
         table = feature_table(kernel, setup.device.limits)
-    measured_on = _measured_on(store, name)
+    run = _newest_run(store, name)
+    measured_on = DeviceIdentity(**run.conditions["device"])
     data = StoredTrials(store, kernel, measured_on, "time").all()
     if data is None:
         raise SystemExit(f"{name}: the database has no valid trial")
-    return {"device": asdict(measured_on), **_analysed(kernel, table, data)}
+    return {
+        "device": asdict(measured_on),
+        "measured": run.started_at,
+        "window_s": run.conditions["settings"]["window_s"],
+        **_analysed(kernel, table, data),
+    }
 
 
-def _measured_on(store: Store, name: str) -> DeviceIdentity:
-    """The device of the newest run of a kernel."""
+def _newest_run(store: Store, name: str) -> StoredRun:
+    """The newest run of a kernel."""
     for run in store.answered_alone(name):
-        return DeviceIdentity(**run.conditions["device"])
+        return run
     raise SystemExit(f"{name}: the database has no run; measure first, without --analyse")
 
 
