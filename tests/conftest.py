@@ -91,9 +91,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def _keep_shipped_kernels() -> None:
     """Have a process read the shipped kernels once, which every command that is called in it does."""
-    from tuner.config import catalog  # noqa: PLC0415 - the settings above come first
+    from tuner.config import catalog, load_kernel_file  # noqa: PLC0415 - the settings above come first
 
-    root, read = catalog.kernels_root(), catalog.load_kernel_file
+    root, read = catalog.kernels_root(), load_kernel_file
     kept: dict[Path, KernelFile] = {}
 
     def load(path: str | Path) -> "KernelFile":
