@@ -1,7 +1,7 @@
 """Kernel files: what they become, and that every mistake names the file, the key and what would be right."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.model import Buffer, Configuration, Resources, Scalar
+from tuner.model import Buffer, Configuration, Plan, Resources, Scalar, Workload
 
 TEXT = """
 [kernel]
@@ -560,6 +560,20 @@ def test_the_schema_describes_every_key() -> None:
 
 
 LEAST_CONFIGURATIONS = {"fft-large": 500}  # at the largest size; 60 elsewhere
+MOST_LAUNCHES = 1000  # of a loop's configurations at one size: its steps are alike
+
+
+def plans(kernel: KernelFile, workload: Workload, place: int, every: int) -> Iterator[Plan]:
+    """Of the default and one of ``every`` so many others; of a loop fewer where it is long.
+
+    At each place other ones are taken.
+    """
+    space = kernel.space(workload)
+    first = kernel.plan(workload, kernel.default(workload))
+    yield first
+    if kernel.recipe.loops:
+        every = max(every, min(len(space), len(space) * len(first.stages) // MOST_LAUNCHES))
+    yield from (kernel.plan(workload, configuration) for configuration in space[place % every :: every])
 
 
 @pytest.mark.parametrize("path", sorted(kernels_root().glob("*/kernel.toml")), ids=lambda p: p.parent.name)
@@ -567,11 +581,10 @@ def test_shipped_kernels(path: Path) -> None:
     """Every shipped kernel has a default at each size, right plans, and a large space at its largest."""
     kernel = load_kernel_file(path)
     plain = [workload for workload in kernel.workloads() if len(workload.implied) == len(kernel.optional)]
-    for workload in kernel.workloads():
-        space = kernel.space(workload)
-        assert kernel.default(workload) in space
-        for configuration in space[:: 1 if workload in plain else 7]:  # forms differ in a template argument
-            assert kernel.plan(workload, configuration).stages
+    for place, workload in enumerate(kernel.workloads()):
+        assert kernel.default(workload) in kernel.space(workload)
+        every = 1 if workload in plain else 7  # forms differ in a template argument
+        assert all(plan.stages for plan in plans(kernel, workload, place, every))
     largest = max(plain, key=lambda workload: workload.sizes)
     assert len(kernel.space(largest)) >= LEAST_CONFIGURATIONS.get(kernel.name, 60)
 
@@ -585,8 +598,8 @@ def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path) -> None:
     for name, values in ranges:
         powers = [2**exponent for exponent in range(values[-1].bit_length())]
         beside = {power + step for power in powers for step in (-1, 1)}
-        for value in sorted(beside.union(values[:: max(1, len(values) // 50)]).intersection(values)):
+        chosen = beside.union(values[:: max(1, len(values) // 50)]).intersection(values)
+        for place, value in enumerate(sorted(chosen)):
             workload = kernel.workload({**others, name: value}, batch=3)
-            space = kernel.space(workload)
-            for configuration in [kernel.default(workload), *space[:: max(1, len(space) // 10)]]:
-                assert kernel.plan(workload, configuration).stages
+            every = max(1, len(kernel.space(workload)) // 10)
+            assert all(plan.stages for plan in plans(kernel, workload, place, every))

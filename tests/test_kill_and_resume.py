@@ -158,7 +158,7 @@ def test_stopped_run_stores_and_prints_what_is_known(
 def test_ignored_hangup_stays_ignored(start: Start, tmp_path: Path) -> None:
     """Under nohup a run goes on when its terminal is closed."""
     db = tmp_path / "tuner.db"
-    words = ("run", *TWO, *WHOLE, "--database", db)
+    words = ("run", *TWO, *WHOLE, "--objective", "time", "--database", db)
     process = start(*words, setup="signal.signal(signal.SIGHUP, signal.SIG_IGN)")
     await_rows(process, db, 5)
     process.send_signal(signal.SIGHUP)

@@ -10,7 +10,7 @@ import pytest
 from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_driver import Measure, blocks, candidate, makespan, play, result, search_over
+from policy_driver import Measure, Played, blocks, candidate, makespan, play, result, search_over
 from small_spaces import forms
 
 from tuner import registry
@@ -103,6 +103,17 @@ SPACES: dict[str, Search] = {
 }
 MEASURES: Sequence[Measure] = (varied, constant, failing, half_failing, not_a_number)
 
+_played: dict[tuple[Policy, int, Measure], Played] = {}
+
+
+def played_whole(policy: Policy, search: Search, measure: Measure) -> Played:
+    """A search of ``SPACES`` played to its end; once for all tests."""
+    key = policy, id(search), measure
+    if key not in _played:
+        _played[key] = play(policy, search, measure)
+    return _played[key]
+
+
 on_every_space = pytest.mark.parametrize("search", SPACES.values(), ids=SPACES)
 with_every_measure = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.__name__)
 
@@ -111,7 +122,7 @@ with_every_measure = pytest.mark.parametrize("measure", MEASURES, ids=lambda mea
 @with_every_measure
 def test_it_ends_with_the_best_of_what_it_measured(policy: Policy, search: Search, measure: Measure) -> None:
     """The answer is a measured valid trial, none measured is cheaper; None only where all failed."""
-    played = play(policy, search, measure)
+    played = played_whole(policy, search, measure)
 
     costs = {trial: makespan(measure(trial)) for trial in played.trials}
     valid = {trial: cost for trial, cost in costs.items() if math.isfinite(cost)}
@@ -124,7 +135,7 @@ def test_it_ends_with_the_best_of_what_it_measured(policy: Policy, search: Searc
 @with_every_measure
 def test_it_asks_for_trials_of_the_space_once(policy: Policy, search: Search, measure: Measure) -> None:
     """No empty list, no trial outside of the space, none twice."""
-    played = play(policy, search, measure)
+    played = played_whole(policy, search, measure)
 
     allowed = [{c.configuration for c in candidates} for candidates in search.candidates]
     assert all(played.batches)
@@ -138,7 +149,7 @@ def test_it_asks_for_trials_of_the_space_once(policy: Policy, search: Search, me
 @with_every_measure
 def test_stored_measurements_lead_to_where_it_was(policy: Policy, search: Search, measure: Measure) -> None:
     """Resume: a fresh generator fed what was stored goes the same way and measures nothing twice."""
-    whole = play(policy, search, measure)
+    whole = played_whole(policy, search, measure)
     stored = {trial: measure(trial) for trial in whole.trials[: len(whole.trials) // 2]}
     again: list[Trial] = []
 

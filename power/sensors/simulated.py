@@ -232,10 +232,12 @@ def _cumulated(pieces: Array, start_s: float, end_s: float) -> tuple[Array, Arra
 
 def _lagged(pieces: Array, times: Array, lag_s: float, shown_w: float) -> tuple[Array, float]:
     """Readings of a first-order lag at ``times`` and at the end; exact for power constant in pieces."""
-    values = np.empty(len(times))
-    for start, end, watts in pieces:
-        low, high = np.searchsorted(times, (start, end), side="right")
-        low = 0 if start == pieces[0, 0] else low
-        values[low:high] = watts + (shown_w - watts) * np.exp((start - times[low:high]) / lag_s)
-        shown_w = watts + (shown_w - watts) * float(np.exp((start - end) / lag_s))
-    return values, float(shown_w)
+    starts, ends, watts = pieces.T
+    before_w = [shown_w]  # each piece, and after the last one
+    for to_w, kept in zip(watts.tolist(), np.exp((starts - ends) / lag_s).tolist(), strict=True):
+        before_w.append(to_w + (before_w[-1] - to_w) * kept)
+    at = np.minimum(
+        np.searchsorted(ends, times), len(pieces) - 1
+    )  # a sample on an edge shows what was up to it
+    above_w = np.array(before_w)[at] - watts[at]
+    return watts[at] + above_w * np.exp((starts[at] - times) / lag_s), before_w[-1]

@@ -193,7 +193,7 @@ class _Steps:
     ) -> None:
         self._loop = loop
         self._body = body
-        self._env = env
+        self._env = dict(env)
         self._buffers = buffers
         self._varying = [recipe.varying(loop.index) for recipe in body]
         self._known: dict[tuple[int, tuple[tuple[str, str], ...]], _StepStage] = {}
@@ -233,7 +233,8 @@ class _Steps:
             raise KernelFileError(f"{error} (in step {step} of {self._loop.place.key})") from error
 
     def _step(self, step: int, names: Names) -> Iterator[tuple[StageSource, Stage]]:
-        env = {**self._env, self._loop.index: step}
+        env = self._env
+        env[self._loop.index] = step
         arrays = names.at(step)
         for number, recipe in enumerate(self._body):
             if recipe.when is not None and not recipe.when.value(env):

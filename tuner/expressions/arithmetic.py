@@ -165,6 +165,8 @@ def apply(op: Operation, left: Value, right: Value) -> Value:
     Raises:
         TroubleError: the operation has no result for these values.
     """
+    if type(left) is int and type(right) is int:  # nearly always
+        return _apply_numbers(op, left, right)
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return _apply_arrays(op, left, right)
     return _apply_scalars(op, left, right)
@@ -200,6 +202,10 @@ def _apply_scalars(op: Operation, left: Value, right: Value) -> Value:
     if left_text or right_text:
         _check_text(op, same=left_text and right_text)
         return op.scalar(left, right)
+    return _apply_numbers(op, left, right)
+
+
+def _apply_numbers(op: Operation, left: Value, right: Value) -> Value:
     try:
         result = op.scalar(left, right)
     except ZeroDivisionError:

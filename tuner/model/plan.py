@@ -12,6 +12,7 @@ from tuner.model.chains import BufferView, LibraryCall
 from tuner.model.inputs import DataFile, InputSpec, PythonFunction
 
 TunableValue = bool | int | float | str
+_NAMES_BUFFER = (str, BufferView, TensorMap)
 BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 
 
@@ -227,9 +228,11 @@ class Stage:
         if self.library is not None:
             return frozenset(operand.buffer for _, operand in self.library.operands)
         return frozenset(
-            item if isinstance(item, str) else item.buffer
-            for item in self.arguments
-            if isinstance(item, str | BufferView | TensorMap)
+            [
+                item if isinstance(item, str) else item.buffer
+                for item in self.arguments
+                if isinstance(item, _NAMES_BUFFER)
+            ]
         )
 
     @property

@@ -1,13 +1,14 @@
 """What other clocks would bring: the answer's configurations over the clock, and its neighbours there."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner import registry
 from tuner.interfaces import ClockPoint
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
-from tuner.model import Measurement, Trial
+from tuner.model import Configuration, Measurement, Trial
 from tuner.model.long_run import of_window
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import Record, trial_record
@@ -73,16 +74,24 @@ def _shown(outcome: SearchOutcome, trials: Mapping[Trial, Measurement]) -> Trial
     costs = sorted(
         (trial for trial in trials if math.isfinite(cost(trials[trial]))), key=lambda t: cost(trials[t])
     )
-    wide = (trial for trial in (answer, *costs) if len(clock_line(trials, trial)) >= _ENOUGH)
+    clocks = Counter(_but_clock(trial) for trial in trials if trial.clock_mhz is not None)
+    wide = (trial for trial in (answer, *costs) if clocks[_but_clock(trial)] >= _ENOUGH)
     return next(wide, answer)
 
 
 def clock_line(trials: Mapping[Trial, Measurement], one: Trial) -> dict[int, Measurement]:
     """Trials that differ from one in the clock only, itself among them, by their clocks."""
-    alike = {
-        trial: found for trial, found in trials.items() if replace(trial, clock_mhz=one.clock_mhz) == one
+    sought = _but_clock(one)
+    return {
+        trial.clock_mhz: found
+        for trial, found in trials.items()
+        if trial.clock_mhz is not None and _but_clock(trial) == sought
     }
-    return {trial.clock_mhz: found for trial, found in alike.items() if trial.clock_mhz is not None}
+
+
+def _but_clock(trial: Trial) -> tuple[tuple[Configuration, ...], int | None]:
+    """All of a trial but its clock."""
+    return trial.configurations, trial.power_limit_w
 
 
 def _record(outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint) -> Record:
