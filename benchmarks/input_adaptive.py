@@ -142,14 +142,16 @@ def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, A
         table = feature_table(kernel, setup.device.limits)
     run = _newest_run(store, name)
     measured_on = DeviceIdentity(**run.conditions["device"])
-    data = StoredTrials(store, kernel, measured_on, "time").all()
-    if data is None:
-        raise SystemExit(f"{name}: the database has no valid trial")
+    stored = StoredTrials(store, kernel, measured_on, "time")
+    data = stored.all()
+    complete = [] if data is None else [one for one in data.inputs if stored.is_done(one.sizes)]
+    if not complete:
+        raise SystemExit(f"{name}: the database has no input that was measured to the end")
     return {
         "device": asdict(measured_on),
         "measured": run.started_at,
         "window_s": run.conditions["settings"]["window_s"],
-        **_analysed(kernel, table, data),
+        **_analysed(kernel, table, TrainingSet(tuple(complete))),
     }
 
 
