@@ -90,8 +90,8 @@ def filter_judge(plan: Plan, given: Arrays) -> Judge:
     """Each step of a frame, from what the step before left.
 
     The first u is drawn by one thread and read by all blocks, with no barrier between blocks (a race of
-    Rodinia's): a block finds the new one or the one before, 0 here. Either is less than 1 / N, which is all that
-    is asked.
+    Rodinia's): a block finds the new one or the one before, 0 here. Either is less than 1 / N, which is all
+    that is asked.
     """
     n, high = len(given["xj"]), int(dict(plan.workload.sizes)["H"])
 

@@ -3,15 +3,15 @@
     git clone https://github.com/yuhc/gpu-rodinia rodinia
     python benchmarks/rodinia_peers.py rodinia --out benchmarks/results/rodinia-h200.json [--only lud hotspot]
 
-The folder is the user's: nothing of Rodinia (University of Virginia, BSD licence) is in this project. Its files
-are compiled as they are, with nvcc and the flags of their Makefiles. Only kernels are timed, on the same inputs
-as ours and checked as ours: no copies to or from the host, no allocation. Rodinia gets the block sizes and
-pyramid heights that its sources offer; the fastest by the first half of the rounds is reported. Ours are the
-default, the analytical choice and the best known: from files of ``tuner run --json`` (--known), or from a search
-in this run.
+The folder is the user's: nothing of Rodinia (University of Virginia, BSD licence) is in this project. Its
+files are compiled as they are, with nvcc and the flags of their Makefiles. Only kernels are timed, on the
+same inputs as ours and checked as ours: no copies to or from the host, no allocation. Rodinia gets the block
+sizes and pyramid heights that its sources offer. Ours are the default, the analytical choice and the best
+known: from files of ``tuner run --json`` (--known), or from a search in this run.
 
-Each form is one CUDA graph, launched once a round, cold, by turns in an order drawn anew. The second half of the
-rounds is reported: medians, ± half of the middle 68 %, and the median of the ratios with its 95 % interval.
+Each form is one CUDA graph, launched once a round, cold, by turns in an order drawn anew. The first half of
+the rounds chooses Rodinia's form, the second half is reported: medians, ± half of the middle 68 %, and the
+median of the ratios with its 95 % interval.
 
     python benchmarks/rodinia_peers.py rodinia --build-only --cubins FOLDER --architecture sm_90
 
@@ -147,8 +147,8 @@ def _measure(options: argparse.Namespace, files: Mapping[str, Source], cubins: P
             plan = kernel.plan(workload, kernel.default(workload))
             inputs = drawn(plan)
             arena = Arena(cp, limits)
-            ours = arena.tried(our_forms(kernel, workload, contest, inputs, chosen), own)
             peers = arena.tried(list(contest.forms(files[contest.source], kernel, plan, inputs)), compiler)
+            ours = arena.tried(our_forms(kernel, workload, contest, inputs, chosen), own)
             best = finalists(peers)
             right = [one for one in ours if one.right]
             arena.rounds([*right, *best], options.rounds)

@@ -46,7 +46,7 @@ class Result:
     @property
     def right(self) -> bool:
         """It ran, and its answer is within what is allowed."""
-        return self.deviation is not None and self.deviation.ok
+        return self.deviation is not None and bool(self.deviation.ok)
 
     def half_ms(self, second: bool) -> list[float]:
         """The times that choose, or those that are reported."""
@@ -201,11 +201,11 @@ def ratio(slow: Result, fast: Result) -> tuple[float, float, float]:
     """Median of the ratios of the rounds that are reported, and its 95 % interval."""
     pairs = zip(slow.half_ms(second=True), fast.half_ms(second=True), strict=True)
     ratios = sorted(one / other for one, other in pairs)
-    edge = _edge(len(ratios))
+    edge = outside_interval(len(ratios))
     return median(ratios), ratios[edge], ratios[-1 - edge]
 
 
-def _edge(count: int) -> int:
+def outside_interval(count: int) -> int:
     """Values outside of the interval of a median, on each side, by the sign test.
 
     Six values are the fewest whose range covers 95 %; of fewer it is the range, which covers less.
