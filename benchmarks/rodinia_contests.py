@@ -55,7 +55,8 @@ CONTESTS = {
         filter_float,
         "particlefilter-float",
         "one frame, both in double; other noise (Rodinia: LCG and Box-Muller); Rodinia's distribution is made"
-        " by one thread and searched linearly; its frame is given to it contiguous",
+        " by one thread, without a barrier after the blocks that it depends on (a race), and searched"
+        " linearly; its frame is given to it contiguous",
     ),
     "particlefilter-naive": Contest(
         "particle-filter:N=100000,H=128,W=128",

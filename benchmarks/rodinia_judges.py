@@ -91,7 +91,9 @@ def filter_judge(plan: Plan, given: Arrays) -> Judge:
 
     The first u is drawn by one thread and read by all blocks, with no barrier between blocks (a race of
     Rodinia's): a block finds the new one or the one before, 0 here. Either is less than 1 / N, which is all
-    that is asked.
+    that is asked. In the same way one thread adds up weights that other blocks divide by their sum. It comes
+    to them long after that where all blocks are on the GPU at a time; where it does not, the distribution is
+    wrong, and told so.
     """
     n, high = len(given["xj"]), int(dict(plan.workload.sizes)["H"])
 
