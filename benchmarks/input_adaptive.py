@@ -96,7 +96,8 @@ def main() -> None:
     }
     if options.out is not None:
         if options.out.exists():
-            document["kernels"] = json.loads(options.out.read_text())["kernels"] | results
+            results = json.loads(options.out.read_text())["kernels"] | results
+            document["kernels"] = {name: results[name] for name in INPUTS if name in results}
         options.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
