@@ -20,7 +20,7 @@ from tuner.model import Configuration, DeviceLimits, Measurement, Trial, Tunable
 from .front_runners import TOGETHER, FrontRunners, front_runners, in_order
 from .guideline import guideline
 from .ordering import Resolve
-from .rating import CandidateRating, Criterion, Facts, decisive, facts_of, rate
+from .rating import RADIX, CandidateRating, Criterion, Facts, decisive, facts_of, rate
 from .server_rule import server_rule
 
 RULES: Mapping[str, Callable[[Facts], tuple[Criterion, ...]]] = {
@@ -129,7 +129,7 @@ def choose(
     """
     if rule is not None and rule not in RULES:
         raise InputError(f"unknown rule {rule!r}; choose from {', '.join(RULES)}")
-    if limits is None or missing(candidates, limits):
+    if limits is None or missing(candidates, limits, roles):
         return None
     known = tuple(one for one in candidates if one.launches)
     name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
@@ -151,9 +151,12 @@ def first_compiled(search: Search) -> list[Trial]:
     limits = search.limits
     if limits is None:
         return []
-    lines = []
+    lines: list[list[Configuration]] = []
     for place, candidates in enumerate(search.candidates):
-        roles = search.roles[place] if search.roles else {}
+        roles = _roles(search, place)
+        if missing(candidates, limits, roles):
+            lines.append([])
+            continue
         known = [one for one in candidates if one.launches]
         name, _ = rule_for(limits)
         promising = in_order(known, limits, roles, RULES[name](facts_of(known, roles)))
@@ -164,12 +167,20 @@ def first_compiled(search: Search) -> list[Trial]:
     ]
 
 
-def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None) -> str:
-    """The missing inputs of an analytical answer, as a clause; empty if there are none."""
+def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None, roles: Mapping[str, str]) -> str:
+    """The missing inputs of an analytical answer, as a clause; empty if there are none.
+
+    Both rules take several launches for passes over the same data (section IV-C): those of a kernel that
+    has a radix. The launches of others, as of an application, may do work of many kinds, and fewer of them
+    need not be better.
+    """
     if limits is None:
         return "the limits of the device are not known"
-    if not any(one.launches for one in candidates):
+    counts = {len(one.launches) for one in candidates if one.launches}
+    if not counts:
         return "the compiled resources of its candidates are not known"
+    if max(counts) > 1 and RADIX not in roles:
+        return "the rules do not know what its several launches do (no tunable has the role radix)"
     return ""
 
 
@@ -202,9 +213,12 @@ def analytical(
 
 def choice_of(search: Search, place: int, rule: str | None = None) -> Choice | None:
     """The analytical answer for a workload of a search."""
-    roles = search.roles[place] if search.roles else {}
     resolve = partial(search.resolve, place)
-    return choose(search.candidates[place], search.limits, roles, rule=rule, resolve=resolve)
+    return choose(search.candidates[place], search.limits, _roles(search, place), rule=rule, resolve=resolve)
+
+
+def _roles(search: Search, place: int) -> Mapping[str, str]:
+    return search.roles[place] if search.roles else {}
 
 
 def _answer(search: Search, place: int, choice: Choice | None) -> Configuration:
@@ -214,7 +228,10 @@ def _answer(search: Search, place: int, choice: Choice | None) -> Configuration:
         if choice.found.undecided:
             search.tell(f"analytical: {name}: {choice.proof}")
         return choice.configuration
-    why = missing(candidates, search.limits) or "none of its candidates could be compiled"
+    why = (
+        missing(candidates, search.limits, _roles(search, place))
+        or "none of its candidates could be compiled"
+    )
     search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
     default = search.defaults[place]
     known = {candidate.configuration for candidate in candidates}

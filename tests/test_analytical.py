@@ -22,6 +22,7 @@ from tuner.space.launches import candidate, launch
 from tuner.space.occupancy import device_limits
 
 choose = registry.load("explain", "choose")
+first_compiled = registry.load("explain", "first")
 analytical = registry.load("policy", "analytical")
 analytical_module = importlib.import_module("tuner.policies.analytical")
 front_runners = importlib.import_module("tuner.policies.front_runners")
@@ -315,15 +316,21 @@ def test_the_policy_tries_one_trial_of_each_workloads_own_answer_at_the_highest_
     [
         (None, [built((4, 128, 32, 0))], "the limits of the device are not known"),
         (H200, [unbuilt(L=64), unbuilt(L=128)], "the compiled resources of its candidates are not known"),
+        (
+            H200,
+            [built((4, 128, 32, 0)), built((4, 128, 32, 0), stages=3)],
+            "the rules do not know what its several launches do (no tunable has the role radix)",
+        ),
     ],
 )
 def test_where_something_is_missing_the_default_is_tried_and_the_reason_told(
     limits: DeviceLimits | None, candidates: Sequence[Candidate], why: str
 ) -> None:
-    """A space of another tuner has no launches: the answer is its default, and that is said."""
+    """A space of another tuner has no launches, an application those of many kinds: the default, and why."""
     default = candidates[-1].configuration
     search, said = told(replace(search_over(candidates), limits=limits, defaults=(default,)))
 
+    assert first_compiled(search) == []
     assert choose(candidates, limits, {}) is None
     assert play(analytical, search, constant).trials == [Trial((default,))]
     assert said == [f"analytical: kernel0: no analytical answer, because {why}; its default is taken"]

@@ -114,7 +114,7 @@ def _workload(
         "choose_s": chosen_s - prepared_s,
     }
     if choice is None or device.limits is None:
-        why = registry.load("explain", "missing")(prepared.candidates, device.limits)
+        why = registry.load("explain", "missing")(prepared.candidates, device.limits, prepared.kernel.roles)
         return document | {
             "rule": None,
             "reasons": [f"no analytical answer: {why}"],
