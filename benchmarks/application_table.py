@@ -17,10 +17,10 @@ from tuner import registry
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.replay import PREFIX
-from tuner.errors import InputError
+from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, Search
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Measurement, Status, Trial
+from tuner.model import Measurement, RunStatus, Status, Trial
 from tuner.model.objective import COVERAGE, Objective
 from tuner.recordings.opening import open_recording
 from tuner.report.progress import RunProgress
@@ -176,6 +176,8 @@ def _tune_sets(bench: Bench, sets: Sequence[tuple[str, ...]], objective: str) ->
             bench.rows.append(row)
             write(bench.options.out, _document(bench))  # a call that is ended keeps its rows
             print(_line(row), flush=True)
+            if row.get("status") == RunStatus.INTERRUPTED.value:
+                raise RunInterrupted("interrupted: what was found is in the document")
 
 
 def _row(
@@ -194,7 +196,8 @@ def _row(
     }
     document = tuned.document
     if tuned.outcome.answer is None:
-        return row | {"error": no_answer(tuned), "trials": len(watched.asked)}
+        status = tuned.document["status"]
+        return row | {"error": no_answer(tuned), "trials": len(watched.asked), "status": status}
     best, workloads = document["best"], [one["name"] for one in document["workloads"]]
     answer = trial_of(best, workloads)
     tried = [trial_of(one, workloads) for one in document["trials"]]

@@ -27,6 +27,7 @@ from application_sets import KERNELS, SPACES, catalog_of, chosen_sets, spec_of, 
 from application_table import Bench, fill_table, write
 from provenance import provenance
 
+from tuner.cli.lifecycle import orderly_stop
 from tuner.database import Store
 from tuner.errors import InputError, TunerError
 from tuner.model import Trial
@@ -39,27 +40,32 @@ def main(words: Sequence[str] | None = None) -> None:
     """One of the sub-steps; bad input ends with exit code 2."""
     options = parsed(words)
     try:
-        if options.analyse is not None:
-            found = analysed(options.analyse, options.seeds)
-            show_analysis(found)
-            write(options.out, {"provenance": provenance(), **found})
-            return
-        sets = chosen_sets(options.only)
-        sizes = options.sizes or usual_sizes(options.space, options.device)
-        if options.record is not None:
-            sizes = options.sizes or usual_sizes("reduced", options.device)
-            window_s = options.window or LEAST_WINDOW_S
-            record(options.device, sets, sizes, options.record, budget_s=options.budget, window_s=window_s)
-            return
-        with _database(options.database) as path, Store(path) as store:
-            bench = Bench(options, sizes, catalog_of(options.space), store)
-            if options.balance:
-                _balance(bench, sets)
-                return
-            fill_table(bench, sets)
+        with orderly_stop():
+            _run(options)
     except TunerError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.analyse is not None:
+        found = analysed(options.analyse, options.seeds)
+        show_analysis(found)
+        write(options.out, {"provenance": provenance(), **found})
+        return
+    sets = chosen_sets(options.only)
+    sizes = options.sizes or usual_sizes(options.space, options.device)
+    if options.record is not None:
+        sizes = options.sizes or usual_sizes("reduced", options.device)
+        window_s = options.window or LEAST_WINDOW_S
+        record(options.device, sets, sizes, options.record, budget_s=options.budget, window_s=window_s)
+        return
+    with _database(options.database) as path, Store(path) as store:
+        bench = Bench(options, sizes, catalog_of(options.space), store)
+        if options.balance:
+            _balance(bench, sets)
+            return
+        fill_table(bench, sets)
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:

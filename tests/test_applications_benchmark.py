@@ -185,6 +185,23 @@ def test_options_that_exclude_each_other(words: list[str], scripts: SimpleNamesp
     assert end.value.code == 2
 
 
+def test_an_interrupt_ends_the_table(
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The set that was interrupted is in the document, and no other is begun."""
+
+    def interrupted(*words: Any, **named: Any) -> Any:
+        tuned = tune(*words, **named)
+        return replace(tuned, document={**tuned.document, "status": "interrupted"})
+
+    tune, out = scripts.table.tune, tmp_path / "out.json"
+    monkeypatch.setattr(scripts.table, "tune", interrupted)
+    with pytest.raises(SystemExit) as end:
+        scripts.command.main(["--device", "sim:k40c", "--only", "MatrixMul", "Lud", "--out", str(out)])
+    assert end.value.code == 130
+    assert [row["set"] for row in json.loads(out.read_text())["rows"]] == [["MatrixMul"]]
+
+
 def test_a_recording_is_complete_and_belongs_to_the_catalogue(
     scripts: SimpleNamespace, recording: Path
 ) -> None:
