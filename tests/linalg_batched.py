@@ -153,3 +153,15 @@ def check_compiles(plans: Sequence[Plan], architecture: str, folder: Path, *, le
         if lean:
             assert (result.resources.spill_bytes, result.resources.local_bytes) == (0, 0), stage.entry
             assert result.resources.static_shared_bytes + stage.shared_bytes <= 48 * 1024, stage.entry
+
+
+def check_defaults(kernel: KernelFile) -> None:
+    """The default of every order and type is a configuration, and runs where a block has 48 KiB."""
+    for dtype in DTYPES:
+        for n in range(1, 129):
+            workload = kernel.workload({"n": n, "dtype": dtype})
+            default = kernel.default(workload)
+            assert default in kernel.space(workload), n
+            (stage,) = kernel.plan(workload, default).stages
+            assert stage.shared_bytes <= 48 * 1024, n
+            assert stage.min_architecture <= 50, n  # noqa: PLR2004 - of the oldest devices

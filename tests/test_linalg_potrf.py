@@ -175,9 +175,4 @@ def test_corners_compile(architecture: str, cubins: Path) -> None:
 
 def test_defaults_are_configurations() -> None:
     """At every order and type, within 48 KiB of shared memory."""
-    for dtype in DTYPES:
-        for n in range(1, 129):
-            workload = POTRF.workload({"n": n, "dtype": dtype})
-            default = POTRF.default(workload)
-            assert default in POTRF.space(workload), n
-            assert POTRF.plan(workload, default).stages[0].shared_bytes <= 48 * 1024, n
+    batched.check_defaults(POTRF)
