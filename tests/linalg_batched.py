@@ -164,4 +164,4 @@ def check_defaults(kernel: KernelFile) -> None:
             assert default in kernel.space(workload), n
             (stage,) = kernel.plan(workload, default).stages
             assert stage.shared_bytes <= 48 * 1024, n
-            assert stage.min_architecture <= 50, n  # noqa: PLR2004 - of the oldest devices
+            assert stage.min_architecture <= 50, n
