@@ -10,7 +10,7 @@ from tuner.model import Status
 
 pytestmark = pytest.mark.gpu
 
-NAMES = ("potrf-batched", "trsm-batched", "gemv-batched")
+NAMES = ("potrf-batched", "trsm-batched", "gemv-batched", "gemm-batched")
 SIZES = (1, 4, 13, 16, 32, 33, 48, 64, 96, 127, 128)
 
 
