@@ -94,6 +94,20 @@ def test_dominant_matrices(dtype: str, length: int) -> None:
         assert (2 * sizes.diagonal() > sizes.sum(axis=0)).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_spd_matrices(dtype: str, length: int) -> None:
+    """Symmetric to the bit, full, and with the eigenvalues that are stated; each matrix another."""
+    matrices = made("spd(100)", dtype, (3, length, length))
+    assert (matrices == matrices.swapaxes(1, 2)).all()
+    eigenvalues = np.linalg.eigvalsh(matrices.astype(np.float64))
+    expected = np.sort(100.0 ** -np.linspace(0, 1, length))
+    np.testing.assert_allclose(eigenvalues, np.broadcast_to(expected, eigenvalues.shape), atol=1e-6)
+    if length > 1:
+        assert (matrices != 0).all()
+        assert (matrices[0] != matrices[1]).any()
+
+
 def test_values_follow_the_seed() -> None:
     """The same seed makes the same values, another seed others."""
     first, again, other = (made("permutation()", "int32", (64,), seed=seed) for seed in (1, 1, 2))
@@ -125,6 +139,9 @@ def test_what_a_device_draws() -> None:
         ("normal(0, -1)", "float32", "the deviation -1 is below 0"),
         ("dominant(0, 1)", "int32", "makes fractions"),
         ("dominant(0, 1)", "float32", "dominant makes square matrices, and the array has the shape"),
+        ("spd(10)", "int32", "spd makes matrices of float16, float32 or float64, and the array is int32"),
+        ("spd(0.5)", "float32", "a condition number is at least 1, and that of spd is 0.5"),
+        ("spd(10)", "float32", "spd makes square matrices, and the array has the shape"),
         ("integers(0, 300)", "uint8", "values from 0 to 299 do not fit uint8"),
         ("integers(-1, 3)", "uint16", "do not fit uint16"),
         ("integers(5, 5)", "int32", "the second bound is left out"),

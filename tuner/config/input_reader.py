@@ -22,6 +22,7 @@ _NUMBERS = {
     "uniform": 2,
     "normal": 2,
     "dominant": 2,
+    "spd": 1,
     "integers": 2,
     "constant": 1,
     "unique": 2,
@@ -29,8 +30,9 @@ _NUMBERS = {
 }
 _WHOLE = ("integers", "range", "unique", "permutation", "csr_offsets")
 _FORMS = (
-    "uniform(a, b), normal(mean, deviation), dominant(a, b), integers(a, b), constant(v), range(), "
-    'sorted(INPUT), unique(a, b), permutation(), csr_offsets(n), file("x.npy") or file("x.npz", "key")'
+    "uniform(a, b), normal(mean, deviation), dominant(a, b), spd(c), integers(a, b), constant(v), "
+    "range(), sorted(INPUT), unique(a, b), permutation(), csr_offsets(n), "
+    'file("x.npy") or file("x.npz", "key")'
 )
 MAX_DEPTH = 4
 
@@ -111,19 +113,18 @@ def named_files(text: str) -> tuple[str, ...]:
 
 def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple[int, ...]) -> str:
     """Why an array of a type and shape cannot hold the values of a generator; empty where it can."""
-    if kind in ("uniform", "normal", "dominant"):
-        return _misfit_of_reals(kind, numbers, dtype) or (
-            _misfit_of_matrices(shape) if kind == "dominant" else ""
+    if kind in ("uniform", "normal"):
+        return _misfit_of_reals(kind, numbers, dtype)
+    if kind in ("dominant", "spd"):
+        values = (
+            _misfit_of_spd(numbers[0], dtype) if kind == "spd" else _misfit_of_reals(kind, numbers, dtype)
         )
+        return values or _misfit_of_matrices(kind, shape)
     length = shape[-1]
-    if kind == "constant":
-        return _beyond(numbers[0], numbers[0], dtype)
-    if kind == "csr_offsets":
-        return (
-            "a sum of row lengths is at least 0"
-            if numbers[0] < 0
-            else _beyond(0, numbers[0], dtype, whole=True)
-        )
+    if kind in ("constant", "csr_offsets"):
+        low, whole = (0, True) if kind == "csr_offsets" else (numbers[0], False)
+        below = whole and numbers[0] < 0
+        return "a sum of row lengths is at least 0" if below else _beyond(low, numbers[0], dtype, whole=whole)
     low, high = numbers if kind in ("integers", "unique") else (0, length)
     if low >= high:
         return f"{kind}({low}, {high}) holds no number: the second bound is left out"
@@ -211,10 +212,16 @@ def _misfit_of_reals(kind: str, numbers: tuple[int | float, ...], dtype: str) ->
     return _beyond(first, second, dtype)
 
 
-def _misfit_of_matrices(shape: tuple[int, ...]) -> str:
+def _misfit_of_spd(condition: float, dtype: str) -> str:
+    if not _is_real(dtype) or dtype == "bfloat16":
+        return f"spd makes matrices of float16, float32 or float64, and the array is {dtype}"
+    return "" if condition >= 1 else f"a condition number is at least 1, and that of spd is {condition}"
+
+
+def _misfit_of_matrices(kind: str, shape: tuple[int, ...]) -> str:
     if len(shape) > 1 and shape[-1] == shape[-2]:
         return ""
-    return f"dominant makes square matrices, and the array has the shape {' x '.join(map(str, shape))}"
+    return f"{kind} makes square matrices, and the array has the shape {' x '.join(map(str, shape))}"
 
 
 def _is_real(dtype: str) -> bool:

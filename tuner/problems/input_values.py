@@ -63,9 +63,8 @@ def _made(
         return array_of(spec.file)
     if spec.inner is not None:
         return np.sort(_made(spec.inner, dtype, shape, rng), axis=-1)
-    if spec.kind in ("uniform", "normal", "dominant"):
-        made = _reals(spec, dtype, shape, rng)
-        return _dominant(spec, made) if spec.kind == "dominant" else made
+    if spec.kind in _OF_REALS:
+        return _OF_REALS[spec.kind](spec, dtype, shape, rng)
     if spec.kind == "constant":
         return np.full(shape, spec.numbers[0], dtype)
     if spec.kind == "integers":
@@ -95,12 +94,42 @@ def _row(spec: InputSpec, length: int, rng: np.random.Generator) -> NDArray[np.i
     return np.arange(length)
 
 
-def _dominant(spec: InputSpec, values: NDArray[Any]) -> NDArray[Any]:
+def _dominant(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
     """Square matrices whose diagonal is larger than the rest of its row and of its column."""
+    values = _reals(spec, dtype, shape, rng)
     largest = max(map(abs, spec.numbers)) * (math.sqrt(2) if values.dtype.kind == "c" else 1.0)
     diagonal = np.einsum("...ii->...i", values)  # a view
     diagonal += (values.shape[-1] + 1) * largest
     return values
+
+
+def _spd(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    """Symmetric positive definite matrices of eigenvalues 1 to 1 / condition, evenly spread on a log scale.
+
+    Each is the diagonal matrix of its eigenvalues between two random reflections.
+    """
+    n = shape[-1]
+    eigenvalues = float(spec.numbers[0]) ** -np.linspace(0, 1, n)
+    made = np.empty(shape, dtype)
+    flat = made.reshape(-1, n, n)
+    step = max(1, CHUNK_ELEMENTS // (n * n))
+    for start in range(0, len(flat), step):
+        piece = flat[start : start + step]
+        matrices = np.zeros(piece.shape)
+        np.einsum("bii->bi", matrices)[...] = eigenvalues
+        for _ in range(2):
+            normal = rng.standard_normal((len(piece), n))
+            normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+            image = np.einsum("bij,bj->bi", matrices, normal)
+            image -= np.einsum("bi,bi->b", image, normal)[:, None] * normal
+            change = 2 * image[:, :, None] * normal[:, None, :]
+            matrices -= change + change.swapaxes(1, 2)
+        piece[...] = matrices
+    return made
 
 
 def _reals(
@@ -117,3 +146,6 @@ def _reals(
         else:
             piece[...] = low + (second - low) * rng.random(piece.size)
     return made
+
+
+_OF_REALS = {"uniform": _reals, "normal": _reals, "dominant": _dominant, "spd": _spd}
