@@ -20,10 +20,10 @@ Row = dict[str, TunableValue]
 """A configuration: its ``kernel``, sizes and tunables."""
 
 CATALOGUE = Path(__file__).parents[1] / "kernels"
-KERNELS = {  # applications have tests of their own
+KERNELS = {  # applications and dense linear algebra have tests of their own
     path.parent.name: kernel
     for path in sorted(CATALOGUE.glob("*/kernel.toml"))
-    if (kernel := load_kernel_file(path)).family != "application"
+    if (kernel := load_kernel_file(path)).family not in ("application", "linalg")
 }
 UNSEEN_BY_HOST = ("blocks", "cap")  # bounds of registers and of residency: the same code, word for word
 LEAST, ODD = 256, 253  # sizes of samples: several warps share a problem, which fills a power of two or not
