@@ -90,7 +90,7 @@ def test_barriers_are_needed() -> None:
         ("position(own.exchanged, pivot_row, k)", "pivot_row"),
         ("if (other > top) top", "if (other < top) top"),
         ("i < n && j < n ? own", "i < n && j < n - 1 ? own"),
-        ("columns * n; e += team", "columns * n - 1; e += team"),
+        ("e < count; e += team", "e < count - 1; e += team"),
     ],
 )
 def test_faults_are_noticed(old: str, new: str) -> None:

@@ -23,7 +23,7 @@ def device() -> Iterator[CudaDevice]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 16, 21, 32, 33, 48, 64, 65, 96, 127, 128])
-@pytest.mark.parametrize("name", ["getrf-batched"])
+@pytest.mark.parametrize("name", ["getrf-batched", "geqrf-batched"])
 def test_every_configuration_is_right(device: CudaDevice, name: str, n: int, dtype: str) -> None:
     """No configuration gives a wrong answer, in a batch whose last block is not full."""
     kernel = load_kernel_file(CATALOGUE / name / "kernel.toml")

@@ -13,7 +13,8 @@ struct Spread {
     static constexpr bool in_warp = threads <= kWarp;
     static constexpr int team = in_warp ? kWarp : threads;    // threads that meet,
     static constexpr int problems = team / threads;           // and problems that they have
-    static constexpr int staged = in_warp ? n * n : 2 * W * n;  // elements of a problem in shared memory while it is stored
+    static constexpr int strip = W < 16 ? W : 16;             // columns that are stored at a time
+    static constexpr int staged = in_warp ? n * n : 2 * strip * n;  // elements of a problem in shared memory meanwhile
 
     T at[C][R];
 
@@ -53,16 +54,21 @@ struct Spread {
             __syncwarp();
             for (int e = t; e < room * n * n; e += team) to[e] = staging[e];
         } else {
+int half = 0;
 #pragma unroll
-            for (int c = 0; c < C; ++c) {  // W columns at a time, in one half and then in the other
-                T* half = staging + c % 2 * W * n;
+            for (int c = 0; c < C; ++c)
+#pragma unroll 1
+                for (int w = 0; w < W && c * W + w < n; w += strip) {  // through one half, then through the other
+                    T* columns = staging + half * strip * n;
+                    half ^= 1;
 #pragma unroll
-                for (int r = 0; r < R; ++r)
-                    if (row(r) < n && column(c) < n) half[group() * n + place[r]] = at[c][r];
-                __syncthreads();
-                const int columns = n - c * W < W ? n - c * W : W;
-                for (int e = t; e < columns * n; e += team) to[c * W * n + e] = half[e];
-            }
+                    for (int r = 0; r < R; ++r)
+                        if (row(r) < n && column(c) < n && group() / strip == w / strip)
+                            columns[group() % strip * n + place[r]] = at[c][r];
+                    __syncthreads();
+                    const int first = c * W + w, count = (n - first < strip ? n - first : strip) * n;
+                    for (int e = t; e < count; e += team) to[first * n + e] = columns[e];
+                }
         }
     }
 };
