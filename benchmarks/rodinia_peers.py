@@ -239,7 +239,8 @@ def _tuned(workload: str, *options: str) -> dict[str, Any] | None:
         out = Path(folder) / "run.json"
         command = [*TUNER, "run", workload, "--device", "cuda:0", "--objective", "time", *options]
         command += ["--database", f"{folder}/runs.db", "--json", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # not in a checkout, whose folder tuner/ would stand before the package
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode or not out.exists():
             print(f"{workload} {' '.join(options)}: {done.stderr.strip()[-300:]}", file=sys.stderr)
             return None

@@ -88,19 +88,38 @@ def test_the_law_notices_one_wrong_element(row: int, column: int) -> None:
     assert not found.ok
 
 
-def test_the_factors_are_those_of_scipy() -> None:
-    """Of a dominant matrix SciPy exchanges no rows: L and U are its own."""
-    from scipy.linalg import lu  # noqa: PLC0415 - takes long to import
-
+def test_the_factors_are_those_of_elimination() -> None:
+    """L and U are those of Gaussian elimination in float64."""
     plan = compiled_plans(70)[0]
     inputs = inputs_of(plan)
     outputs = host_build.run_plan_on_host(plan, inputs, flags=CHECKED)
-    rows, lower, upper = lu(
-        inputs["A"].astype(np.float64).T
-    )  # by columns: the pivots are on the diagonal there
-    assert np.array_equal(rows, np.eye(70))
-    scale = np.diag(upper)
-    assert np.allclose(np.triu(outputs["A"]), (lower * scale).T, rtol=1e-5, atol=1e-6)
+    expected = inputs["A"].astype(np.float64)
+    for k in range(70):
+        expected[k + 1 :, k] /= expected[k, k]
+        expected[k + 1 :, k + 1 :] -= np.outer(expected[k + 1 :, k], expected[k, k + 1 :])
+    np.testing.assert_allclose(outputs["A"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_law_allows_rounding_alone_at_the_size_of_table_ii() -> None:
+    """At 4096 it accepts a factorisation in float32, and notices one product of blocks of 16 left out."""
+    n, block = 4096, 16
+    before = next(
+        iter(inputs_of(LUD.plan(workload := LUD.workload({"N": n}), LUD.default(workload))).values())
+    )
+    factored = before.copy()
+    for k in range(0, n, block):
+        end = k + block
+        for j in range(k, end):
+            factored[j + 1 :, j] /= factored[j, j]
+            factored[j + 1 :, j + 1 : end] -= np.outer(factored[j + 1 :, j], factored[j, j + 1 : end])
+        for j in range(k, end):
+            factored[j + 1 : end, end:] -= np.outer(factored[j + 1 : end, j], factored[j, end:])
+        factored[end:, end:] -= factored[end:, k:end] @ factored[k:end, end:]
+    law = problem_for(LUD.plan(workload, LUD.default(workload)).problem)
+    sizes = {"N": n, "batch": 1}
+    assert law.residual(np, {"A": before}, {"A": factored}, sizes).ok
+    factored[3000:3016, 3500:3516] += factored[3000:3016, 1600:1616] @ factored[1600:1616, 3500:3516]
+    assert not law.residual(np, {"A": before}, {"A": factored}, sizes).ok
 
 
 @pytest.mark.parametrize("n", [0, 32769])

@@ -94,6 +94,18 @@ def test_dominant_matrices(dtype: str, length: int) -> None:
         assert (2 * sizes.diagonal() > sizes.sum(axis=0)).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("bounds", ["-1, 1", "0, 3", "-3, 0"])
+@pytest.mark.parametrize("length", [1, 2, 5, 100])
+def test_definite_matrices(dtype: str, bounds: str, length: int) -> None:
+    """The symmetric part has positive eigenvalues only, and the diagonal is no larger than it must be."""
+    for matrix in made(f"definite({bounds})", dtype, (3, length, length)):
+        wide = matrix.astype(complex)
+        assert np.linalg.eigvalsh((wide + wide.conj().T) / 2).min() > 0
+        if bounds == "-1, 1" and length == 100:
+            assert abs(wide.diagonal()).max() < np.abs(wide).sum(axis=1).min()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("length", [1, 2, 40])
 def test_spd_matrices(dtype: str, length: int) -> None:
@@ -139,6 +151,8 @@ def test_what_a_device_draws() -> None:
         ("normal(0, -1)", "float32", "the deviation -1 is below 0"),
         ("dominant(0, 1)", "int32", "makes fractions"),
         ("dominant(0, 1)", "float32", "dominant makes square matrices, and the array has the shape"),
+        ("definite(0, 1)", "int32", "makes fractions"),
+        ("definite(0, 1)", "float32", "definite makes square matrices, and the array has the shape"),
         ("spd(10)", "int32", "spd makes matrices of float16, float32 or float64, and the array is int32"),
         ("spd(0.5)", "float32", "a condition number is at least 1, and that of spd is 0.5"),
         ("spd(10)", "float32", "spd makes square matrices, and the array has the shape"),

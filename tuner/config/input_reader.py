@@ -22,6 +22,7 @@ _NUMBERS = {
     "uniform": 2,
     "normal": 2,
     "dominant": 2,
+    "definite": 2,
     "spd": 1,
     "integers": 2,
     "constant": 1,
@@ -30,8 +31,8 @@ _NUMBERS = {
 }
 _WHOLE = ("integers", "range", "unique", "permutation", "csr_offsets")
 _FORMS = (
-    "uniform(a, b), normal(mean, deviation), dominant(a, b), spd(c), integers(a, b), constant(v), "
-    "range(), sorted(INPUT), unique(a, b), permutation(), csr_offsets(n), "
+    "uniform(a, b), normal(mean, deviation), dominant(a, b), definite(a, b), spd(c), "
+    "integers(a, b), constant(v), range(), sorted(INPUT), unique(a, b), permutation(), csr_offsets(n), "
     'file("x.npy") or file("x.npz", "key")'
 )
 MAX_DEPTH = 4
@@ -115,7 +116,7 @@ def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple
     """Why an array of a type and shape cannot hold the values of a generator; empty where it can."""
     if kind in ("uniform", "normal"):
         return _misfit_of_reals(kind, numbers, dtype)
-    if kind in ("dominant", "spd"):
+    if kind in ("dominant", "definite", "spd"):
         values = (
             _misfit_of_spd(numbers[0], dtype) if kind == "spd" else _misfit_of_reals(kind, numbers, dtype)
         )

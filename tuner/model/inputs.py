@@ -7,6 +7,7 @@ InputKind = Literal[
     "uniform",
     "normal",
     "dominant",
+    "definite",
     "spd",
     "integers",
     "constant",
