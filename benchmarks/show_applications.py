@@ -59,7 +59,8 @@ PRINTED = (
         *("1024, 512, 32×32, 32×32", 745, "8 (9,000)", "7 %", "4 %"),
     ),
 )
-NAMES = {"sim:k20c": "K20c", "sim:k40c": "K40c"}
+NAMES = {"sim:k20c": "K20c", "sim:k40c": "K40c", "replay:h200-applications": "H200, recorded"}
+GPUS = {"NVIDIA H200": "H200"}
 
 
 def main() -> None:
@@ -100,7 +101,8 @@ def table_iv(document: Row) -> str:
     """Table IV: what was chosen, and below each set what the paper prints for the same GPU."""
     device, lines = document["device"], []
     by = {(tuple(row["set"]), row["objective"]): row for row in document["rows"]}
-    name = NAMES.get(device, device) + (", modelled" if document["modelled"] else "")
+    gpus = [GPUS.get(gpu["name"], gpu["name"]) for gpu in document["provenance"]["gpus"]]
+    name = NAMES.get(device, gpus[0] if gpus else device) + (", modelled" if document["modelled"] else "")
     for names in dict.fromkeys(names for names, _ in by):
         lines.append(_own(name, names, by.get((names, "time")), by.get((names, "energy"))))
         if document["space"] != "paper":

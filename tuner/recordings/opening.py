@@ -14,7 +14,7 @@ from tuner.recordings.other_tuners import OneSpace, read_cache
 from tuner.recordings.values import RecordedSpace
 from tuner.untrusted.archives import open_zip
 
-SHIPPED = ("h200",)
+SHIPPED = ("h200", "h200-applications")
 _NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
 
 
@@ -44,7 +44,7 @@ def open_recording(spec: str | Path) -> RecordedSpaces:
     """Open recorded spaces.
 
     Args:
-        spec: ``h200``, which comes with the package, or a file: an archive of ``tuner db export``, a
+        spec: one of ``SHIPPED``, which come with the package, or a file: an archive of ``tuner db export``, a
             simulation cache of Kernel Tuner (JSON), or a NumPy archive (.npz) of such a cache.
 
     Raises:
