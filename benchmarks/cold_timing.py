@@ -3,8 +3,10 @@
 import random
 import statistics
 from collections.abc import Callable, Mapping
+from math import comb
 from typing import Any
 
+COVERED = 0.95  # of a median's interval
 FLUSH_BYTES = 160 * 10**6  # set to zero before every repeat: more than any L2 holds
 
 
@@ -45,6 +47,25 @@ class Timer:
             for name in order:
                 times[name].append(self.once(runs[name], (prepare or {}).get(name)))
         return times
+
+
+def copy_bandwidth(cp: Any, timer: Timer) -> float:
+    """GB/s of a device-to-device copy of 4 GiB, bytes read and written: the roofline of this run."""
+    source, target = cp.zeros(2**30, cp.float32), cp.empty(2**30, cp.float32)
+    times = [timer.once(lambda: cp.copyto(target, source)) for _ in range(11)]
+    return float(2 * source.nbytes / median(times) / 1e6)
+
+
+def outside_interval(count: int) -> int:
+    """Values outside of the 95 % interval of a median, on each side, by the sign test.
+
+    Six values are the fewest whose range covers 95 %; of fewer it is the range, which covers less.
+    """
+    outside, edge = 2 / 2**count, 0
+    while outside + 2 * comb(count, edge + 1) / 2**count <= 1 - COVERED:
+        edge += 1
+        outside += 2 * comb(count, edge) / 2**count
+    return edge
 
 
 def spread(times: list[float]) -> float:

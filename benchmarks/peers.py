@@ -22,7 +22,7 @@ from typing import Any
 
 import answers
 from bare import bare
-from cold_timing import median
+from cold_timing import copy_bandwidth, median
 from cub_peers import SIZES as SCANS
 from peer import Peer
 from peer_contest import ROUNDS, Contest, Tried, line, peer_line
@@ -58,7 +58,7 @@ def main() -> None:
     scans = [n for n in SCANS if "scan" in options.families and n in (options.sizes or SCANS)]
     libraries = Libraries(bench.cp, scans, options.cccl, options.cub_build)
     document = _document(options.out)
-    copy_gb_s = copy_bandwidth(bench)
+    copy_gb_s = copy_bandwidth(bench.cp, bench.timer)
     print(f"copy: {copy_gb_s:.0f} GB/s; {libraries.versions()}; not found: {libraries.missing}", flush=True)
     facts = {"copy_gb_s": copy_gb_s, "libraries": libraries.versions(), "missing": libraries.missing}
     document["runs"].append({**provenance(), **facts})
@@ -76,14 +76,6 @@ def main() -> None:
                 print(text, flush=True)
             del result, rows  # and the arrays of the peers' forms
             bench.cp.get_default_memory_pool().free_all_blocks()
-
-
-def copy_bandwidth(bench: Bench) -> float:
-    """GB/s of a device-to-device copy of 4 GiB, bytes read and written: the roofline of this run."""
-    cp = bench.cp
-    source, target = cp.zeros(2**30, cp.float32), cp.empty(2**30, cp.float32)
-    times = [bench.timer.once(lambda: cp.copyto(target, source)) for _ in range(11)]
-    return float(2 * source.nbytes / median(times) / 1e6)
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import comb, inf
+from math import inf
 from typing import Any
 
 import numpy as np
-from cold_timing import Timer, median, spread
+from cold_timing import Timer, median, outside_interval, spread
 from rodinia_forms import Array, Form
 
 from tuner.devices.cuda.code import CodeCache, StageCompiler
@@ -20,7 +20,6 @@ from tuner.problems import Deviation
 READ = ("in", "inout")
 TRIED = 3  # runs of each form before the rounds
 FINALISTS = 3  # forms of Rodinia that go into the rounds
-COVERED = 0.95
 
 
 @dataclass
@@ -203,15 +202,3 @@ def ratio(slow: Result, fast: Result) -> tuple[float, float, float]:
     ratios = sorted(one / other for one, other in pairs)
     edge = outside_interval(len(ratios))
     return median(ratios), ratios[edge], ratios[-1 - edge]
-
-
-def outside_interval(count: int) -> int:
-    """Values outside of the interval of a median, on each side, by the sign test.
-
-    Six values are the fewest whose range covers 95 %; of fewer it is the range, which covers less.
-    """
-    outside, edge = 2 / 2**count, 0
-    while outside + 2 * comb(count, edge + 1) / 2**count <= 1 - COVERED:
-        edge += 1
-        outside += 2 * comb(count, edge) / 2**count
-    return edge

@@ -1,0 +1,219 @@
+"""The benchmark against cuBLAS and cuSOLVER: calls, arrays, rounds and ratios, on a fake GPU."""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import host_build
+import pytest
+import rodinia_machine
+from benchmark_scripts import ROOT, benchmark
+from fake_cuda import LIMITS
+from fake_linalg_libraries import FakeLibrary
+from numpy.typing import NDArray
+
+OPERATIONS = {  # the forms that are right, in their order
+    "potrf-batched": ["cuSOLVER potrfBatched, lower", "cuSOLVER potrfBatched, upper"],
+    "getrf-batched": ["cuBLAS getrfBatched"],
+    "geqrf-batched": ["cuBLAS geqrfBatched"],
+    "trsm-batched": ["cuBLAS trsmBatched, lower", "cuBLAS trsmBatched, upper, transposed"],
+    "gemm-batched": [
+        "cuBLAS gemmStridedBatched",
+        "cuBLAS gemmStridedBatched, pedantic",
+        "cuBLAS gemmBatched",
+    ],
+    "gemv-batched": [
+        "cuBLAS gemvStridedBatched",
+        "cuBLAS gemvBatched",
+        "cuBLAS gemmStridedBatched, one column",
+    ],
+}
+OURS_S, THEIRS_S = 1e-5, 3e-5
+N, BATCH = 5, 13
+on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+
+
+class HostCompiler(rodinia_machine.HostCompiler):
+    """As much of a compiler as candidates are compiled with."""
+
+    nvrtc_version = "12.9"
+
+    def __enter__(self) -> "HostCompiler":  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def compile(self, stages: Sequence[Any], progress: object = None) -> list[Any]:
+        del progress
+        return super().compile(stages)
+
+
+@pytest.fixture(scope="module")
+def peers() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        yield benchmark("linalg_peers")
+
+
+@pytest.fixture
+def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Runs the script on a fake GPU whose kernels are computed on the host."""
+    cp = rodinia_machine.ComputingCupy()
+    stream = cp.current_stream()
+    library = FakeLibrary(cp, THEIRS_S)
+    contest, sets = peers.contest.__globals__, peers.contest.__globals__["Sets"].restore.__globals__
+    monkeypatch.setattr(peers.probe, "open_cupy", lambda _: cp)
+    monkeypatch.setattr(peers.probe, "gpu_limits", lambda *_: LIMITS)
+    monkeypatch.setattr(peers, "Compiler", lambda _: HostCompiler(cp, OURS_S))
+    monkeypatch.setattr(peers, "copy_bandwidth", lambda *_: 4000.0)
+    monkeypatch.setattr(peers, "LinalgLibraries", lambda _: contest["LinalgLibraries"](cp, library, library))
+    monkeypatch.setattr(peers, "_LEAST_S", 0.0)
+    monkeypatch.setitem(contest, "_LEAD_BYTES", 1)
+    monkeypatch.setitem(sets, "MOST", 3)
+    monkeypatch.setattr("cold_timing.FLUSH_BYTES", 1)
+
+    def run(*words: str, code: int = 0, **changes: Any) -> dict[str, Any]:
+        for name, value in changes.items():
+            setattr(library, name, value)
+        out = tmp_path / "rows.json"
+        command = ["--n", str(N), "--batch", str(BATCH), "--budget", "1e-3", "--out", str(out), *words]
+        assert peers.main(command) == code
+        assert stream is cp.current_stream()
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+
+    return run
+
+
+@on_host
+@pytest.mark.parametrize(
+    ("operation", "dtype"), list(zip(OPERATIONS, ["float32", "float64"] * 3, strict=True))
+)
+def test_all_forms_answer_right_and_are_timed(measured: Any, operation: str, dtype: str) -> None:
+    """Libraries get their arguments in order, both answer right, and the ratio is that of their times."""
+    (row,) = measured("--only", operation, "--dtype", dtype)["rows"]
+    assert [one["name"] for one in row["peers_tried"]] == OPERATIONS[operation]
+    assert all(one["correct"] and one["graph"] for one in row["peers_tried"]), row["peers_tried"]
+    assert not row["wrong"]
+    assert (row["sets"], row["batch"], row["correct"]) == (3, BATCH, True)
+    for name in ("default", "analytical", "best"):
+        ratio = row[name]["ratio"]
+        assert ratio["low"] == pytest.approx(ratio["high"])
+        assert ratio["median"] == pytest.approx(THEIRS_S / OURS_S)
+        assert row[name]["us"] == pytest.approx(1e6 * OURS_S)
+        assert row[name]["roofline"] == pytest.approx(row["bytes"] / OURS_S / 4e12)
+
+
+@on_host
+def test_wrong_answers_of_a_library_win_nothing(measured: Any) -> None:
+    """A library that answers wrong is no peer, and no target is met against it."""
+
+    def off(answer: NDArray[Any]) -> NDArray[Any]:
+        return 1.01 * answer
+
+    (row,) = measured("--only", "gemm-batched", "--dtype", "float64", computed=off)["rows"]
+    assert not any(one["correct"] for one in row["peers_tried"])
+    assert row["peer"] is None
+    assert row["met"] is None
+    assert "ratio" not in row["best"]
+
+
+@on_host
+def test_calls_that_cannot_be_captured_are_timed_as_they_are(measured: Any) -> None:
+    """A library that refuses to be captured is called set by set."""
+    (row,) = measured("--only", "gemv-batched", "--dtype", "float32", _captured=False)["rows"]
+    assert [one["graph"] for one in row["peers_tried"]] == [False] * 3
+    assert row["peer"]["us"] == pytest.approx(1e6 * THEIRS_S)
+    assert row["best"]["graph"]
+
+
+@on_host
+def test_ctrl_c_keeps_the_rows_so_far(
+    measured: Any, peers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was measured before stays in the JSON, and the code says that it was interrupted."""
+    rows: list[int] = []
+
+    def contest(*_: object) -> dict[str, Any]:
+        if rows:
+            raise KeyboardInterrupt
+        rows.append(1)
+        raise ValueError("no such form")
+
+    monkeypatch.setattr(peers, "contest", contest)
+    found = measured("--only", "gemv-batched", "gemm-batched", "--dtype", "float32", code=130)
+    assert [one["why"] for one in found["failed"]] == ["ValueError: no such form"]
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_rows_that_do_not_fit_the_time_are_named(measured: Any) -> None:
+    """What was left out is in the JSON."""
+    found = measured("--only", "gemv-batched", "--limit", "1e-9")
+    assert found["left_out"] == [
+        {"operation": "gemv-batched", "n": N, "dtype": dtype} for dtype in ("float32", "float64")
+    ]
+    assert found["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--only", "potrf"], "invalid choice: 'potrf'"),
+        (["--n", "129"], "'129' is no order; orders are 1 to 128"),
+        (["--n", "0"], "'0' is no order"),
+        (["--batch", "-1"], "'-1' is no batch"),
+        (["--budget", "0"], "'0' are no seconds; they must be above 0"),
+        (["--limit", "nan"], "'nan' are no seconds"),
+        (["--dtype", "float16"], "invalid choice: 'float16'"),
+    ],
+)
+def test_wrong_options_are_refused(
+    peers: Any, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    """The message names the value and what would be right."""
+    with pytest.raises(SystemExit) as end:
+        peers.parsed(words)
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("case", "least", "aim"),
+    [
+        (("potrf-batched", 64, "float32"), 3.5, 5.0),
+        (("getrf-batched", 96, "float32"), 1.5, 2.5),
+        (("geqrf-batched", 128, "float64"), 4.0, None),
+        (("trsm-batched", 4, "float64"), 2.3, None),
+        (("gemm-batched", 16, "float32"), 2.9, 1.0),
+        (("gemm-batched", 32, "float32"), 1.15, 1.0),
+        (("gemm-batched", 128, "float32"), 0.95, 1.0),
+        (("gemm-batched", 32, "float64"), None, 1.0),
+        (("gemv-batched", 16, "float64"), 1.5, None),
+        (("gemv-batched", 128, "float64"), 1.0, None),
+    ],
+)
+def test_targets(peers: Any, case: tuple[str, int, str], least: float | None, aim: float | None) -> None:
+    """Each row has the target of its operation, order and type; what is only reported is never met."""
+    target = peers.Case(*case).target
+    assert (target.least, target.aim) == (least, aim)
+    assert target.met(0.0) is (None if least is None else False)
+    assert target.met(9.0) is (None if least is None else True)
+
+
+def test_a_search_goes_from_the_first_to_their_neighbours(peers: Any) -> None:
+    """Default and analytical choice come first; then what differs least from the best, each once."""
+    searcher = peers.Searcher(
+        LIMITS, HostCompiler(rodinia_machine.ComputingCupy(), OURS_S), peers.Catalog.load(), BATCH
+    )
+    space, first = searcher.opened(peers.Case("gemv-batched", 32, "float32"))
+    assert first[:2] == [space.item.default, space.analytical]
+    seen, best = list(first), space.item.default
+    rng = random.Random(1)  # noqa: S311 - an order
+    while more := searcher.more(space, [best], rng):
+        differences = [len(set(dict(one).items()) ^ set(dict(best).items())) for one in more]
+        assert differences == sorted(differences)
+        seen += more
+    assert len(seen) == len(set(seen)) == len(space.item.candidates)
