@@ -107,7 +107,7 @@ def rule_for(limits: DeviceLimits) -> tuple[str, str]:
 def choose(
     candidates: Sequence[Candidate],
     limits: DeviceLimits | None,
-    roles: Mapping[str, str],
+    roles: Mapping[str, str] | None,
     *,
     rule: str | None = None,
     resolve: Resolve | None = None,
@@ -117,7 +117,8 @@ def choose(
     Args:
         candidates: configurations with their launches; those without any are left out.
         limits: of the device; None where they are not known.
-        roles: role -> tunable, as in the kernel file; roles the model does not know are ignored.
+        roles: role -> tunable, as in the kernel file; roles the model does not know are ignored. None where
+            the file says that there is no analytical answer.
         rule: ``embedded`` or ``server``; None goes by the device.
         resolve: compiles ``declared`` candidates; without it they are left out.
 
@@ -129,7 +130,7 @@ def choose(
     """
     if rule is not None and rule not in RULES:
         raise InputError(f"unknown rule {rule!r}; choose from {', '.join(RULES)}")
-    if limits is None or missing(candidates, limits, roles):
+    if limits is None or roles is None or missing(candidates, limits, roles):
         return None
     known = tuple(one for one in candidates if one.launches)
     name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
@@ -154,7 +155,7 @@ def first_compiled(search: Search) -> list[Trial]:
     lines: list[list[Configuration]] = []
     for place, candidates in enumerate(search.candidates):
         roles = _roles(search, place)
-        if missing(candidates, limits, roles):
+        if roles is None or missing(candidates, limits, roles):
             lines.append([])
             continue
         known = [one for one in candidates if one.launches]
@@ -167,13 +168,17 @@ def first_compiled(search: Search) -> list[Trial]:
     ]
 
 
-def missing(candidates: Sequence[Candidate], limits: DeviceLimits | None, roles: Mapping[str, str]) -> str:
+def missing(
+    candidates: Sequence[Candidate], limits: DeviceLimits | None, roles: Mapping[str, str] | None
+) -> str:
     """The missing inputs of an analytical answer, as a clause; empty if there are none.
 
     Both rules take several launches for passes over the same data (section IV-C): those of a kernel that
     has a radix. The launches of others, as of an application, may do work of many kinds, and fewer of them
     need not be better.
     """
+    if roles is None:
+        return "its kernel file has analytical = false"
     if limits is None:
         return "the limits of the device are not known"
     counts = {len(one.launches) for one in candidates if one.launches}
@@ -217,7 +222,7 @@ def choice_of(search: Search, place: int, rule: str | None = None) -> Choice | N
     return choose(search.candidates[place], search.limits, _roles(search, place), rule=rule, resolve=resolve)
 
 
-def _roles(search: Search, place: int) -> Mapping[str, str]:
+def _roles(search: Search, place: int) -> Mapping[str, str] | None:
     return search.roles[place] if search.roles else {}
 
 

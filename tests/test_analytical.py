@@ -336,6 +336,20 @@ def test_where_something_is_missing_the_default_is_tried_and_the_reason_told(
     assert said == [f"analytical: kernel0: no analytical answer, because {why}; its default is taken"]
 
 
+def test_a_kernel_file_can_say_that_its_default_is_the_better_guess() -> None:
+    """Without roles to go by nothing is compiled, the default is tried, and the key is named."""
+    candidates = [built((4, 128, 32, 0)), built((16, 32, 32, 0))]
+    default = candidates[0].configuration
+    search = replace(search_over(candidates), limits=H200, roles=(None,), defaults=(default,))
+    search, said = told(search)
+
+    assert first_compiled(search) == []
+    assert choose(candidates, H200, None) is None
+    assert play(analytical, search, constant).trials == [Trial((default,))]
+    why = "its kernel file has analytical = false"
+    assert said == [f"analytical: kernel0: no analytical answer, because {why}; its default is taken"]
+
+
 def test_a_default_that_was_pruned_falls_back_to_the_first_candidate() -> None:
     """No trial outside of the space."""
     candidates = [unbuilt(L=64), unbuilt(L=128)]

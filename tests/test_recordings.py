@@ -418,6 +418,18 @@ def test_the_shipped_recording_is_written_as_it_is(tmp_path: Path) -> None:
         assert ours.read("fft:N=64.json") == theirs.read("fft:N=64.json")
 
 
+def test_a_kernel_without_analytical_answer_is_recorded_as_one(tmp_path: Path) -> None:
+    """Its roles are null in the file, and a search on the recording is told none."""
+    first = samples.workload()
+    one = RecordedSpace((replace(first, roles=None),), samples.GPU, samples.LIMITS, {})
+    trials = {Trial((candidate.configuration,)): samples.measured(1.0) for candidate in first.candidates}
+    write(tmp_path / "one.zip", [replace(one, trials=trials)])
+
+    read = open_recording(tmp_path / "one.zip").space((first.name,))
+    assert read.workloads[0].roles is None
+    assert search_of(read, Objective("time").cost).roles == (None,)
+
+
 @pytest.mark.parametrize("name", ["scan-lf:N=256", "tridiag-wm:N=512", "fft:N=1024", "fft-large:N=16384"])
 def test_recorded_launches_are_those_of_the_kernels(name: str) -> None:
     """Where a kernel is what it was when it was recorded, its plans have the recorded geometry and work."""
@@ -428,7 +440,7 @@ def test_recorded_launches_are_those_of_the_kernels(name: str) -> None:
         pytest.skip(f"{kernel.name} has changed since it was recorded")
 
     assert workload.batch == recorded.batch
-    assert dict(recorded.roles) == dict(kernel.roles)
+    assert recorded.roles == kernel.rule_roles
     for found in recorded.candidates[:: max(1, len(recorded.candidates) // 20)]:
         plan = kernel.plan(workload, kernel.configuration(workload, found.configuration))
         geometry = [(stage.blocks, stage.threads_per_block, stage.resident) for stage in plan.stages]

@@ -96,6 +96,11 @@ class KernelFile:
         return self.recipe.roles
 
     @property
+    def rule_roles(self) -> Mapping[str, str] | None:
+        """The roles as the analytical rules are told them; None where they have no answer for the kernel."""
+        return self.roles if self.recipe.analytical else None
+
+    @property
     def rules(self) -> tuple[str, ...]:
         """Conditions of the space, as the file writes them; those of variants with where they hold."""
         return tuple(map(str, self.recipe.rules))

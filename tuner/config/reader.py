@@ -125,6 +125,7 @@ class _Reader:
             problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
+            analytical=document.kernel.analytical,
             reference=reference,
             reference_files=files,
         )

@@ -123,6 +123,7 @@ class Recipe:
     problem: ProblemSpec
     work: WorkRecipe | None
     min_occupancy: float | None
+    analytical: bool = True
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
 

@@ -47,6 +47,11 @@ class KernelTable(FileTable):
         default=[],
         description="NVRTC options beside the architecture; {expression} is replaced as in entry.",
     )
+    analytical: bool = Field(
+        default=True,
+        description="Whether the analytical rules answer for the kernel. false: its default is the first "
+        "answer, e.g. because it was measured at every size.",
+    )
 
 
 class LaunchTable(FileTable):

@@ -157,7 +157,8 @@ class Search:
         prior: measurements that are known already.
         tunables: per workload, the value lists of its tunables in the order of declaration; empty where a
             policy has to go by the candidates alone.
-        roles: per workload, role -> tunable, as in the kernel file.
+        roles: per workload, role -> tunable, as in the kernel file; None where it says that analytical rules
+            have no answer for it.
         sizes: per workload, its problem sizes.
         limits: of the device; None where they are not known.
         device: product name of the device.
@@ -182,7 +183,7 @@ class Search:
     seed: int = 0
     prior: Mapping[Trial, Measurement] = field(default_factory=dict)
     tunables: tuple[Mapping[str, tuple[TunableValue, ...]], ...] = ()
-    roles: tuple[Mapping[str, str], ...] = ()
+    roles: tuple[Mapping[str, str] | None, ...] = ()
     sizes: tuple[Mapping[str, int | str], ...] = ()
     limits: DeviceLimits | None = None
     device: str = ""

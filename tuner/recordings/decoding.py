@@ -124,7 +124,8 @@ def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON valu
 
 def _workload(document: Any, where: str, limits: DeviceLimits | None) -> RecordedWorkload:  # noqa: ANN401
     tunables = _tunables(table(document, "tunables", where), where)
-    roles = table(document, "roles", where)
+    ruled = document.get("roles", {}) is not None
+    roles = table(document, "roles", where) if ruled else {}
     for role in roles:
         if one(roles, role, f"{where}.roles", checks.TEXT) not in tunables:
             raise ValueError(f"{where}.roles: {role} is {roles[role]!r}, which is none of the tunables")
@@ -142,7 +143,7 @@ def _workload(document: Any, where: str, limits: DeviceLimits | None) -> Recorde
         batch=one(document, "batch", where, checks.SIZE),
         fingerprint=one(document, "fingerprint", where, checks.TEXT),
         tunables=tunables,
-        roles=dict(roles),
+        roles=dict(roles) if ruled else None,
         default=Configuration(
             {name: one(default, name, f"{where}.default", checks.VALUE) for name in default}
         ),

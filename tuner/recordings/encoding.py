@@ -62,7 +62,7 @@ def _workload(workload: RecordedWorkload) -> dict[str, Any]:
         "batch": workload.batch,
         "fingerprint": workload.fingerprint,
         "tunables": {name: list(values) for name, values in workload.tunables.items()},
-        "roles": dict(workload.roles),
+        "roles": None if workload.roles is None else dict(workload.roles),
         "default": dict(workload.default),
         "count": len(workload.candidates),
         "configurations": columns,

@@ -29,12 +29,14 @@ class RecordedKernel:
         name: of the kernel.
         family: kind of problem it solves, or empty.
         roles: role -> tunable.
+        rule_roles: the same as analytical rules are told; None where they have no answer for the kernel.
         fingerprint: of the kernel file and its sources when it was recorded.
     """
 
     name: str
     family: str
     roles: Mapping[str, str]
+    rule_roles: Mapping[str, str] | None
     fingerprint: str
 
     def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
@@ -55,7 +57,7 @@ class RecordedWorkload:
         batch: problems solved by one run.
         fingerprint: of the kernel file and its sources when it was recorded; empty for other tuners' spaces.
         tunables: value lists by name, in the order of declaration.
-        roles: role -> tunable.
+        roles: role -> tunable; None where analytical rules have no answer for the kernel.
         default: the default configuration; the first candidate where there is none.
         candidates: the configurations that were recorded, in the order of the space.
     """
@@ -67,7 +69,7 @@ class RecordedWorkload:
     batch: int
     fingerprint: str
     tunables: Mapping[str, tuple[TunableValue, ...]]
-    roles: Mapping[str, str]
+    roles: Mapping[str, str] | None
     default: Configuration
     candidates: tuple[Candidate, ...]
 

@@ -114,7 +114,8 @@ def _workload(
         "choose_s": chosen_s - prepared_s,
     }
     if choice is None or device.limits is None:
-        why = registry.load("explain", "missing")(prepared.candidates, device.limits, prepared.kernel.roles)
+        missing = registry.load("explain", "missing")
+        why = missing(prepared.candidates, device.limits, prepared.kernel.rule_roles)
         return document | {
             "rule": None,
             "reasons": [f"no analytical answer: {why}"],
@@ -165,11 +166,12 @@ def analytical_choice(
         choice = registry.load("explain", "choose")(
             declared.candidates,
             device.limits,
-            declared.kernel.roles,
+            declared.kernel.rule_roles,
             rule=rule,
             resolve=partial(compilation.resolve, 0),
         )
-        if choice is None and device.limits is not None:
+        missing = registry.load("explain", "missing")
+        if choice is None and not missing(declared.candidates, device.limits, declared.kernel.rule_roles):
             compilation.resolve_all()  # says why nothing is left, where that is so
         (known,) = compilation.known()
         return choice, known

@@ -87,7 +87,7 @@ def _workload(item: PreparedWorkload, tried: set[Configuration]) -> RecordedWork
         batch=item.workload.batch,
         fingerprint=item.kernel.fingerprint,
         tunables=item.space.tunables,
-        roles=dict(item.kernel.roles),
+        roles=item.kernel.rule_roles,
         default=item.default,
         candidates=tuple(_candidates(item, tried)),
     )
@@ -286,7 +286,7 @@ def _forgotten(
 ) -> PreparedWorkload:
     """A workload of which the database alone tells."""
     parts = WorkloadName.parse(name)
-    recorded = RecordedKernel(parts.kernel, "", {}, sources.get(parts.kernel, ""))
+    recorded = RecordedKernel(parts.kernel, "", {}, {}, sources.get(parts.kernel, ""))
     workload = recorded.workload(dict(parts.sizes), batch)
     tunables = {
         tunable: tuple(dict.fromkeys(each[tunable] for each in tried if tunable in each))

@@ -94,7 +94,8 @@ def kernel_of(recorded: RecordedWorkload) -> RecordedKernel:
     return RecordedKernel(
         name=workload_of(recorded).kernel,
         family=recorded.family,
-        roles=recorded.roles,
+        roles=recorded.roles or {},
+        rule_roles=recorded.roles,
         fingerprint=recorded.fingerprint,
     )
 

@@ -81,7 +81,7 @@ class Task:
             seed=self.seed,
             prior=prior,
             tunables=tuple(item.space.tunables for item in self.prepared),
-            roles=tuple(item.kernel.roles for item in self.prepared),
+            roles=tuple(item.kernel.rule_roles for item in self.prepared),
             sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
             limits=context.limits,
             device=context.identity.name,
