@@ -102,7 +102,8 @@ class Machine:
     def kernel(self, space: Space, configuration: Configuration, sets: Sets) -> Contender:
         """A configuration of the kernel, timed a few times."""
         try:
-            steps = [self.code.launches(space.plans[configuration], arrays) for arrays in sets.arrays]
+            program = self.code.program(space.plans[configuration])
+            steps = [program.bound(arrays) for arrays in sets.arrays]
         except self._refusals as error:
             return Contender(str(configuration), _nothing, _nothing, trouble=str(error))
 

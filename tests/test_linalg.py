@@ -220,6 +220,27 @@ def test_square_products_copy_nothing(cp: LinalgCupy) -> None:
     assert cp.allocations - before == 1
 
 
+def test_the_example_of_the_page_runs(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page shows solves what it says, here with smaller arrays."""
+    monkeypatch.setitem(sys.modules, "cupy", cp)
+
+    def rand(*shape: int, dtype: Any) -> DeviceArray:
+        return cp.asarray(random(*shape).astype(dtype))
+
+    monkeypatch.setattr(cp, "random", SimpleNamespace(rand=rand))
+    page = (Path(__file__).parent.parent / "docs/linear-algebra.md").read_text()
+    example = page.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    for old, new in (("10_000", "2"), ("32, 4", "5, 4"), ("32, 32", "5, 5"), ("eye(32", "eye(5")):
+        assert old in example
+        example = example.replace(old, new)
+    exec(example, names)  # noqa: S102 - the page's
+    assert np.allclose(names["a"] @ names["x"], names["b"], atol=1e-4)
+    assert np.allclose(names["spd"] @ names["y"], names["b"], atol=1e-4)
+    assert np.allclose(names["lower"] @ names["z"], names["b"], atol=1e-4)
+    assert np.allclose(names["q"] @ names["r"], names["a"], atol=1e-4)
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
