@@ -284,3 +284,35 @@ def test_the_page_shows_the_stored_results(show: Any) -> None:
     stored = sorted((ROOT / "benchmarks" / "results").glob("linalg-peers-*.json"))
     text = show.tables([json.loads(path.read_text()) for path in stored])
     assert show.BEGIN + text + show.END in (ROOT / "docs" / "linear-algebra.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("case", "count"),
+    [
+        (("potrf-batched", 4, "float32"), 256),
+        (("gemv-batched", 4, "float32"), 209),
+        (("trsm-batched", 32, "float64"), 4),
+        (("getrf-batched", 96, "float64"), 1),
+        (("gemv-batched", 128, "float64"), 4),
+        (("gemm-batched", 128, "float64"), 1),
+    ],
+)
+def test_sets_exceed_the_cache(peers: Any, case: tuple[str, int, str], count: int) -> None:
+    """Small arrays are many sets, so that none is in the L2 when its turn comes; large ones are few."""
+    kernel = peers.Catalog.load().kernel(case[0])
+    workload = kernel.workload(peers.Case(*case).sizes, batch=10_000)
+    plan = kernel.plan(workload, kernel.default(workload))
+    made: list[int] = []
+
+    class Counted:
+        """Allocates nothing."""
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: made.append(1) if name == "empty" else None
+
+    arrays_of_sets = peers.contest.__globals__["Sets"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(arrays_of_sets.restore.__globals__, "_drawn", lambda *_: None)
+        sets = arrays_of_sets(Counted(), plan)
+    assert sets.count == count
+    assert len(made) == len(plan.buffers) * count
