@@ -119,6 +119,15 @@ def test_singular_matrices(cp: LinalgCupy) -> None:
     assert not np.isfinite(unchecked[1]).all()
 
 
+def test_pivots_that_are_none_touch_no_other_memory(cp: LinalgCupy) -> None:
+    """Row numbers beyond the matrix are left out."""
+    factors, pivots = linalg.lu_factor(cp.asarray(random(2, N, N)))
+    wrong = cp.asarray(np.where(np.asarray(pivots) == np.arange(N), np.int32(10**6), np.int32(-7)))
+    found = linalg.lu_solve((factors, wrong), cp.asarray(random(N)))
+    plain = linalg.lu_solve((factors, cp.asarray(np.array([range(N)] * 2, np.int32))), cp.asarray(random(N)))
+    assert np.array_equal(found, plain)
+
+
 # --- QR -------------------------------------------------------------------------------------------
 
 
@@ -336,7 +345,11 @@ def wrong_calls(cp: LinalgCupy) -> dict[str, tuple[Any, str]]:
         "assumed": (lambda: linalg.solve(a, b, assume_a="sym"), "assume_a is 'sym'; it must be 'gen' or"),
         "side": (lambda: linalg.trsm(a, b, side="up"), "side is 'up'; it must be 'left' or 'right'"),
         "trans": (lambda: linalg.solve_triangular(a, b, "C"), "trans is 'C'; it must be 0, 1, 'N' or 'T'"),
-        "pivots": (lambda: linalg.lu_solve((a, b), b), r"piv must have shape \(5,\), as lu_factor"),
+        "pivots": (
+            lambda: linalg.lu_solve((a, b), b),
+            r"piv must be a CuPy array of whole numbers of shape \(5,\)",
+        ),
+        "half pivots": (lambda: linalg.lu_solve((a, b[:, 0]), b), "piv must be a CuPy array of whole"),
         "large potrf": (lambda: linalg.cholesky(large), f"{most} potrf take up to 128"),
         "large getrf": (lambda: linalg.lu_factor(large[:, :2]), f"{most} getrf take up to 128"),
         "large geqrf": (lambda: linalg.qr(large[:2]), f"{most} geqrf take up to 128"),

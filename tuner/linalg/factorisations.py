@@ -16,6 +16,7 @@ from tuner.linalg.arrays import (
     row_major,
     set_diagonal,
 )
+from tuner.linalg.permutations import permutation
 from tuner.linalg.products import squares
 from tuner.linalg.routes import Array, route, run
 
@@ -153,19 +154,6 @@ def lu(
         matrix = cp.zeros((*lead, m, m), matrices.dtype)
         matrix[...] = inverse[..., None] == cp.arange(m)
         return matrix, lower, upper
-
-
-def permutation(call: Call, pivots: Array, m: int) -> Array:
-    """Row numbers after exchanges, (batch, m): row i is what row ``result[:, i]`` was."""
-    cp, (batch, count) = call.cp, pivots.shape
-    order, every = cp.empty((batch, m), "int32"), cp.arange(batch)
-    order[...] = cp.arange(m)
-    for i in range(count):
-        other = pivots[:, i]
-        there = order[every, other]
-        order[every, other] = order[:, i]
-        order[:, i] = there
-    return order
 
 
 def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU

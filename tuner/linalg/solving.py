@@ -15,7 +15,8 @@ from tuner.linalg.arrays import (
     row_major,
     set_diagonal,
 )
-from tuner.linalg.factorisations import check_order, first_failure, getrf, permutation, potrf, square_shape
+from tuner.linalg.factorisations import check_order, first_failure, getrf, potrf, square_shape
+from tuner.linalg.permutations import permutation
 from tuner.linalg.routes import Array, run
 
 _GENERAL = (None, "gen", "general")
@@ -86,12 +87,15 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any) -> Array:  # noqa: ANN401 - ar
         check_matrices(call, "lu", matrices, square=True)
         n = matrices.shape[-1]
         check_order(call, "trsm", n)
-        if tuple(getattr(pivots, "shape", ())) != (*matrices.shape[:-2], n):
-            raise call.wrong(f"piv must have shape {(*matrices.shape[:-2], n)}, as lu_factor returns it")
+        shape = (*matrices.shape[:-2], n)
+        if not isinstance(pivots, call.cp.ndarray) or pivots.shape != shape or pivots.dtype.kind != "i":
+            raise call.wrong(
+                f"piv must be a CuPy array of whole numbers of shape {shape}, as lu_factor returns"
+            )
         system = _System(call, matrices, right)
         if system.empty:
             return system.nothing()
-        return _by_lu(system, matrices, pivots.reshape(-1, n))
+        return _by_lu(system, matrices, pivots.reshape(-1, n).astype("int32"))
 
 
 def solve_triangular(
