@@ -4,13 +4,13 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
-from cold_timing import Timer, median, outside_interval, spread
+from cold_timing import Timer, median
 from linalg_libraries import Form, LinalgLibraries
-from linalg_search import Searcher, Space, as_json
+from linalg_rows import Contender, compared, shown
+from linalg_search import Searcher, Space
 from linalg_sets import Sets
 
 from tuner.devices.cuda.code import CodeCache
@@ -24,45 +24,6 @@ ROUNDS_MS = 1500.0  # of a row, where the fewest allow it
 OWN_FINALISTS, PEER_FINALISTS = 3, 2
 _LEAD_BYTES = 2**30  # set to zero before calls that are no graph, so that the GPU does not wait for the host
 _CALL_S, _LEAD_S = 15e-6, 2.5e-4  # of a call on the host, at most; of the lead on the GPU, at least
-
-
-@dataclass
-class Contender:
-    """What is timed.
-
-    Attributes:
-        name: its key.
-        run: works on all sets.
-        prepare: restores them; not timed.
-        deviation: of its answers; None where they were not looked at.
-        quick_ms: of all sets, before the rounds.
-        trouble: why it does not run, or empty.
-        configuration: of the kernel; None for a library.
-        form: of the library.
-        graph: whether the sets are one CUDA graph.
-        times_ms: of the rounds.
-    """
-
-    name: str
-    run: Callable[[], None]
-    prepare: Callable[[], None]
-    deviation: Deviation | None = None
-    quick_ms: float = inf
-    trouble: str = ""
-    configuration: Configuration | None = None
-    form: Form | None = None
-    graph: bool = True
-    times_ms: Sequence[float] = ()
-
-    @property
-    def right(self) -> bool:
-        """Its answers were looked at, and are right."""
-        return self.deviation is not None and bool(self.deviation.ok)
-
-    def half_ms(self, second: bool) -> Sequence[float]:
-        """The times that choose, or those that are reported."""
-        middle = len(self.times_ms) // 2
-        return self.times_ms[middle:] if second else self.times_ms[:middle]
 
 
 class Machine:
@@ -102,7 +63,8 @@ class Machine:
     def kernel(self, space: Space, configuration: Configuration, sets: Sets) -> Contender:
         """A configuration of the kernel, timed a few times."""
         try:
-            steps = [self.code.launches(space.plans[configuration], arrays) for arrays in sets.arrays]
+            program = self.code.program(space.plans[configuration])
+            steps = [program.bound(arrays) for arrays in sets.arrays]
         except self._refusals as error:
             return Contender(str(configuration), _nothing, _nothing, trouble=str(error))
 
@@ -235,11 +197,11 @@ def contest(
         "aim": space.case.target.aim,
         "configurations": {"measured": len(own), "candidates": len(space.item.candidates)},
         "bytes": plan.work.bytes,
-        "peers_tried": [_shown(one, sets.count) for one in peers],
-        "wrong": [_shown(one, sets.count) for one in finalists if not one.right],
+        "peers_tried": [shown(one, sets.count) for one in peers],
+        "wrong": [shown(one, sets.count) for one in finalists if not one.right],
         "no_analytical": space.why,
     }
-    row |= _compared(space, finalists, right_peers, sets.count, copy_gb_s)
+    row |= compared(space, finalists, right_peers, sets.count, copy_gb_s)
     return {**row, "seconds": round(time.monotonic() - begun_s, 2)}
 
 
@@ -264,69 +226,3 @@ def _searched(
             space, [one.configuration for one in best if one.configuration is not None], rng
         )
     return own
-
-
-def _shown(contender: Contender, sets: int) -> dict[str, Any]:
-    """A contender that was tried."""
-    row: dict[str, Any] = {"name": contender.name}
-    if contender.trouble:
-        return {**row, "trouble": contender.trouble}
-    row |= {"us": 1e3 * contender.quick_ms / sets, "graph": contender.graph}
-    if contender.deviation is not None:
-        row |= {"error": contender.deviation.error, "what": contender.deviation.what}
-        row |= {"allowed": contender.deviation.allowed, "correct": contender.right}
-    return row
-
-
-def _compared(
-    space: Space, own: Sequence[Contender], peers: Sequence[Contender], sets: int, copy_gb_s: float
-) -> dict[str, Any]:
-    """Own figures, those of the best peer, and ratios."""
-    right = {one.configuration: one for one in own if one.right}
-    peer = _fastest(peers)
-    row: dict[str, Any] = {"peer": None if peer is None else _timed(peer, sets)}
-    forms = {
-        "default": right.get(space.item.default),
-        "analytical": right.get(space.analytical),
-        "best": _fastest(list(right.values())),
-    }
-    for name, one in forms.items():
-        if one is None:
-            row[name] = None
-            continue
-        row[name] = {**_timed(one, sets), "configuration": as_json(one.configuration)}
-        moved = space.plans[one.configuration].work.bytes if one.configuration is not None else 0.0
-        row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
-        if peer is not None:
-            row[name]["ratio"] = _ratio(peer, one)
-    best = row["best"]
-    row["correct"] = best is not None
-    ratio = None if best is None or peer is None else best["ratio"]["median"]
-    row["met"] = None if ratio is None else space.case.target.met(ratio)
-    return row
-
-
-def _fastest(contenders: Sequence[Contender]) -> Contender | None:
-    """By the first half of the rounds, of which nothing else is reported."""
-    timed = [one for one in contenders if one.times_ms]
-    return min(timed, key=lambda one: median(list(one.half_ms(second=False))), default=None)
-
-
-def _timed(contender: Contender, sets: int) -> dict[str, Any]:
-    times = [1e3 * ms / sets for ms in contender.half_ms(second=True)]
-    row: dict[str, Any] = {"us": median(times), "spread_us": spread(times), "rounds": len(times)}
-    row["graph"] = contender.graph
-    if contender.form is not None:
-        row |= {"name": contender.form.name, "form": contender.form.settings}
-    if contender.deviation is not None:
-        row |= {"error": contender.deviation.error, "what": contender.deviation.what}
-        row["correct"] = contender.right
-    return row
-
-
-def _ratio(peer: Contender, own: Contender) -> dict[str, float]:
-    """Median of the ratios of the rounds, and its 95 % interval by the sign test."""
-    pairs = zip(peer.half_ms(second=True), own.half_ms(second=True), strict=True)
-    ratios = sorted(one / other for one, other in pairs)
-    edge = outside_interval(len(ratios))
-    return {"median": median(ratios), "low": ratios[edge], "high": ratios[-1 - edge]}

@@ -18,7 +18,7 @@ HostArrays = dict[str, NDArray[Any]]
 
 ROTATED_BYTES = 200 * 10**6  # at least, in all sets together: more than three times the L2 of an H200
 FEW, MOST = 4, 256  # sets, where a few are cheap
-CHEAP_BYTES = 2**29  # of a set
+CHEAP_BYTES, CHEAP_READ_BYTES = 2**29, 2**31  # of a set, with arrays to restore and without
 DRAWN_ELEMENTS = 2**20  # of an input, on the host; problems beyond are repeated
 CHECKED_ELEMENTS = 2**18  # of an array, that the law looks at
 
@@ -35,14 +35,15 @@ class Sets:
         self._cp = cp
         self._plan = plan
         self.batch = plan.workload.batch
-        self.count = _count(sum(_nbytes(buffer) for buffer in plan.buffers))
+        self._changed = [b.name for b in plan.buffers if b.role == "inout"]
+        cheap_bytes = CHEAP_BYTES if self._changed else CHEAP_READ_BYTES
+        self.count = _count(sum(_nbytes(buffer) for buffer in plan.buffers), cheap_bytes)
         rng = np.random.default_rng(20)
         self._given = {b.name: _drawn(cp, b, rng) for b in plan.buffers if b.role in {"in", "inout"}}
         self.arrays: list[Arrays] = [
             {b.name: cp.empty(b.shape, element_dtype(b.dtype)) for b in plan.buffers}
             for _ in range(self.count)
         ]
-        self._changed = [b.name for b in plan.buffers if b.role == "inout"]
         for arrays in self.arrays:
             for name, given in self._given.items():
                 cp.copyto(arrays[name], given)
@@ -83,8 +84,8 @@ class Sets:
         return np.concatenate([np.asarray(array[start : start + length].get()) for start in starts])
 
 
-def _count(set_bytes: int) -> int:
-    least = FEW if set_bytes <= CHEAP_BYTES else 1
+def _count(set_bytes: int, cheap_bytes: int) -> int:
+    least = FEW if set_bytes <= cheap_bytes else 1
     return min(MOST, max(least, -(-ROTATED_BYTES // set_bytes)))
 
 

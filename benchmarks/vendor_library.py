@@ -1,6 +1,7 @@
 """NVIDIA's libraries by their C functions: CuPy's bindings offer neither stream capture nor every setting."""
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from peer import Calls
 
 
 class VendorLibrary:
-    """A library, the copy that this process has loaded already if there is one.
+    """A library: the copy that this process has loaded already, else the system's, else a Python package's.
 
     Raises:
         OSError: it is nowhere.
@@ -20,7 +21,12 @@ class VendorLibrary:
         maps = Path("/proc/self/maps").read_text().splitlines()
         loaded = sorted({line.split()[-1] for line in maps if f"/{stem}.so" in line})
         self._library: ctypes.CDLL | None = None
-        for name in [*loaded, *(f"{stem}.so.{version}" for version in versions)]:
+        packaged = [
+            str(path)
+            for folder in sys.path
+            for path in sorted(Path(folder).glob(f"nvidia/*/lib/{stem}.so.*"))
+        ]
+        for name in [*loaded, *(f"{stem}.so.{version}" for version in versions), *packaged]:
             with suppress(OSError):
                 self._library = ctypes.CDLL(name)
                 break

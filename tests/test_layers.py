@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli",),
     ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
-    ("tuner.python", "tuner.regions"),
+    ("tuner.python", "tuner.regions", "tuner.linalg"),
     ("tuner.report", "tuner.installing"),
     ("tuner.comparing", "tuner.application", "tuner.training"),
     ("tuner.search",),

@@ -217,3 +217,102 @@ def test_a_search_goes_from_the_first_to_their_neighbours(peers: Any) -> None:
         assert differences == sorted(differences)
         seen += more
     assert len(seen) == len(set(seen)) == len(space.item.candidates)
+
+
+@pytest.fixture(scope="module")
+def show(peers: Any) -> Any:
+    del peers  # makes neighbours known by bare names
+    return benchmark("show_linalg")
+
+
+def row_of(n: int, us: float | None, own_us: float) -> dict[str, Any]:
+    """A row as the script writes it."""
+    own: dict[str, Any] = {"us": own_us, "spread_us": 0.1, "roofline": 0.5, "error": 0.2}
+    own["configuration"] = {"rows": 1, "storage": "half"}
+    peer = None
+    if us is not None:
+        peer = {"us": us, "spread_us": 0.3, "name": "cuSOLVER potrfBatched", "form": "upper"}
+        peer |= {"error": 0.4, "graph": False}
+        own["ratio"] = {"median": us / own_us, "low": 2.9, "high": 3.1}
+    row = {"operation": "potrf-batched", "dtype": "float32", "n": n, "peer": peer, "least": 3.5}
+    met = None if us is None else us / own_us >= 3.5
+    return {**row, "default": own, "analytical": None, "best": own, "met": met}
+
+
+def document_of(*rows: dict[str, Any]) -> dict[str, Any]:
+    gpu = {"name": "A GPU", "driver_version": "580.1"}
+    origin = {"provenance": {"gpus": [gpu], "date": "2026-11-23T10:00:00+00:00"}, "copy_gb_s": 4000.4}
+    return {**origin, "libraries": {"cuSOLVER": "12000"}, "rows": list(rows)}
+
+
+def test_the_tables_say_what_was_measured(show: Any, tmp_path: Path) -> None:
+    """Rows are sorted, later files count, and the page keeps what stands around the tables."""
+    page, first, second = (tmp_path / name for name in ("page.md", "1.json", "2.json"))
+    page.write_text(f"before\n{show.BEGIN}old\n{show.END}after\n")
+    first.write_text(json.dumps(document_of(row_of(64, 90.0, 30.0), row_of(4, 1.0, 1.0))))
+    second.write_text(json.dumps(document_of(row_of(4, 8.0, 2.0), row_of(8, None, 5.0))))
+    assert show.main([str(first), str(second), "--docs", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith(f"before\n{show.BEGIN}\nA GPU, driver 580.1, cuSOLVER 12000, 2026-11-23;")
+    assert text.endswith(f"{show.END}after\n")
+    assert "1 of 2 targets are met." in text
+    assert "**potrf-batched, float32**, target ≥ 3.5 × at n = 4, 8, 64" in text
+    rows = [line for line in text.splitlines() if line.startswith(("| 4 ", "| 8 ", "| 64 "))]
+    assert [line.split(" | ")[0] for line in rows] == ["| 4", "| 8", "| 64"]
+    assert "cuSOLVER potrfBatched, upper, no graph | 8.0 ± 0.3 | 2.0 ± 0.1 | – | 2.0 ± 0.1" in rows[0]
+    assert "4.00 (2.90–3.10) | 50 % | 0.2, 0.4 | rows=1, storage=half | yes |" in rows[0]
+    assert rows[1].startswith("| 8 | – | – | 5.0 ± 0.1 |")
+    assert rows[2].endswith("**no** |")
+
+
+def test_a_page_without_a_place_is_refused(
+    show: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written to a page that lacks the lines; without rows the tables say so."""
+    page, results = tmp_path / "page.md", tmp_path / "rows.json"
+    page.write_text("nothing\n")
+    results.write_text(json.dumps(document_of()))
+    assert show.main([str(results), "--docs", str(page)]) == 2
+    assert page.read_text() == "nothing\n"
+    told = capsys.readouterr()
+    assert "Not measured yet." in told.out
+    assert "needs the lines <!-- linalg peers --> and" in told.err
+
+
+def test_the_page_shows_the_stored_results(show: Any) -> None:
+    """The tables of the page are those of the files, or it says that there are none."""
+    stored = sorted((ROOT / "benchmarks" / "results").glob("linalg-peers-*.json"))
+    text = show.tables([json.loads(path.read_text()) for path in stored])
+    assert show.BEGIN + text + show.END in (ROOT / "docs" / "linear-algebra.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("case", "count"),
+    [
+        (("potrf-batched", 4, "float32"), 256),
+        (("gemv-batched", 4, "float32"), 209),
+        (("trsm-batched", 32, "float64"), 4),
+        (("getrf-batched", 96, "float64"), 1),
+        (("gemv-batched", 128, "float64"), 4),
+        (("gemm-batched", 128, "float64"), 1),
+    ],
+)
+def test_sets_exceed_the_cache(peers: Any, case: tuple[str, int, str], count: int) -> None:
+    """Small arrays are many sets, so that none is in the L2 when its turn comes; large ones are few."""
+    kernel = peers.Catalog.load().kernel(case[0])
+    workload = kernel.workload(peers.Case(*case).sizes, batch=10_000)
+    plan = kernel.plan(workload, kernel.default(workload))
+    made: list[int] = []
+
+    class Counted:
+        """Allocates nothing."""
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: made.append(1) if name == "empty" else None
+
+    arrays_of_sets = peers.contest.__globals__["Sets"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(arrays_of_sets.restore.__globals__, "_drawn", lambda *_: None)
+        sets = arrays_of_sets(Counted(), plan)
+    assert sets.count == count
+    assert len(made) == len(plan.buffers) * count

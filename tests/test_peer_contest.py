@@ -206,3 +206,16 @@ def test_a_library_says_what_it_lacks() -> None:
     with pytest.raises(RuntimeError, match="abs answers 3"):
         libc.call("abs", -3)
     libc.call("abs", 0)
+
+
+def test_a_library_of_a_python_package_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Packages of NVIDIA's keep libraries where the system does not look."""
+    folder = tmp_path / "nvidia/cu13/lib"
+    folder.mkdir(parents=True)
+    libc = next(
+        line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libc.so" in line
+    )
+    (folder / "libnowhere.so.13").symlink_to(libc)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(RuntimeError, match="abs answers 3"):
+        module("vendor_library").VendorLibrary("libnowhere", (1,)).call("abs", -3)

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-__all__ = ["Client", "Kernel", "Result", "apply", "chosen", "energy", "mark", "plan", "tune"]
+__all__ = ["Client", "Kernel", "Result", "apply", "chosen", "energy", "linalg", "mark", "plan", "tune"]
 
 if TYPE_CHECKING:
+    from tuner import linalg
     from tuner.application import apply, chosen, plan
     from tuner.client import Client
     from tuner.python import Kernel, Result, tune
@@ -27,8 +28,10 @@ else:
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name
         """What ``__all__`` names, imported when first asked for: commands start without it."""
-        if name in _MODULES:
-            from importlib import import_module  # noqa: PLC0415 - as the docstring says
+        from importlib import import_module  # noqa: PLC0415 - as the docstring says
 
+        if name == "linalg":
+            return import_module("tuner.linalg")
+        if name in _MODULES:
             return getattr(import_module(_MODULES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

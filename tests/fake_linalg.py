@@ -1,0 +1,161 @@
+"""``tuner.linalg`` on a fake GPU whose kernels are the catalogue's, compiled and run on the host."""
+
+import ctypes
+import inspect
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import host_build
+import numpy as np
+import pytest
+from fake_apply import GPU, DriverCupy
+from fake_cuda import LIMITS
+from fake_cupy import DeviceArray, Kernel, Pointer
+
+import tuner.application
+from tuner.application.calls import Application
+from tuner.compiler import CompiledStage
+from tuner.config.catalog import Catalog
+from tuner.devices.cuda import direct, probe
+from tuner.errors import CompileError
+from tuner.model import Resources, Stage
+
+
+class HostKernel(Kernel):
+    """A kernel of the catalogue: arrays, then numbers."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(self._called, 1e-6)
+        self._stage = stage
+        kinds = [np.ndarray if isinstance(one, str) else int for one in stage.arguments]
+        parameters = [
+            inspect.Parameter(f"p{place}", inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
+            for place, kind in enumerate(kinds)
+        ]
+        self.action = _Signed(inspect.Signature(parameters))
+
+    def _called(self) -> None:
+        """Launches say what is run."""
+
+    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+        stage = self._stage
+        plain = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
+        shape = (tuple(grid), tuple(block), stage.shared_bytes)
+        host_build.run(stage.source, stage.entry, *shape, plain, options=stage.options)
+
+
+class _Signed:
+    """What tells the driver the kinds of a kernel's parameters."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self.__signature__ = signature
+
+    def __call__(self, *_: object) -> None:
+        raise AssertionError("it is launched")
+
+
+@cache
+def _element_function(parameters: str, operation: str, name: str) -> Any:
+    assert host_build.COMPILER is not None
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, f"{name}.c"), Path(folder, f"{name}.so")
+        source.write_text(
+            f"void run({parameters}, long size) {{ for (long i = 0; i < size; ++i) {{ {operation} }} }}"
+        )
+        command = [host_build.COMPILER, "-shared", "-fPIC", "-x", "c", str(source), "-o", str(library)]
+        subprocess.run(command, check=True)
+        return ctypes.CDLL(str(library)).run
+
+
+class HostElementwise:
+    """A kernel of CuPy's that is written element by element, compiled for the host.
+
+    Parameters are ``raw int32 NAME`` for arrays and ``int32 NAME`` for numbers.
+    """
+
+    def __init__(self, inputs: str, outputs: str, operation: str, name: str) -> None:
+        words = [one.split() for one in f"{inputs}, {outputs}".split(", ")]
+        assert all(one[-2] == "int32" for one in words)
+        taken = ", ".join(f"int{'*' if len(one) > 2 else ''} {one[-1]}" for one in words)
+        self._run = _element_function(taken, operation, name)
+
+    def __call__(self, *arguments: Any, size: int) -> None:
+        assert all(one.flags.c_contiguous for one in arguments if isinstance(one, np.ndarray))
+        taken = [
+            one.ctypes.data_as(ctypes.c_void_p) if isinstance(one, np.ndarray) else one for one in arguments
+        ]
+        self._run(*taken, ctypes.c_long(size))
+
+
+class LinalgCupy(DriverCupy):
+    """CuPy as far as ``tuner.linalg`` needs it."""
+
+    ElementwiseKernel = HostElementwise
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def zeros(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
+        made = self.empty(shape, dtype)
+        made.fill(0)
+        return made
+
+    def from_dlpack(self, other: Any) -> DeviceArray:
+        return self.asarray(other.held)
+
+
+class HostCompiler:
+    """Makes kernels that run on the host; keeps the entries."""
+
+    nvrtc_version = GPU.runtime
+    compiled: list[str]
+    cp: LinalgCupy
+
+    def __init__(self, architecture: str) -> None:
+        assert architecture == LIMITS.architecture
+
+    def __enter__(self) -> "HostCompiler":  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
+        return [self._compiled(stage) for stage in stages]
+
+    def _compiled(self, stage: Stage) -> CompiledStage:
+        name = f"{stage.entry} {stage.shared_bytes} {stage.block}"
+        HostCompiler.compiled.append(stage.entry)
+        HostCompiler.cp.kernels.setdefault(name, HostKernel(stage))
+        return CompiledStage(b"cubin", name, Resources(32, architecture="sm_90"), "")
+
+
+def linalg_cupy(patch: pytest.MonkeyPatch, folder: Path) -> LinalgCupy:
+    """A CuPy for ``tuner.linalg``, with an empty database."""
+    cp = LinalgCupy()
+    pointed = vars(Pointer)["ptr"].__get__
+
+    def ptr(pointer: Pointer) -> int:
+        address: int = pointed(pointer)
+        cp.seen(pointer.array, address)
+        return address
+
+    HostCompiler.compiled, HostCompiler.cp = [], cp
+    patch.setattr(Pointer, "ptr", property(ptr))
+    patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
+    patch.setattr(direct, "Compiler", HostCompiler)
+    patch.setattr(probe, "import_cupy", lambda _: cp)
+    patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)
+    patch.setattr(probe, "gpu_name", lambda *_: GPU.name)
+    patch.setattr(probe, "gpu_uuid", lambda _: GPU.uuid)
+    patch.setattr(probe, "driver_version", lambda _: GPU.driver)
+    application = Application(Catalog.load(), folder / "tuner.db")
+    patch.setattr(tuner.application, "_application", lambda: application)
+    return cp

@@ -1,0 +1,382 @@
+"""``tuner.linalg``: answers, shapes, pivots and errors are SciPy's."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import host_build
+import numpy as np
+import pytest
+import scipy.linalg
+from fake_cupy import DeviceArray
+from fake_linalg import HostCompiler, LinalgCupy, linalg_cupy
+from numpy.linalg import LinAlgError
+from numpy.typing import NDArray
+
+import tuner
+from tuner import linalg
+from tuner.errors import InputError
+from tuner.linalg.routes import ROUTES, Route
+
+pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+N = 5
+EPSILON = {"float32": 1e-5, "float64": 1e-13}
+
+
+@pytest.fixture
+def cp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LinalgCupy:
+    return linalg_cupy(monkeypatch, tmp_path)
+
+
+def random(*shape: int, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).uniform(-1, 1, shape)
+
+
+def positive(*lead: int, n: int = N) -> NDArray[np.float64]:
+    made = random(*lead, n, n)
+    return made @ made.swapaxes(-1, -2) + n * np.eye(n)
+
+
+def each(function: Any, *arrays: NDArray[Any], **settings: Any) -> NDArray[Any]:
+    """SciPy's answers, matrix by matrix."""
+    lead = np.broadcast_shapes(*(array.shape[:-2] for array in arrays))
+    wide = [np.broadcast_to(array, (*lead, *array.shape[-2:])) for array in arrays]
+    return np.array([function(*(one[at] for one in wide), **settings) for at in np.ndindex(lead)]).reshape(
+        *lead, *function(*(one[(0,) * len(lead)] for one in wide), **settings).shape
+    )
+
+
+def near(found: Any, right: NDArray[Any], dtype: str = "float64") -> bool:
+    """Same type, shape and numbers, but for rounding."""
+    assert isinstance(found, DeviceArray)
+    assert found.dtype.name == dtype
+    assert found.shape == right.shape
+    return np.allclose(found, right, rtol=EPSILON[dtype], atol=EPSILON[dtype])
+
+
+# --- Cholesky -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize(("lead", "dtype"), [((), "float64"), ((2, 3), "float32")])
+def test_cholesky(cp: LinalgCupy, lead: tuple[int, ...], dtype: str, lower: bool) -> None:
+    """One triangle is read, the other is zero in the result, and the input stays as it was."""
+    a = positive(*lead)
+    unread = np.full_like(a, np.nan)
+    read = np.where(np.tri(N, dtype=bool) if lower else np.tri(N, dtype=bool).T, a, unread).astype(dtype)
+    given = cp.asarray(read.copy())
+    assert near(linalg.cholesky(given, lower), each(scipy.linalg.cholesky, a, lower=lower), dtype)
+    assert np.array_equal(given, read, equal_nan=True)
+
+
+def test_cholesky_names_the_first_matrix_that_fails(cp: LinalgCupy) -> None:
+    """The message has the place in the batch and the minor; without a check nothing is raised."""
+    a = positive(2, 3)
+    a[1, 0] -= 100 * np.diag([0, 0, 1, 0, 0])
+    a[1, 2] = -a[1, 2]
+    with pytest.raises(LinAlgError, match=r"^matrix \(1, 0\): 3-th leading minor of the array is not pos"):
+        linalg.cholesky(cp.asarray(a))
+    with pytest.raises(LinAlgError, match=r"^matrix 1: 1-th leading minor"):
+        linalg.cholesky(cp.asarray(a[1, 1:]))
+    with pytest.raises(LinAlgError, match=r"^3-th leading minor"):
+        linalg.cholesky(cp.asarray(a[1, 0]))
+    unchecked = linalg.cholesky(cp.asarray(a), check=False)
+    assert np.allclose(unchecked[0], each(scipy.linalg.cholesky, a[0]))
+
+
+# --- LU -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lead", "m", "n"), [((), N, N), ((2, 2), N, N), ((3,), N, 3), ((3,), 3, N)])
+def test_lu(cp: LinalgCupy, lead: tuple[int, ...], m: int, n: int) -> None:
+    """Factors and pivots are SciPy's, of square matrices and others."""
+    a = random(*lead, m, n)
+    factors, pivots = linalg.lu_factor(cp.asarray(a))
+    assert near(factors, each(lambda one: scipy.linalg.lu_factor(one)[0], a))
+    assert pivots.dtype == np.int32
+    flat = a.reshape(-1, m, n)
+    right = np.array([scipy.linalg.lu_factor(one)[1] for one in flat])
+    assert np.array_equal(pivots, right.reshape(*lead, min(m, n)))
+    for found, place in zip(linalg.lu(cp.asarray(a)), range(3), strict=True):
+        assert near(found, each(lambda one, place=place: scipy.linalg.lu(one)[place], a))
+    p, lower, upper = linalg.lu(cp.asarray(a), p_indices=True)
+    assert np.allclose(np.take_along_axis(lower, p[..., None], axis=-2) @ upper, a)
+    assert np.allclose(np.matmul(*linalg.lu(cp.asarray(a), permute_l=True)), a)
+
+
+def test_singular_matrices(cp: LinalgCupy) -> None:
+    """LU warns and solve raises, both with the place; nothing is looked at without a check."""
+    a = random(3, N, N)
+    a[1, :, 2] = 0
+    with pytest.warns(scipy.linalg.LinAlgWarning, match=r"^matrix 1: Diagonal number 3 is exactly zero"):
+        linalg.lu_factor(cp.asarray(a))
+    with pytest.raises(LinAlgError, match=r"^matrix 1: Matrix is singular: diagonal 3 of U"):
+        linalg.solve(cp.asarray(a), cp.asarray(random(N)))
+    unchecked = linalg.solve(cp.asarray(a), cp.asarray(random(N)), check=False)
+    assert np.isfinite(unchecked[0]).all()
+    assert not np.isfinite(unchecked[1]).all()
+
+
+def test_pivots_that_are_none_touch_no_other_memory(cp: LinalgCupy) -> None:
+    """Row numbers beyond the matrix are left out."""
+    factors, pivots = linalg.lu_factor(cp.asarray(random(2, N, N)))
+    wrong = cp.asarray(np.where(np.asarray(pivots) == np.arange(N), np.int32(10**6), np.int32(-7)))
+    found = linalg.lu_solve((factors, wrong), cp.asarray(random(N)))
+    plain = linalg.lu_solve((factors, cp.asarray(np.array([range(N)] * 2, np.int32))), cp.asarray(random(N)))
+    assert np.array_equal(found, plain)
+
+
+# --- QR -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["full", "economic", "r", "raw"])
+@pytest.mark.parametrize(("lead", "m", "n"), [((), N, N), ((2,), N, 3), ((2, 1), 3, N)])
+def test_qr(cp: LinalgCupy, lead: tuple[int, ...], m: int, n: int, mode: str) -> None:
+    """Q and R are SciPy's with their signs, of square matrices and others."""
+    a = random(*lead, m, n)
+    found = linalg.qr(cp.asarray(a), mode)
+    if mode == "raw":
+        (factors, tau), upper = found
+        assert near(factors, each(lambda one: scipy.linalg.qr(one, mode="raw")[0][0], a))
+        right = each(lambda one: scipy.linalg.qr(one, mode="raw")[0][1][:, None], a)[..., 0]
+        assert near(tau, right)
+        assert near(upper, each(lambda one: scipy.linalg.qr(one, mode="raw")[1], a))
+        return
+    assert len(found) == (1 if mode == "r" else 2)
+    for place, one in enumerate(found):
+        assert near(one, each(lambda one, place=place: scipy.linalg.qr(one, mode=mode)[place], a))
+
+
+def test_q_is_orthogonal_where_a_column_is_done_already(cp: LinalgCupy) -> None:
+    """Reflections that do nothing are left out of Q."""
+    a = np.triu(random(2, N, N)).astype("float32")
+    q, r = linalg.qr(cp.asarray(a))
+    assert np.allclose(q @ q.swapaxes(-1, -2), np.eye(N), atol=1e-6)
+    assert np.allclose(q @ r, a, atol=1e-6)
+
+
+# --- systems --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assume_a", [None, "gen", "pos"])
+@pytest.mark.parametrize("k", [0, 2, N, 2 * N + 1])
+def test_solve(cp: LinalgCupy, assume_a: str | None, k: int) -> None:
+    """A vector, a few and many right-hand sides; batches are broadcast."""
+    a, b = positive(2, 1), random(3, N, k)
+    b = b if k else random(N)
+    right = np.linalg.solve(np.broadcast_to(a, (2, 3, N, N)), b) if k else np.linalg.solve(a[:, 0], b)
+    matrices = a if k else a[:, 0]
+    for lower in (False, True):
+        assert near(linalg.solve(cp.asarray(matrices), cp.asarray(b), assume_a=assume_a, lower=lower), right)
+
+
+def test_factors_solve_again(cp: LinalgCupy) -> None:
+    """What lu_factor returns solves for other right-hand sides."""
+    a, b = random(3, N, N), random(3, N, 2)
+    assert near(linalg.lu_solve(linalg.lu_factor(cp.asarray(a)), cp.asarray(b)), np.linalg.solve(a, b))
+
+
+@pytest.mark.parametrize("trans", [0, "T"])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("unit_diagonal", [False, True])
+def test_triangular_systems(cp: LinalgCupy, trans: int | str, lower: bool, unit_diagonal: bool) -> None:
+    """Both triangles, their transposes and unit diagonals, from the left and from the right."""
+    a, b = random(2, N, N) + 3 * np.eye(N), random(2, N, 3)
+    way: dict[str, Any] = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
+    right = each(scipy.linalg.solve_triangular, a, b, **way)
+    assert near(linalg.solve_triangular(cp.asarray(a), cp.asarray(b), **way), right)
+    blas: dict[str, Any] = {"trans_a": trans == "T", "lower": lower, "unit_diagonal": unit_diagonal}
+    assert near(linalg.trsm(cp.asarray(a), cp.asarray(b), alpha=0.5, **blas), right / 2)
+    sides = cp.asarray(np.ascontiguousarray(b.swapaxes(-1, -2)))
+    blas["trans_a"] = not blas["trans_a"]
+    assert near(linalg.trsm(cp.asarray(a), sides, side="right", **blas), right.swapaxes(-1, -2))
+
+
+def test_zeros_on_diagonals(cp: LinalgCupy) -> None:
+    """The first is named; BLAS looks at none, and unit diagonals are not read."""
+    a = random(2, N, N) + 3 * np.eye(N)
+    a[1, 3, 3] = 0
+    with pytest.raises(LinAlgError, match=r"^matrix 1: singular matrix: resolution failed at diagonal 3"):
+        linalg.solve_triangular(cp.asarray(a), cp.asarray(random(N)))
+    assert np.isfinite(
+        linalg.solve_triangular(cp.asarray(a), cp.asarray(random(N)), unit_diagonal=True)
+    ).all()
+    assert not np.isfinite(linalg.trsm(cp.asarray(a), cp.asarray(random(2, N, 1)))).all()
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(N, N, N), (2, N, 3), (N, 1, 2), (2, 3, N)])
+def test_gemm(cp: LinalgCupy, m: int, k: int, n: int) -> None:
+    """Transposes, factors, an addend and broadcast batches."""
+    a, b, c = random(3, m, k), random(2, 1, k, n), random(m, n)
+    assert near(linalg.gemm(cp.asarray(a), cp.asarray(b)), a @ b)
+    turned = [cp.asarray(np.ascontiguousarray(one.swapaxes(-1, -2))) for one in (a, b)]
+    found = linalg.gemm(*turned, alpha=2, beta=-0.5, c=cp.asarray(c), trans_a=True, trans_b=True)
+    assert near(found, 2 * (a @ b) - 0.5 * c)
+
+
+def test_square_products_copy_nothing(cp: LinalgCupy) -> None:
+    """Contiguous arrays go to the kernel as they are; only the result is allocated."""
+    a, b = (cp.empty((4, N, N), "float64") for _ in range(2))
+    a[...], b[...] = random(4, N, N), random(4, N, N, seed=1)
+    linalg.gemm(a, b)
+    before = cp.allocations
+    assert near(linalg.gemm(a, b), np.asarray(a) @ np.asarray(b))
+    assert cp.allocations - before == 1
+
+
+def test_the_example_of_the_page_runs(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page shows solves what it says, here with smaller arrays."""
+    monkeypatch.setitem(sys.modules, "cupy", cp)
+
+    def rand(*shape: int, dtype: Any) -> DeviceArray:
+        return cp.asarray(random(*shape).astype(dtype))
+
+    monkeypatch.setattr(cp, "random", SimpleNamespace(rand=rand))
+    page = (Path(__file__).parent.parent / "docs/linear-algebra.md").read_text()
+    example = page.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    for old, new in (("10_000", "2"), ("32, 4", "5, 4"), ("32, 32", "5, 5"), ("eye(32", "eye(5")):
+        assert old in example
+        example = example.replace(old, new)
+    exec(example, names)  # noqa: S102 - the page's
+    assert np.allclose(names["a"] @ names["x"], names["b"], atol=1e-4)
+    assert np.allclose(names["spd"] @ names["y"], names["b"], atol=1e-4)
+    assert np.allclose(names["lower"] @ names["z"], names["b"], atol=1e-4)
+    assert np.allclose(names["q"] @ names["r"], names["a"], atol=1e-4)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def test_strided_arrays_are_copied(cp: LinalgCupy) -> None:
+    """Views, transposes and misaligned arrays give the answers of their copies, and stay as they are."""
+    whole = random(2, 2 * N, 2 * N + 1)
+    view = cp.asarray(whole)[:, ::2, 1::2]
+    transposed = view.swapaxes(-1, -2)
+    assert np.allclose(linalg.gemm(view, transposed), np.asarray(view) @ np.asarray(transposed))
+    factors, _ = linalg.lu_factor(transposed)
+    assert np.allclose(factors, each(lambda one: scipy.linalg.lu_factor(one)[0], np.asarray(transposed)))
+    shifted = cp.asarray(whole).reshape(-1)[1 : 1 + N * N].reshape(N, N)
+    assert np.allclose(linalg.gemm(shifted, shifted), np.asarray(shifted) @ np.asarray(shifted))
+    assert np.array_equal(np.asarray(view), whole[:, ::2, 1::2])
+
+
+def test_arrays_of_others(cp: LinalgCupy) -> None:
+    """What has DLPack on the GPU, or the CUDA array interface, is taken without a copy."""
+    a = positive(2)
+    held = cp.asarray(a)
+    by_dlpack = SimpleNamespace(held=held, __dlpack__=None, __dlpack_device__=lambda: (2, 0))
+    assert near(linalg.cholesky(by_dlpack), each(scipy.linalg.cholesky, a))
+
+    class Interface:
+        __cuda_array_interface__ = held.__array_interface__
+        __array_interface__ = held.__array_interface__
+
+    assert near(linalg.cholesky(Interface()), each(scipy.linalg.cholesky, a))
+
+
+@pytest.mark.parametrize(("lead", "n"), [((), 0), ((0,), N), ((2, 0), N), ((3,), 0)])
+def test_nothing_to_do(cp: LinalgCupy, lead: tuple[int, ...], n: int) -> None:
+    """Orders and batches of zero give empty results of the right shapes, and launch nothing."""
+    a, b = cp.empty((*lead, n, n)), cp.empty((*lead, n, 2))
+    assert linalg.cholesky(a).shape == (*lead, n, n)
+    assert [one.shape for one in linalg.lu_factor(a)] == [(*lead, n, n), (*lead, n)]
+    assert [one.shape for one in linalg.lu(a)] == [(*lead, n, n)] * 3
+    assert [one.shape for one in linalg.qr(a)] == [(*lead, n, n)] * 2
+    assert linalg.solve(a, b).shape == linalg.trsm(a, b).shape == (*lead, n, 2)
+    assert linalg.solve_triangular(a, b).shape == linalg.gemm(a, b).shape == (*lead, n, 2)
+    assert HostCompiler.compiled == []
+
+
+def test_orders_of_one(cp: LinalgCupy) -> None:
+    """Numbers are matrices, too."""
+    a = np.array([[[4.0]], [[9.0]]])
+    assert near(linalg.cholesky(cp.asarray(a)), np.sqrt(a))
+    assert near(linalg.solve(cp.asarray(a), cp.asarray(np.array([36.0]))), np.array([[9.0], [4.0]]))
+    q, r = linalg.qr(cp.asarray(a))
+    assert np.allclose(q * r, a)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_stays_in_its_matrix(cp: LinalgCupy, bad: float) -> None:
+    """NaN and infinity are found where LAPACK finds them, and spoil no other matrix."""
+    a = positive(3)
+    a[1, 2, 2] = bad
+    found = linalg.cholesky(cp.asarray(a), check=False)
+    assert np.allclose(found[[0, 2]], each(scipy.linalg.cholesky, a[[0, 2]]))
+    if np.isnan(bad):
+        with pytest.raises(LinAlgError, match=r"^matrix 1: 3-th leading minor"):
+            linalg.cholesky(cp.asarray(a))
+    factors, _ = linalg.lu_factor(cp.asarray(a), check=False)
+    assert not np.isfinite(factors[1]).all()
+    assert np.isfinite(factors[[0, 2]]).all()
+
+
+def wrong_calls(cp: LinalgCupy) -> dict[str, tuple[Any, str]]:
+    """What cannot be called, and what the message says."""
+    a, b = cp.asarray(positive()), cp.asarray(random(N, 2))
+    large, single = cp.asarray(np.eye(129)), b.astype("float32")
+    most = "matrices of 129 rows or columns are too large; the kernels of"
+    return {
+        "host": (lambda: linalg.qr(positive()), "a is a numpy.ndarray; it must be an array on the GPU"),
+        "list": (lambda: linalg.qr([[1.0]]), "a is a builtins.list; it must be an array on the GPU"),
+        "type": (lambda: linalg.qr(a.astype(int)), "a has dtype int64; it must be float32 or float64"),
+        "complex": (lambda: linalg.qr(a.astype(complex)), "a has dtype complex128; it must be"),
+        "mixed": (lambda: linalg.solve(a, single), "b has dtype float32; it must be float64 as a is"),
+        "vector": (lambda: linalg.qr(b[:, 0]), r"a has shape \(5,\); it must be \(\.\.\., m, n\)"),
+        "square": (lambda: linalg.cholesky(b), r"a has shape \(5, 2\); it must be \(\.\.\., n, n\)"),
+        "rows": (lambda: linalg.solve(a, b[:3]), r"b has shape \(3, 2\); it must be \(5,\) or"),
+        "batch": (
+            lambda: linalg.gemm(cp.asarray(random(2, N, N)), cp.asarray(random(3, N, N))),
+            r"do not go together: a \(2,\), b \(3,\)",
+        ),
+        "inner": (lambda: linalg.gemm(b, b), r"op\(a\) has 2 columns and op\(b\) has 5 rows"),
+        "addend": (
+            lambda: linalg.gemm(a, b, beta=1, c=a),
+            r"c has shape \(5, 5\); it must be \(\.\.\., 5, 2",
+        ),
+        "no c": (lambda: linalg.gemm(a, b, beta=2), "beta is 2 and there is no c"),
+        "mode": (lambda: linalg.qr(a, "reduced"), "mode is 'reduced'; it must be one of full, economic"),
+        "assumed": (lambda: linalg.solve(a, b, assume_a="sym"), "assume_a is 'sym'; it must be 'gen' or"),
+        "side": (lambda: linalg.trsm(a, b, side="up"), "side is 'up'; it must be 'left' or 'right'"),
+        "trans": (lambda: linalg.solve_triangular(a, b, "C"), "trans is 'C'; it must be 0, 1, 'N' or 'T'"),
+        "pivots": (
+            lambda: linalg.lu_solve((a, b), b),
+            r"piv must be a CuPy array of whole numbers of shape \(5,\)",
+        ),
+        "half pivots": (lambda: linalg.lu_solve((a, b[:, 0]), b), "piv must be a CuPy array of whole"),
+        "large potrf": (lambda: linalg.cholesky(large), f"{most} potrf take up to 128"),
+        "large getrf": (lambda: linalg.lu_factor(large[:, :2]), f"{most} getrf take up to 128"),
+        "large geqrf": (lambda: linalg.qr(large[:2]), f"{most} geqrf take up to 128"),
+        "large trsm": (lambda: linalg.trsm(large, large), f"{most} trsm take up to 128"),
+        "large gemm": (lambda: linalg.gemm(large[:1], large), f"{most} gemm take up to 128"),
+    }
+
+
+def test_wrong_calls_are_refused(cp: LinalgCupy) -> None:
+    """The message names the call, the argument and what would be right; nothing is launched."""
+    for call, told in wrong_calls(cp).values():
+        with pytest.raises(InputError, match=f"^tuner\\.linalg\\.[a-z_]+: .*{told}"):
+            call()
+    assert HostCompiler.compiled == []
+
+
+def test_a_larger_kernel_is_one_entry(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first kernel that takes the order runs."""
+    monkeypatch.setitem(ROUTES, "potrf", (Route("gemv-batched", 3), *ROUTES["potrf"]))
+    a = positive()
+    assert near(linalg.cholesky(cp.asarray(a)), each(scipy.linalg.cholesky, a))
+    assert [entry.split("<")[0] for entry in HostCompiler.compiled] == ["potrf"]
+
+
+def test_the_calls_are_imported_when_asked_for() -> None:
+    """``import tuner`` loads none of them."""
+    code = "import sys, tuner; assert 'tuner.linalg' not in sys.modules; print(tuner.linalg.qr.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "tuner.linalg.factorisations"
+    assert tuner.linalg is linalg

@@ -1,0 +1,116 @@
+"""``tuner.linalg`` on a real GPU, against NumPy and SciPy."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.typing import NDArray
+
+import tuner.application
+from tuner import linalg
+from tuner.application.calls import Application
+from tuner.config.catalog import Catalog
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (1, 2, 7, 32, 65, 128)
+ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
+BATCH = 101
+
+
+@pytest.fixture(scope="module")
+def cp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """CuPy; configurations are the defaults, as nothing is stored."""
+    cupy = pytest.importorskip("cupy")
+    with pytest.MonkeyPatch.context() as patch:
+        application = Application(Catalog.load(), Path(tmp_path_factory.mktemp("linalg"), "tuner.db"))
+        patch.setattr(tuner.application, "_application", lambda: application)
+        yield cupy
+
+
+def random(dtype: str, *shape: int) -> NDArray[Any]:
+    return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(dtype)
+
+
+def positive(dtype: str, n: int) -> NDArray[Any]:
+    made = random(dtype, BATCH, n, n)
+    found: NDArray[Any] = made @ made.swapaxes(-1, -2) + n * np.eye(n, dtype=dtype)
+    return found
+
+
+def backward(found: Any, right: NDArray[Any]) -> float:
+    """Largest difference of a matrix, by its norm, in units of roundoff times its order."""
+    u, n = ROUNDOFF[right.dtype.name], max(right.shape[-2:])
+    error = np.linalg.norm(found - right.astype(float), axis=(-2, -1))
+    return float((error / (n * u * np.linalg.norm(right, axis=(-2, -1)))).max())
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize("n", SIZES)
+def test_factors_multiply_to_the_matrices(cp: Any, n: int, dtype: str) -> None:
+    """Cholesky of either triangle, LU with its permutation, and QR with an orthogonal Q."""
+    spd, a = positive(dtype, n), random(dtype, BATCH, n, n)
+    for lower in (False, True):
+        factor = linalg.cholesky(cp.asarray(spd), lower).get().astype(float)
+        turned = factor.swapaxes(-1, -2)
+        assert backward(factor @ turned if lower else turned @ factor, spd) < 10
+    p, low, up = (one.get().astype(float) for one in linalg.lu(cp.asarray(a)))
+    assert backward(p @ low @ up, a) < 10
+    q, r = (one.get().astype(float) for one in linalg.qr(cp.asarray(a)))
+    assert backward(q @ r, a) < 10
+    assert backward(q.swapaxes(-1, -2) @ q, np.broadcast_to(np.eye(n, dtype=dtype), q.shape)) < 20
+    _, pivots = linalg.lu_factor(cp.asarray(a[:3]))
+    assert np.array_equal(pivots.get(), [scipy.linalg.lu_factor(one)[1] for one in a[:3]])
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize("n", SIZES)
+def test_solutions_solve(cp: Any, n: int, dtype: str) -> None:
+    """Systems of all kinds, with one, few and many right-hand sides."""
+    spd = positive(dtype, n)
+    for k in (1, 3, n + 1):
+        b = random(dtype, BATCH, n, k)
+        for assume_a in ("gen", "pos"):
+            x = linalg.solve(cp.asarray(spd), cp.asarray(b), assume_a=assume_a).get()
+            assert np.allclose(spd @ x, b, rtol=0, atol=200 * n * ROUNDOFF[dtype])
+        for lower in (False, True):
+            triangle = (np.tril if lower else np.triu)(spd)
+            for turned in (False, True):
+                way: dict[str, Any] = {"trans": int(turned), "lower": lower}
+                x = linalg.solve_triangular(cp.asarray(spd), cp.asarray(b), **way).get()
+                of = triangle.swapaxes(-1, -2) if turned else triangle
+                assert np.allclose(of @ x, b, rtol=0, atol=200 * n * ROUNDOFF[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (32, 32, 32), (3, 50, 17), (128, 65, 128)])
+def test_products(cp: Any, m: int, k: int, n: int, dtype: str) -> None:
+    """Square and other matrices, broadcast, transposed, scaled and added."""
+    a, b, c = random(dtype, BATCH, m, k), random(dtype, k, n), random(dtype, BATCH, m, n)
+    found = linalg.gemm(cp.asarray(a), cp.asarray(b.T.copy()), alpha=2, beta=1, c=cp.asarray(c), trans_b=True)
+    assert np.allclose(found.get(), 2 * (a @ b) + c, rtol=0, atol=20 * k * ROUNDOFF[dtype])
+
+
+def test_failures_are_named(cp: Any) -> None:
+    """Indefinite and singular matrices raise as SciPy does, with the place in the batch."""
+    a = positive("float64", 32)
+    a[70, 11, 11] = -1
+    with pytest.raises(np.linalg.LinAlgError, match=r"^matrix 70: 12-th leading minor"):
+        linalg.cholesky(cp.asarray(a))
+    a[33, :, 4] = 0
+    with pytest.raises(np.linalg.LinAlgError, match=r"^matrix 33: Matrix is singular: diagonal 5 of U"):
+        linalg.solve(cp.asarray(a), cp.asarray(random("float64", 32)))
+    with pytest.warns(scipy.linalg.LinAlgWarning, match=r"^matrix 33: Diagonal number 5"):
+        linalg.lu_factor(cp.asarray(a))
+
+
+def test_arrays_of_pytorch(cp: Any) -> None:
+    """Tensors on the GPU are arguments like others."""
+    torch = pytest.importorskip("torch")
+    a = positive("float32", 7)
+    found = linalg.cholesky(torch.from_numpy(a).cuda(), lower=True)
+    assert isinstance(found, cp.ndarray)
+    assert np.allclose(found.get(), np.linalg.cholesky(a), atol=1e-4)

@@ -1,0 +1,252 @@
+"""Cholesky, LU and QR factorisations."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from tuner.linalg.arrays import (
+    Call,
+    as_matrices,
+    called,
+    check_matrices,
+    column_major,
+    place,
+    row_major,
+    set_diagonal,
+)
+from tuner.linalg.permutations import permutation
+from tuner.linalg.products import squares
+from tuner.linalg.routes import Array, route, run
+
+MODES = ("full", "economic", "r", "raw")
+
+
+def cholesky(a: Any, lower: bool = False, *, check: bool = True) -> Array:  # noqa: ANN401 - an array on the GPU
+    """Cholesky factors, as ``scipy.linalg.cholesky``.
+
+    Args:
+        a: symmetric positive definite, (..., n, n), float32 or float64; one triangle is read.
+        lower: whether the result is L of ``a = L L'``, else R of ``a = R' R``; the same triangle is read.
+        check: whether to wait for the GPU and look for failures; without it, factors of a matrix that is not
+            positive definite are unspecified.
+
+    Returns:
+        (..., n, n), with zeros in the other triangle.
+
+    Raises:
+        LinAlgError: a matrix is not positive definite; the message names the first, and the minor.
+        InputError: the argument cannot be used, or n is beyond the kernels.
+    """
+    with called("cholesky", a=a) as (call, matrices):
+        lead, _ = square_shape(call, matrices, "potrf")
+        if not matrices.size:
+            return call.cp.zeros(matrices.shape, matrices.dtype)
+        factor = (column_major if lower else row_major)(call, matrices)
+        potrf(call, factor, lead, check=check)
+        factor[...] = call.cp.triu(factor)
+        return as_matrices(factor, lead) if lower else factor.reshape(matrices.shape)
+
+
+def potrf(call: Call, columns: Array, lead: tuple[int, ...], *, check: bool) -> None:
+    """Lower factors in place of column-major matrices; what lies above their diagonals stays.
+
+    Raises:
+        LinAlgError: a matrix is not positive definite.
+    """
+    _, info = run(call.name, "potrf", columns)
+    found = first_failure(info) if check else None
+    if found is not None:
+        where, minor = found
+        raise np.linalg.LinAlgError(
+            f"{place(where, lead)}{minor}-th leading minor of the array is not positive definite"
+        )
+
+
+def lu_factor(a: Any, *, check: bool = True) -> tuple[Array, Array]:  # noqa: ANN401 - an array on the GPU
+    """LU factors with partial pivoting, as ``scipy.linalg.lu_factor``.
+
+    Args:
+        a: (..., m, n), float32 or float64.
+        check: whether to wait for the GPU and warn of singular matrices.
+
+    Returns:
+        lu: (..., m, n): U on and above the diagonal, below it L, whose diagonal of ones is not stored.
+        piv: (..., min(m, n)), int32, from 0: row i was exchanged with row ``piv[i]``.
+
+    Raises:
+        InputError: the argument cannot be used, or m or n is beyond the kernels.
+
+    Warns:
+        scipy.linalg.LinAlgWarning: a matrix has a pivot that is exactly zero.
+    """
+    with called("lu_factor", a=a) as (call, matrices):
+        return _lu_factor(call, matrices, check=check)
+
+
+def _lu_factor(call: Call, matrices: Array, *, check: bool) -> tuple[Array, Array]:
+    check_matrices(call, "a", matrices)
+    lead, (m, n) = tuple(matrices.shape[:-2]), matrices.shape[-2:]
+    shape = (*lead, min(m, n))
+    if not matrices.size:
+        check_order(call, "getrf", max(m, n))
+        return call.cp.zeros(matrices.shape, matrices.dtype), call.cp.zeros(shape, "int32")
+    factors, pivots, info = getrf(call, matrices)
+    found = first_failure(info) if check else None
+    if found is not None:
+        _warn(f"{place(found[0], lead)}Diagonal number {found[1]} is exactly zero. Singular matrix.")
+    return as_matrices(factors, lead)[..., :m, :n], pivots.reshape(shape)
+
+
+def getrf(call: Call, matrices: Array) -> tuple[Array, Array, Array]:
+    """LU of matrices that are not empty, filled up with zeros to squares.
+
+    Returns:
+        Column-major factors (batch, order, order); pivots from 0, (batch, min(m, n)); LAPACK's info (batch,).
+
+    Raises:
+        InputError: no kernel takes matrices as large.
+    """
+    m, n = matrices.shape[-2:]
+    check_order(call, "getrf", max(m, n))
+    factors, pivots, info = run(call.name, "getrf", column_major(call, matrices, order=max(m, n)))
+    least = min(m, n)
+    info[info > least] = 0  # of what was filled up
+    return factors, pivots[:, :least] - 1, info
+
+
+def lu(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    permute_l: bool = False,
+    *,
+    p_indices: bool = False,
+) -> tuple[Array, ...]:
+    """``a = P L U``, as ``scipy.linalg.lu``.
+
+    Args:
+        a: (..., m, n), float32 or float64.
+        permute_l: return ``P L`` and U.
+        p_indices: return P as row numbers p, so that ``a = L[p] U``.
+
+    Returns:
+        P (..., m, m) or (..., m) of int32, L (..., m, k), U (..., k, n), k = min(m, n).
+
+    Raises:
+        InputError: the argument cannot be used, or m or n is beyond the kernels.
+    """
+    with called("lu", a=a) as (call, given):
+        matrices, pivots = _lu_factor(call, given, check=False)
+        cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
+        least = min(m, n)
+        upper, lower = (cp.empty((*lead, *shape), matrices.dtype) for shape in ((least, n), (m, least)))
+        upper[...] = cp.triu(matrices[..., :least, :])
+        lower[...] = cp.tril(matrices[..., :, :least], -1)
+        lower[...] += cp.eye(m, least, dtype=matrices.dtype)
+        order = permutation(call, pivots.reshape(math.prod(lead), least), m)
+        inverse = cp.empty(order.shape, "int32")
+        inverse[...] = cp.argsort(order, axis=1)  # row i of a is row inverse[i] of L U
+        inverse = inverse.reshape(*lead, m)
+        if permute_l:
+            return cp.take_along_axis(lower, inverse[..., None], axis=-2), upper
+        if p_indices:
+            return inverse, lower, upper
+        matrix = cp.zeros((*lead, m, m), matrices.dtype)
+        matrix[...] = inverse[..., None] == cp.arange(m)
+        return matrix, lower, upper
+
+
+def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
+    """``a = Q R`` by Householder reflections, as ``scipy.linalg.qr``.
+
+    Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``; see Joffrain, Low,
+    Quintana-Orti, van de Geijn and Van Zee, "Accumulating Householder transformations, revisited" (2006).
+
+    Args:
+        a: (..., m, n), float32 or float64.
+        mode: ``full``, ``economic``, ``r`` or ``raw``.
+
+    Returns:
+        ``(Q, R)``: (..., m, m) and (..., m, n); economic (..., m, k) and (..., k, n), k = min(m, n).
+        ``(R,)`` for ``r``. ``((qr, tau), R)`` for ``raw``: LAPACK's factors (..., m, n), tau (..., k), and
+        R (..., k, n).
+
+    Raises:
+        InputError: an argument cannot be used, or m or n is beyond the kernels.
+    """
+    with called("qr", a=a) as (call, matrices):
+        check_matrices(call, "a", matrices)
+        if mode not in MODES:
+            raise call.wrong(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
+        cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
+        order, least = max(m, n), min(m, n)
+        check_order(call, "geqrf", order)
+        if matrices.size:
+            factors, tau = run(call.name, "geqrf", column_major(call, matrices, order=order))
+        else:
+            factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
+            tau = cp.zeros(factors.shape[:2], matrices.dtype)
+        found = as_matrices(factors, lead)[..., :m, :n]
+        rows = m if mode in {"full", "r"} else least
+        upper = cp.empty((*lead, rows, n), matrices.dtype)
+        upper[...] = cp.triu(found[..., :rows, :])
+        if mode == "r":
+            return (upper,)
+        if mode == "raw":
+            return (found, tau[:, :least].reshape(*lead, least)), upper
+        columns = m if mode == "full" else least
+        return _orthogonal(call, factors, tau).reshape(*lead, order, order)[..., :m, :columns], upper
+
+
+def _orthogonal(call: Call, factors: Array, tau: Array) -> Array:
+    """Q of column-major factors, row-major, (batch, order, order)."""
+    cp, (batch, order, _) = call.cp, factors.shape
+    unit = cp.zeros(factors.shape, factors.dtype)
+    set_diagonal(unit, 1)
+    if not factors.size:
+        return unit
+    turned = cp.empty(factors.shape, factors.dtype)  # V', a row for each reflection
+    turned[...] = cp.triu(factors, 1)
+    turned += unit
+    turned *= (tau != 0).reshape(batch, order, 1)  # one that does nothing is left out
+    reflections = row_major(call, turned.swapaxes(-1, -2))
+    triangle = squares(call, turned, reflections)
+    set_diagonal(triangle, 1 / cp.where(tau == 0, 1, tau))
+    solved = run(call.name, "trsm", triangle, reflections)  # the triangle's transpose is lower
+    unit -= squares(call, solved, turned)
+    return unit
+
+
+def square_shape(call: Call, matrices: Array, operation: str) -> tuple[tuple[int, ...], int]:
+    """Axes of the batch, and the order.
+
+    Raises:
+        InputError: the matrices are not square, or too large.
+    """
+    check_matrices(call, "a", matrices, square=True)
+    n = int(matrices.shape[-1])
+    check_order(call, operation, n)
+    return tuple(matrices.shape[:-2]), n
+
+
+def check_order(call: Call, operation: str, order: int) -> None:
+    """Refuse matrices that no kernel takes.
+
+    Raises:
+        InputError: they are too large.
+    """
+    if order:
+        route(call.name, operation, order)
+
+
+def first_failure(info: Array) -> tuple[int, int] | None:
+    """Number of the first matrix that failed, and its info; waits for the GPU."""
+    host = np.asarray(info.get())
+    failed = np.flatnonzero(host)
+    return (int(failed[0]), int(host[failed[0]])) if len(failed) else None
+
+
+def _warn(message: str) -> None:
+    from scipy.linalg import LinAlgWarning  # noqa: PLC0415 - takes long, and few matrices are singular
+
+    warnings.warn(message, LinAlgWarning, stacklevel=4)

@@ -1,0 +1,90 @@
+"""Products of matrices."""
+
+from typing import Any
+
+from tuner.linalg.arrays import Call, called, check_matrices, common_batch, row_major
+from tuner.linalg.routes import Array, route, run
+
+_ALIGNED = 16  # bytes; kernels load so many at a time
+
+
+def gemm(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    b: Any,  # noqa: ANN401 - same
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Any | None = None,  # noqa: ANN401 - same
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Array:
+    """``alpha op(a) op(b) + beta c``, as ``scipy.linalg.blas.dgemm`` has it.
+
+    Square matrices of one order are not copied where they are C-contiguous; others are, and filled up with
+    zeros to squares of the largest of m, k and n.
+
+    Args:
+        a: (..., m, k), or (..., k, m) with ``trans_a``; float32 or float64. Leading axes of a, b and c are
+            broadcast.
+        b: (..., k, n), or (..., n, k) with ``trans_b``.
+        alpha: a factor.
+        beta: of ``c``; 0 does not read it.
+        c: (..., m, n); it is not changed.
+        trans_a: whether a is taken as its transpose.
+        trans_b: likewise.
+
+    Returns:
+        (..., m, n).
+
+    Raises:
+        InputError: an argument cannot be used, or m, k or n is beyond the kernels.
+    """
+    with called("gemm", a=a, b=b, c=c) as (call, first, second, added):
+        for name, array in (("a", first), ("b", second), ("c", added)):
+            if array is not None:
+                check_matrices(call, name, array)
+        left = first.swapaxes(-1, -2) if trans_a else first
+        right = second.swapaxes(-1, -2) if trans_b else second
+        (m, k), n = left.shape[-2:], right.shape[-1]
+        if right.shape[-2] != k:
+            raise call.wrong(f"op(a) has {k} columns and op(b) has {right.shape[-2]} rows; they must agree")
+        if added is not None and added.shape[-2:] != (m, n):
+            raise call.wrong(f"c has shape {added.shape}; it must be (..., {m}, {n})")
+        if added is None and beta != 0:
+            raise call.wrong(f"beta is {beta:g} and there is no c")
+        shaped = {"a": left, "b": right} | ({} if added is None else {"c": added})
+        lead = common_batch(call, **shaped)
+        if max(m, k, n):
+            route(call.name, "gemm", max(m, k, n))
+        made = _product(call, left, right, lead)
+        if alpha != 1:
+            made *= made.dtype.type(alpha)
+        if beta != 0:
+            made += added * made.dtype.type(beta)
+        return made
+
+
+def _product(call: Call, left: Array, right: Array, lead: tuple[int, ...]) -> Array:
+    """A new array, (*lead, m, n)."""
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    shape, order = (*lead, m, n), max(m, k, n)
+    if 0 in shape or not k:
+        return call.cp.zeros(shape, left.dtype)
+    both = (_square(call, one, lead, order) for one in (left, right))
+    product = squares(call, *both).reshape(*lead, order, order)
+    return product if product.shape == shape else product[..., :m, :n].copy()
+
+
+def squares(call: Call, left: Array, right: Array) -> Array:
+    """Products of row-major square matrices, (batch, n, n)."""
+    return run(call.name, "gemm", right, left)  # to the kernel all are transposed
+
+
+def _square(call: Call, matrices: Array, lead: tuple[int, ...], order: int) -> Array:
+    """Row-major squares; the array itself where it is that already."""
+    as_it_is = (
+        matrices.shape == (*lead, order, order)
+        and matrices.flags.c_contiguous
+        and matrices.data.ptr % _ALIGNED == 0
+    )
+    return matrices.reshape(-1, order, order) if as_it_is else row_major(call, matrices, lead, order)

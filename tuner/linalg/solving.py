@@ -1,0 +1,278 @@
+"""Systems of equations: general, positive definite and triangular ones."""
+
+from typing import Any
+
+import numpy as np
+
+from tuner.linalg.arrays import (
+    Call,
+    as_matrices,
+    called,
+    check_matrices,
+    column_major,
+    common_batch,
+    place,
+    row_major,
+    set_diagonal,
+)
+from tuner.linalg.factorisations import check_order, first_failure, getrf, potrf, square_shape
+from tuner.linalg.permutations import permutation
+from tuner.linalg.routes import Array, run
+
+_GENERAL = (None, "gen", "general")
+_POSITIVE = ("pos", "positive definite")
+
+
+def solve(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    b: Any,  # noqa: ANN401 - same
+    *,
+    lower: bool = False,
+    assume_a: str | None = None,
+    check: bool = True,
+) -> Array:
+    """Solution of ``a x = b``, as ``scipy.linalg.solve``; condition numbers are not estimated.
+
+    Args:
+        a: (..., n, n), float32 or float64.
+        b: (n,), or (..., n, k); leading axes are broadcast with those of a.
+        lower: the triangle that is read of a positive definite a.
+        assume_a: ``gen`` or None: LU; ``pos``: Cholesky.
+        check: whether to wait for the GPU and look for failures.
+
+    Returns:
+        Of the shape of b, with the leading axes of both.
+
+    Raises:
+        LinAlgError: a matrix is singular, or not positive definite; the message names the first.
+        InputError: an argument cannot be used, or n is beyond the kernels.
+    """
+    with called("solve", a=a, b=b) as (call, matrices, right):
+        if assume_a not in (*_GENERAL, *_POSITIVE):
+            raise call.wrong(f"assume_a is {assume_a!r}; it must be 'gen' or 'pos'")
+        own, _ = square_shape(call, matrices, "getrf" if assume_a in _GENERAL else "potrf")
+        system = _System(call, matrices, right)
+        if system.empty:
+            return system.nothing()
+        if assume_a in _GENERAL:
+            factors, pivots, info = getrf(call, matrices)
+            found = first_failure(info) if check else None
+            if found is not None:
+                raise np.linalg.LinAlgError(
+                    f"{place(found[0], own)}Matrix is singular: diagonal {found[1]} of U is exactly zero."
+                )
+            return _by_lu(system, as_matrices(factors, own), pivots)
+        factor = (column_major if lower else row_major)(call, matrices)
+        potrf(call, factor, own, check=check)
+        triangle = as_matrices(factor, own)
+        forward = system.solved(triangle, system.right(), lower=True)
+        return system.shaped(system.solved(triangle.swapaxes(-1, -2), forward, lower=False))
+
+
+def lu_solve(lu_and_piv: tuple[Any, Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
+    """Solution of ``a x = b`` by the factors of a, as ``scipy.linalg.lu_solve``.
+
+    Args:
+        lu_and_piv: of ``lu_factor``.
+        b: (n,), or (..., n, k); leading axes are broadcast with those of the factors.
+
+    Returns:
+        Of the shape of b, with the leading axes of both. A zero on the diagonal of U gives infinities or NaN.
+
+    Raises:
+        InputError: an argument cannot be used, or n is beyond the kernels.
+    """
+    factors, pivots = lu_and_piv
+    with called("lu_solve", lu=factors, b=b) as (call, matrices, right):
+        check_matrices(call, "lu", matrices, square=True)
+        n = matrices.shape[-1]
+        check_order(call, "trsm", n)
+        shape = (*matrices.shape[:-2], n)
+        if not isinstance(pivots, call.cp.ndarray) or pivots.shape != shape or pivots.dtype.kind != "i":
+            raise call.wrong(
+                f"piv must be a CuPy array of whole numbers of shape {shape}, as lu_factor returns"
+            )
+        system = _System(call, matrices, right)
+        if system.empty:
+            return system.nothing()
+        return _by_lu(system, matrices, pivots.reshape(-1, n).astype("int32"))
+
+
+def solve_triangular(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    b: Any,  # noqa: ANN401 - same
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    *,
+    check: bool = True,
+) -> Array:
+    """Solution of ``op(a) x = b``, a triangular, as ``scipy.linalg.solve_triangular``.
+
+    Args:
+        a: (..., n, n), float32 or float64; one triangle is read.
+        b: (n,), or (..., n, k); leading axes are broadcast with those of a.
+        trans: 0 or ``N`` for a itself, 1 or ``T`` for its transpose.
+        lower: the triangle that is read.
+        unit_diagonal: take the diagonal as ones, without reading it.
+        check: whether to wait for the GPU and look for zeros on diagonals.
+
+    Returns:
+        Of the shape of b, with the leading axes of both.
+
+    Raises:
+        LinAlgError: a diagonal has a zero; the message names the first matrix, and where.
+        InputError: an argument cannot be used, or n is beyond the kernels.
+    """
+    with called("solve_triangular", a=a, b=b) as (call, matrices, right):
+        turned = _transposed(call, trans)
+        own, n = square_shape(call, matrices, "trsm")
+        system = _System(call, matrices, right)
+        if system.empty:
+            return system.nothing()
+        if check and not unit_diagonal:
+            diagonal = matrices.diagonal(0, -2, -1).reshape(-1, n).get()
+            failed = np.argwhere(np.asarray(diagonal) == 0)
+            if len(failed):
+                where, number = failed[0]
+                raise np.linalg.LinAlgError(
+                    f"{place(int(where), own)}singular matrix: resolution failed at diagonal {number}"
+                )
+        triangle = matrices.swapaxes(-1, -2) if turned else matrices
+        solution = system.solved(triangle, system.right(), lower=lower != turned, unit=unit_diagonal)
+        return system.shaped(solution)
+
+
+def trsm(
+    a: Any,  # noqa: ANN401 - an array on the GPU
+    b: Any,  # noqa: ANN401 - same
+    *,
+    alpha: float = 1.0,
+    side: str = "left",
+    lower: bool = True,
+    trans_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Array:
+    """Solution of ``op(a) x = alpha b`` or ``x op(a) = alpha b``, a triangular; as BLAS, without checks.
+
+    Args:
+        a: (..., n, n), float32 or float64; one triangle is read.
+        b: (..., n, k), or (..., k, n) on the right side; leading axes are broadcast with those of a.
+        alpha: a factor.
+        side: ``left`` or ``right``.
+        lower: the triangle that is read.
+        trans_a: whether a is taken as its transpose.
+        unit_diagonal: take the diagonal as ones, without reading it.
+
+    Returns:
+        Of the shape of b, with the leading axes of both.
+
+    Raises:
+        InputError: an argument cannot be used, or n is beyond the kernels.
+    """
+    with called("trsm", a=a, b=b) as (call, matrices, right):
+        if side not in {"left", "right"}:
+            raise call.wrong(f"side is {side!r}; it must be 'left' or 'right'")
+        square_shape(call, matrices, "trsm")
+        check_matrices(call, "b", right)
+        from_right = side == "right"
+        turned = trans_a != from_right  # x op(a) = b is op(a)' x' = b'
+        system = _System(call, matrices, right.swapaxes(-1, -2) if from_right else right)
+        if system.empty:
+            found = system.nothing()
+        else:
+            triangle = matrices.swapaxes(-1, -2) if turned else matrices
+            columns = system.right()
+            if alpha != 1:
+                columns *= columns.dtype.type(alpha)
+            solution = system.solved(triangle, columns, lower=lower != turned, unit=unit_diagonal)
+            found = system.shaped(solution)
+        return found.swapaxes(-1, -2) if from_right else found
+
+
+class _System:
+    """Right-hand sides of a call, and how they become an answer.
+
+    Args:
+        call: which call.
+        matrices: of shape (..., n, n).
+        right: of shape (n,) or (..., n, k).
+
+    Raises:
+        InputError: the shapes do not go together.
+    """
+
+    def __init__(self, call: Call, matrices: Array, right: Array) -> None:
+        self.call, self._n = call, matrices.shape[-1]
+        self._flat = right.ndim == 1
+        self._right = right[:, None] if self._flat else right
+        if not right.ndim or self._right.shape[-2] != self._n:
+            raise call.wrong(
+                f"b has shape {right.shape}; it must be ({self._n},) or (..., {self._n}, k) for a of shape"
+                f" {matrices.shape}"
+            )
+        self._lead = common_batch(call, a=matrices, b=self._right)
+        self._count = self._right.shape[-1]
+        self.empty = 0 in (*self._lead, self._n, self._count)
+
+    def nothing(self) -> Array:
+        """The answer where there is nothing to solve."""
+        shape = (*self._lead, self._n) if self._flat else (*self._lead, self._n, self._count)
+        return self.call.cp.zeros(shape, self._right.dtype)
+
+    def right(self) -> Array:
+        """A column-major copy of the right-hand sides, (batch, k, n)."""
+        return column_major(self.call, self._right, self._lead)
+
+    def shaped(self, columns: Array) -> Array:
+        """Column-major solutions as the caller has them."""
+        found = as_matrices(columns, self._lead)
+        return found[..., 0] if self._flat else found
+
+    def permuted(self, columns: Array, order: Array, own: tuple[int, ...]) -> Array:
+        """Right-hand sides with their rows in another order, that is given for each matrix."""
+        cp = self.call.cp
+        rows = cp.empty((*self._lead, self._n), "int32")
+        rows[...] = order.reshape(*own, self._n)
+        moved = cp.empty(columns.shape, columns.dtype)
+        moved[...] = cp.take_along_axis(columns, rows.reshape(-1, 1, self._n), axis=2)
+        return moved
+
+    def solved(self, triangles: Array, columns: Array, *, lower: bool, unit: bool = False) -> Array:
+        """Solutions of triangular systems, (batch, k, n); ``columns`` may change.
+
+        The kernel takes lower triangles and as many right-hand sides as rows. Upper ones are solved from the
+        last row to the first; right-hand sides are dealt to several squares, or filled up with zeros to one.
+        """
+        if not lower:
+            turned = self.solved(triangles[..., ::-1, ::-1], columns[..., ::-1], lower=True, unit=unit)
+            return turned[..., ::-1]
+        cp, n = self.call.cp, self._n
+        batch, k, _ = columns.shape
+        parts = -(-k // n)
+        squares = cp.empty((batch, parts * n, n), columns.dtype)
+        squares[:, :k] = columns
+        squares[:, k:] = 0
+        factors = column_major(self.call, triangles, self._lead)
+        if unit:
+            set_diagonal(factors, 1)
+        if parts > 1:
+            factors = factors.repeat(parts, axis=0)
+        solution = run(self.call.name, "trsm", factors, squares.reshape(batch * parts, n, n))
+        return solution.reshape(batch, parts * n, n)[:, :k]
+
+
+def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
+    """Solutions by factors (..., n, n) and their pivots from 0, (batch, n)."""
+    order = permutation(system.call, pivots, factors.shape[-1])
+    right = system.permuted(system.right(), order, tuple(factors.shape[:-2]))
+    forward = system.solved(factors, right, lower=True, unit=True)
+    return system.shaped(system.solved(factors, forward, lower=False))
+
+
+def _transposed(call: Call, trans: int | str) -> bool:
+    if trans in (0, "N"):
+        return False
+    if trans in (1, "T"):
+        return True
+    raise call.wrong(f"trans is {trans!r}; it must be 0, 1, 'N' or 'T'")
