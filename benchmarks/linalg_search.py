@@ -73,7 +73,10 @@ class Searcher:
         space = Space(case, item)
         try:
             choice, known = analytical_choice(item, device)
-            space.analytical = None if choice is None else choice.configuration
+            if choice is None:
+                space.why = "analytical = false"
+            else:
+                space.analytical = choice.configuration
             rivals = [one.configuration for one in known.candidates if not one.declared]
         except TunerError as error:
             space.why, rivals = str(error), []

@@ -131,7 +131,7 @@ def tied_and_singular() -> NDArray[np.float64]:
 
 
 @on_host
-@pytest.mark.parametrize("values", [{}, {"P": 4, "W": 8, "exchange": "shuffle"}, {"P": 16, "W": 4}])
+@pytest.mark.parametrize("values", [{}, {"P": 4, "W": 8, "exchange": "shuffle"}, {"P": 16, "W": 4, "G": 1}])
 def test_ties_and_singular_matrices_end_as_in_lapack(values: dict[str, int | str]) -> None:
     """The first of equal pivots, the first zero pivot, and the same factors to the bit."""
     matrices = tied_and_singular()

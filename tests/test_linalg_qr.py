@@ -70,7 +70,10 @@ def test_sanitizers_find_nothing(dtype: str) -> None:
 def test_barriers_are_needed() -> None:
     """Of problems that share a warp, and of warps that share a problem."""
     lu_qr.check_barriers(
-        [lu_qr.plan_with(GEQRF, 7, "float32", P=4, W=4, G=2), lu_qr.plan_with(GEQRF, 37, "float32")]
+        [
+            lu_qr.plan_with(GEQRF, 7, "float32", P=4, W=4, G=2, blocks=1),
+            lu_qr.plan_with(GEQRF, 37, "float32", P=4, W=16),
+        ]
     )
 
 
@@ -151,7 +154,7 @@ def test_squares_neither_overflow_nor_vanish(dtype: str, exponents: tuple[int, .
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_number_stays_in_its_problem(bad: float) -> None:
     """Of problems that share a warp, only the one that has it is spoilt."""
-    for n, values in ((7, {"P": 4, "W": 2, "G": 4}), (37, {})):
+    for n, values in ((7, {"P": 4, "W": 2, "G": 4, "blocks": 1}), (37, {})):
         lu_qr.check_one_bad_problem(lu_qr.plan_with(GEQRF, n, "float32", **values), bad)
 
 

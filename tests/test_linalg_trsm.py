@@ -82,7 +82,10 @@ def test_barriers_are_needed() -> None:
 )
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
-    plans = [batched.plan_with(TRSM, 13, "float32", 9, problems=4), batched.default_plan(TRSM, 69, "float32")]
+    plans = [
+        batched.plan_with(TRSM, 13, "float32", 9, problems=4),
+        batched.plan_with(TRSM, 69, "float32", strip=64),
+    ]
     assert any(batched.is_noticed(batched.with_fault(plan, old, new)) for plan in plans)
 
 
