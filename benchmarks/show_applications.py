@@ -126,7 +126,7 @@ def table_iv(document: Row) -> str:
         *("applications", "device", "for time", "trials (of)", "for energy", "clock", "trials (of)"),
         *("slowdown", "saving"),
     )
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def _own(device: str, names: Sequence[str], time: Row | None, energy: Row | None) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ def co_running(document: Row) -> str:
         *("applications", "for", "time", "energy", "time against solo bests together", "energy"),
         *("time against one after another", "energy", "answer above the least", "lowest trial"),
     )
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def searches(document: Row) -> str:
@@ -221,7 +221,7 @@ def searches(document: Row) -> str:
         *("above the least: median", "at most"),
         *(f"after {count}" for count in counts),
     )
-    return _table(head_row, lines)
+    return table(head_row, lines)
 
 
 def _space(row: Row) -> tuple[str, ...]:
@@ -248,7 +248,8 @@ def _digits(value: float, count: int = 4) -> str:
     return f"{float(f'{value:.{count}g}'):,g}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows of cells as a table of Markdown."""
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
