@@ -565,7 +565,7 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     **dict.fromkeys(("gemm-batched", "potrf-batched", "trsm-batched"), 50),
     **dict.fromkeys(("geqrf-batched", "getrf-batched"), 10),
     "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
-    "getrf": 8,
+    **dict.fromkeys(("geqrf", "getrf"), 4),
 }
 MOST_LAUNCHES = 1000  # of a loop's configurations at one size: its steps are alike
 

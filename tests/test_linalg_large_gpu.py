@@ -10,7 +10,7 @@ from tuner.model import Status
 
 pytestmark = pytest.mark.gpu
 
-NAMES = ("potrf", "getrf")
+NAMES = ("potrf", "getrf", "geqrf")
 
 
 @pytest.fixture(scope="module")

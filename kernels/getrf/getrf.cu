@@ -225,7 +225,7 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int n, int fi
 //   ipiv  row i was exchanged with row ipiv[i], both from 1
 //   info  number of the first pivot that is zero, from 1, else 0
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 1)
     panel(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int n, int first) {
     factor<T, columns, R, 1, threads, shared_bytes>(A, ipiv, info, n, first);
 }

@@ -7,9 +7,9 @@
 #ifdef __CUDACC__
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // the name of the attribute is refused already
-#define CLUSTER_KERNEL(B, threads) __global__ void __launch_bounds__(threads)
+#define CLUSTER_KERNEL(B, threads) __global__ void __launch_bounds__(threads, 1)
 #else
-#define CLUSTER_KERNEL(B, threads) __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(threads)
+#define CLUSTER_KERNEL(B, threads) __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(threads, 1)
 #endif
 
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
