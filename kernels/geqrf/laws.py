@@ -34,13 +34,13 @@ def errors(A: NDArray[Any], A_before: NDArray[Any], tau: NDArray[Any], n: int) -
         squares += float((before**2).sum())
         turned += xp.tril(A[some].astype(xp.float64), first).T @ signs[some]
     both = xp.concatenate([turned, signs], axis=1)
-    starts = range(0, n, COLUMNS)
-    for first in reversed(starts):
-        _apply(xp, both, A, tau, first, transposed=False)
+    blocks = [_Block(xp, A, tau, first) for first in range(0, n, COLUMNS)]
+    for block in reversed(blocks):
+        block.apply(both, block.triangle)
     defect = float(((both[:, :VECTORS] - right) ** 2).sum() / VECTORS) ** 0.5
     both = both[:, VECTORS:].copy()
-    for first in starts:
-        _apply(xp, both, A, tau, first, transposed=True)
+    for block in blocks:
+        block.apply(both, block.triangle.T)
     off = float(((both - signs) ** 2).sum() / VECTORS) ** 0.5
     u = float(np.finfo(A.dtype).eps) / 2
     return {
@@ -49,25 +49,34 @@ def errors(A: NDArray[Any], A_before: NDArray[Any], tau: NDArray[Any], n: int) -
     }
 
 
-def _apply(
-    xp: Any,  # noqa: ANN401 - a module
-    to: NDArray[Any],
-    A: NDArray[Any],
-    tau: NDArray[Any],
-    first: int,
-    *,
-    transposed: bool,
-) -> None:
-    """Applies H(first + 1) ... of ``COLUMNS`` reflections, or the transpose, to columns in place."""
-    some = A[first : first + COLUMNS, first:].astype(xp.float64)
-    vectors = xp.triu(some, 1)
-    xp.einsum("ii->i", vectors[:, : len(vectors)])[...] = 1
-    factors = tau[first : first + COLUMNS].astype(xp.float64)
-    products = vectors @ vectors.T
-    triangle = xp.zeros_like(products)
-    for k in range(len(factors)):
-        triangle[:k, k] = -factors[k] * (triangle[:k, :k] @ products[:k, k])
-        triangle[k, k] = factors[k]
-    if transposed:
-        triangle = triangle.T
-    to[first:] -= vectors.T @ (triangle @ (vectors @ to[first:]))
+class _Block:
+    """``COLUMNS`` reflections as I - V T V'."""
+
+    def __init__(
+        self,
+        xp: Any,  # noqa: ANN401 - a module
+        A: NDArray[Any],
+        tau: NDArray[Any],
+        first: int,
+    ) -> None:
+        self._xp, self._first = xp, first
+        self._some = A[first : first + COLUMNS, first:]
+        vectors = self._vectors()
+        products = np.array((vectors @ vectors.T).tolist())
+        factors = np.array(tau[first : first + COLUMNS].tolist())
+        triangle = np.diag(factors)
+        for k in range(1, len(factors)):
+            triangle[:k, k] = -factors[k] * (triangle[:k, :k] @ products[:k, k])
+        self.triangle = xp.asarray(triangle)
+
+    def apply(self, to: NDArray[Any], triangle: NDArray[Any]) -> None:
+        """Applies I - V T V' to columns in place."""
+        vectors = self._vectors()
+        to[self._first :] -= vectors.T @ (triangle @ (vectors @ to[self._first :]))
+
+    def _vectors(self) -> NDArray[Any]:
+        """V transposed, with its zeros and ones."""
+        vectors: NDArray[Any] = self._xp.triu(self._some.astype(self._xp.float64), 1)
+        diagonal = self._xp.arange(len(vectors))
+        vectors[diagonal, diagonal] = 1
+        return vectors
