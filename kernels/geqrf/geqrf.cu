@@ -6,8 +6,8 @@
 // the columns before the triangle T of the panel, I - V T V' = H(1) ... H(columns). Of several blocks a step takes two
 // barriers, of one block one.
 #include "cluster.cuh"
+#include "panel_rows.cuh"
 #include "threads.cuh"
-#include "vectors.cuh"
 
 // What a step does: x becomes scale x in this column, and c - factor x in the others.
 template <class T>
@@ -23,24 +23,10 @@ __device__ __forceinline__ Reflection<T> reflection(T alpha, T squares) {
     return {beta, (beta - alpha) / beta, T(1) / (alpha - beta), alpha - beta};
 }
 
-// The rows of a thread, from `start` on in steps of `stride`, in registers: slot c of a row has column (k + c) mod
-// `columns` at step k, so that a step is the same code for every column.
 template <class T, int columns, int R, int stride>
-struct InRegisters {
-    T at[R][columns];
-    T* const corner;  // of the panel: its first row and column
-    const int n, m, start;
-
-    __device__ __forceinline__ InRegisters(T* corner, int n, int m, int count, int start)
-        : corner(corner), n(n), m(m), start(start) {
-#pragma unroll
-        for (int r = 0; r < R; ++r)
-#pragma unroll
-            for (int c = 0; c < columns; ++c)
-                at[r][c] = row(r) < m && c < count ? corner[size_t(c) * n + row(r)] : T(0);
-    }
-
-    __device__ __forceinline__ int row(int r) const { return start + r * stride; }
+struct InRegisters : RegisterRows<T, columns, R, stride> {
+    using Rows = RegisterRows<T, columns, R, stride>;
+    using Rows::at, Rows::row, Rows::Rows;
 
     // Adds the products of column k below the diagonal with all columns.
     __device__ __forceinline__ void multiply(int k, T (&sums)[columns]) const {
@@ -72,41 +58,12 @@ struct InRegisters {
             at[r][columns - 1] = below ? first * h.scale : on ? h.beta : first;
         }
     }
-
-    __device__ __forceinline__ void turn() {
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-            const T first = at[r][0];
-#pragma unroll
-            for (int c = 1; c < columns; ++c) at[r][c - 1] = at[r][c];
-            at[r][columns - 1] = first;
-        }
-    }
-
-    // Calls act(row, c, element) for all that there are, and stores them.
-    template <class Act>
-    __device__ __forceinline__ void store(int count, Act act) const {
-#pragma unroll
-        for (int r = 0; r < R; ++r)
-#pragma unroll
-            for (int c = 0; c < columns; ++c)
-                if (row(r) < m && c < count) {
-                    corner[size_t(c) * n + row(r)] = at[r][c];
-                    act(row(r), c, at[r][c]);
-                }
-    }
 };
 
-// The same in device memory, of panels that registers do not hold. No thread reads what another one has written.
 template <class T, int columns, int stride>
-struct InMemory {
-    T* const corner;
-    const int n, m, count, start;
-
-    __device__ __forceinline__ InMemory(T* corner, int n, int m, int count, int start)
-        : corner(corner), n(n), m(m), count(count), start(start) {}
-
-    __device__ __forceinline__ T* element(int row, int c) const { return corner + size_t(c) * n + row; }
+struct InMemory : MemoryRows<T, stride> {
+    using Rows = MemoryRows<T, stride>;
+    using Rows::count, Rows::element, Rows::m, Rows::n, Rows::start, Rows::Rows;
 
     __device__ __forceinline__ void multiply(int k, T (&sums)[columns]) const {
         for (int row = start; row < m; row += stride) {
@@ -138,14 +95,6 @@ struct InMemory {
             for (int c = 1; c < count - k; ++c) *element(row, k + c) -= factors[c] * x;
             *element(row, k) = row > k ? first * h.scale : h.beta;
         }
-    }
-
-    __device__ __forceinline__ void turn() {}
-
-    template <class Act>
-    __device__ __forceinline__ void store(int, Act act) const {
-        for (int c = 0; c < count; ++c)
-            for (int row = start; row < m; row += stride) act(row, c, *element(row, c));
     }
 };
 

@@ -5,26 +5,13 @@
 // element and publishes its row, each block passes the best row of its warps to all blocks, and every thread updates its
 // rows. Rows are exchanged as soon as their pivot is known. Of several blocks a step takes two barriers, of one block one.
 #include "cluster.cuh"
+#include "panel_rows.cuh"
 #include "pivots.cuh"
 
-// The rows of a thread, from `start` on in steps of `stride`, in registers: slot c of a row has column (k + c) mod
-// `columns` at step k, so that a step is the same code for every column.
 template <class T, int columns, int R, int stride>
-struct InRegisters {
-    T at[R][columns];
-    T* const corner;  // of the panel: its first row and column
-    const int n, m, start;
-
-    __device__ __forceinline__ InRegisters(T* corner, int n, int m, int count, int start)
-        : corner(corner), n(n), m(m), start(start) {
-#pragma unroll
-        for (int r = 0; r < R; ++r)
-#pragma unroll
-            for (int c = 0; c < columns; ++c)
-                at[r][c] = row(r) < m && c < count ? corner[size_t(c) * n + row(r)] : T(0);
-    }
-
-    __device__ __forceinline__ int row(int r) const { return start + r * stride; }
+struct InRegisters : RegisterRows<T, columns, R, stride> {
+    using Rows = RegisterRows<T, columns, R, stride>;
+    using Rows::at, Rows::m, Rows::row, Rows::Rows;
 
     __device__ __forceinline__ static T pivot(const T* line, int) { return line[0]; }
 
@@ -65,36 +52,12 @@ struct InRegisters {
             at[r][columns - 1] = last;
         }
     }
-
-    __device__ __forceinline__ void turn() {
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-            const T first = at[r][0];
-#pragma unroll
-            for (int c = 1; c < columns; ++c) at[r][c - 1] = at[r][c];
-            at[r][columns - 1] = first;
-        }
-    }
-
-    __device__ __forceinline__ void store(int count) const {
-#pragma unroll
-        for (int r = 0; r < R; ++r)
-#pragma unroll
-            for (int c = 0; c < columns; ++c)
-                if (row(r) < m && c < count) corner[size_t(c) * n + row(r)] = at[r][c];
-    }
 };
 
-// The same in device memory, of panels that registers do not hold. No thread reads what another one has written.
 template <class T, int columns, int stride>
-struct InMemory {
-    T* const corner;
-    const int n, m, count, start;
-
-    __device__ __forceinline__ InMemory(T* corner, int n, int m, int count, int start)
-        : corner(corner), n(n), m(m), count(count), start(start) {}
-
-    __device__ __forceinline__ T* element(int row, int c) const { return corner + size_t(c) * n + row; }
+struct InMemory : MemoryRows<T, stride> {
+    using Rows = MemoryRows<T, stride>;
+    using Rows::count, Rows::element, Rows::m, Rows::start, Rows::Rows;
 
     __device__ __forceinline__ static T pivot(const T* line, int k) { return line[k]; }
 
@@ -123,9 +86,6 @@ struct InMemory {
             for (int c = k + 1; c < count; ++c) *element(row, c) -= l * line[c];
         }
     }
-
-    __device__ __forceinline__ void turn() {}
-    __device__ __forceinline__ void store(int) const {}
 };
 
 template <class T, int columns, int R, int stride>
@@ -209,7 +169,7 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int n, int fi
             if (pivot == T(0) && bad == 0) bad = first + k + 1;
         }
     }
-    rows.store(count);
+    rows.store(count, [](int, int, T) {});
     if (team.rank == 0 && t == 0) {
         const int before = first == 0 ? 0 : *info;
         *info = before != 0 ? before : bad;
