@@ -14,7 +14,7 @@ from tuner.model import Plan
 
 GEQRF = large.kernel_of("geqrf")
 EDGES = (63, 64, 65, 79, 80, 81, 127, 128, 129, 143, 144, 145, 192, 193)
-FORMS = [(3, 1), (0, 1), (1, 4), (0, 4)]
+FORMS = [(3, 1), (0, 1), (1, 4), (0, 4)]  # rows of a thread in registers, blocks
 
 
 def in_form(n: int, dtype: str, rows: int, blocks: int, columns: int = 8) -> Plan:
@@ -141,6 +141,18 @@ def test_columns_that_are_zero_need_no_reflection(form: tuple[int, int]) -> None
         assert np.isfinite(outputs["A"]).all()
         if n < 2:
             assert not outputs["tau"].any()
+
+
+@on_host
+@pytest.mark.parametrize(("column", "row"), [(150, 40), (40, 150), (199, 199)])
+def test_the_law_notices_one_wrong_element(column: int, row: int) -> None:
+    """An element of the factors that is off by a hundredth, among 40,000, in float32."""
+    plan = large.plan_with(GEQRF, 200, "float32")
+    inputs = inputs_of(plan)
+    outputs = large.answered(plan, inputs, host_build.FLAGS)
+    assert large.judged(plan, inputs, outputs).error < 1
+    outputs["A"][column, row] += 0.01
+    assert not large.judged(plan, inputs, outputs).ok
 
 
 def test_panels_compile_without_spills(cubins: Path) -> None:

@@ -130,6 +130,18 @@ def test_indefinite_matrices_have_the_info_of_lapack(bad: int) -> None:
         np.testing.assert_allclose(np.triu(outputs["A"][:bad, :bad]), np.tril(before).T, rtol=0, atol=1e-13)
 
 
+@on_host
+@pytest.mark.parametrize(("column", "row"), [(150, 40), (40, 150), (199, 199)])
+def test_the_law_notices_one_wrong_element(column: int, row: int) -> None:
+    """An element of the factors that is off by a hundredth, among 40,000, in float32."""
+    plan = large.plan_with(POTRF, 200, "float32")
+    inputs = inputs_of(plan)
+    outputs = large.answered(plan, inputs, host_build.FLAGS)
+    assert large.judged(plan, inputs, outputs).error < 1
+    outputs["A"][column, row] += 0.01
+    assert not large.judged(plan, inputs, outputs).ok
+
+
 def test_panels_compile_without_spills(cubins: Path) -> None:
     """For an H200, in both types."""
     plans = [large.plan_with(POTRF, 8192, dtype, width=8) for dtype in DTYPES]

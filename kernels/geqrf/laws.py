@@ -11,10 +11,11 @@ VECTORS = 4
 
 
 def errors(A: NDArray[Any], A_before: NDArray[Any], tau: NDArray[Any], n: int) -> dict[str, float]:
-    """Estimates of ``||A - Q R||`` by ``n u ||A||`` and of ``||Q' Q - I||`` by ``n u ||I||``.
+    """How large ``A - Q R`` is by ``n u`` and A, and ``Q' Q - I`` by ``n u``.
 
-    In the Frobenius norm: for vectors x of random signs, the mean square of ``||E x||`` is the square of
-    ``||E||``. The arrays are NumPy's or CuPy's.
+    All by their largest rows, as sums of squares: of ``E x`` for vectors x of random signs, each element
+    is as large as the row of E on average. One wrong element is thus not lost among all others. The arrays
+    are NumPy's or CuPy's.
 
     Args:
         A: after the run, (n, n), column-major: element (i, j) of the matrix is ``A[j, i]``. R is on and
@@ -26,26 +27,27 @@ def errors(A: NDArray[Any], A_before: NDArray[Any], tau: NDArray[Any], n: int) -
     xp = sys.modules[type(A).__module__.partition(".")[0]]
     signs = xp.asarray(np.random.default_rng(n).choice([-1.0, 1.0], size=(n, VECTORS)))
     right, turned = xp.zeros_like(signs), xp.zeros_like(signs)
-    squares = 0.0
+    squares = xp.zeros(n)
     for first in range(0, n, COLUMNS):
         some = slice(first, first + COLUMNS)
         before = A_before[some].astype(xp.float64)
         right += before.T @ signs[some]
-        squares += float((before**2).sum())
+        squares += (before**2).sum(axis=0)
         turned += xp.tril(A[some].astype(xp.float64), first).T @ signs[some]
     both = xp.concatenate([turned, signs], axis=1)
     blocks = [_Block(xp, A, tau, first) for first in range(0, n, COLUMNS)]
     for block in reversed(blocks):
         block.apply(both, block.triangle)
-    defect = float(((both[:, :VECTORS] - right) ** 2).sum() / VECTORS) ** 0.5
+    defect = float(abs(both[:, :VECTORS] - right).max())
     both = both[:, VECTORS:].copy()
     for block in blocks:
         block.apply(both, block.triangle.T)
-    off = float(((both - signs) ** 2).sum() / VECTORS) ** 0.5
+    off = float(abs(both - signs).max())
+    norm = float(squares.max()) ** 0.5 or 1.0
     u = float(np.finfo(A.dtype).eps) / 2
     return {
-        "backward error": defect / (n * u * (squares**0.5 or 1)),
-        "loss of orthogonality": off / (n * u * n**0.5),
+        "backward error": defect / (n * u * norm),
+        "loss of orthogonality": off / (n * u),
     }
 
 
