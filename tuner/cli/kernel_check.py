@@ -134,7 +134,7 @@ def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[R
     found += alternative_findings(kernel, results)
     for workload in kernel.workloads():
         plan = default_plan(kernel, workload)
-        for stage in plan.stages:
+        for stage in {stage.entry: stage for stage in plan.stages}.values():  # steps differ in numbers only
             parameters = None if is_library(stage) else signature_of(stage, names.get(stage))
             if parameters is not None:
                 found += findings(kernel.path, plan, stage, parameters)

@@ -16,6 +16,7 @@ from tuner.model.elements import BFLOAT16, bfloat16_bits
 from tuner.problems.arrays import CHUNK_ELEMENTS, Draw, value_dtype
 
 _EXACT = 2**53  # whole numbers up to here are exact in float64, as a device draws them
+_SPD_ROWS = 256  # changed at a time
 
 
 def stated_draw(buffer: Buffer) -> Draw | None:
@@ -142,8 +143,11 @@ def _spd(
             normal /= np.linalg.norm(normal, axis=1, keepdims=True)
             image = np.einsum("bij,bj->bi", matrices, normal)
             image -= np.einsum("bi,bi->b", image, normal)[:, None] * normal
-            change = 2 * image[:, :, None] * normal[:, None, :]
-            matrices -= change + change.swapaxes(1, 2)
+            for first in range(0, n, _SPD_ROWS):  # of large matrices, so that temporaries stay small
+                rows = slice(first, first + _SPD_ROWS)
+                change = 2 * image[:, rows, None] * normal[:, None, :]
+                change += 2 * image[:, None, :] * normal[:, rows, None]
+                matrices[:, rows] -= change
         piece[...] = matrices
     return made
 

@@ -1,0 +1,32 @@
+"""Factorisations of one large matrix on a GPU: a sample of configurations is right."""
+
+from collections.abc import Iterator
+
+import pytest
+from linalg_large import DTYPES, kernel_of, sampled_plans
+
+from tuner.devices.cuda.device import CudaDevice
+from tuner.model import Status
+
+pytestmark = pytest.mark.gpu
+
+NAMES = ("potrf", "getrf", "geqrf")
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[CudaDevice]:
+    """The first GPU, in this process."""
+    opened = CudaDevice(0)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [256, 1000, 2048])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_right(device: CudaDevice, name: str, n: int, dtype: str) -> None:
+    """Each value of each tunable: own panels, updates by cuBLAS, and the order of streams."""
+    for plan in sampled_plans(kernel_of(name), n, dtype):
+        check = device.check(plan, 7)
+        if check.status is not Status.COMPILE_ERROR:  # it spills, or is for other devices
+            assert check.status is Status.OK, f"{plan.label()}: {check.detail}"
