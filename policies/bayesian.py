@@ -23,7 +23,7 @@ from .surrogate.outlook import Proposal
 from .surrogate.start import start_rows
 from .sweeping import SweepTime
 
-LEAST_START = 4  # trials of the start design; where more tunables of a workload vary, as many as these
+LEAST_START = 4  # trials of the start design; where more tunables vary, as many as these
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what is predicted
@@ -34,8 +34,8 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
 
     1. Start: the analytical answer, the defaults, and some more trials: a Latin hypercube, or at random among
        likely blocks where no launches are known. What is known of other sizes or GPUs stands in for these.
-       Several workloads begin with every workload at the best known, too, and with `LEAST_START` more trials
-       however many tunables they have. Trials that fail are made up for, once.
+       Several workloads begin with every workload at the best known, too, and where it is known what they
+       cost alone, with `LEAST_START` more trials. Trials that fail are made up for, once.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
        cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
@@ -60,7 +60,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     joint = Joint(search, draw, seeds, sources)
     run = _SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
-    wanted = LEAST_START if len(search.workloads) > 1 else max(LEAST_START, joint.tunables)
+    wanted = LEAST_START if joint.known_alone else max(LEAST_START, joint.tunables)
     yield from run.measure(_start(run, seeds, 0 if sources else wanted, draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
     stop = stop_rule(run, patience)

@@ -53,6 +53,7 @@ class Joint:
         groups: length scale of every feature.
         encodings: per workload.
         tunables: that vary, the clock included.
+        known_alone: it is known of every workload what it costs alone, beside others.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class Joint:
             unlikely(candidates, choices)
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
+        alone = [costs_alone(search, place) for place in range(len(self._choices))]
+        self.known_alone = all(run is not None for run in alone)
         axes = [
-            _axis(encoded, choices, slower_alone(costs_alone(search, place), choices))
-            for place, (encoded, choices) in enumerate(zip(self.encodings, self._choices, strict=True))
+            _axis(encoded, choices, slower_alone(run, choices))
+            for encoded, choices, run in zip(self.encodings, self._choices, alone, strict=True)
         ]
         self._axes = [*axes, _clock_axis(len(self._clocks))]
         self.shape = tuple(len(axis.codes) for axis in self._axes)
