@@ -34,8 +34,10 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
 
     1. Start: the analytical answer, the defaults, and some more trials: a Latin hypercube, or at random among
        likely blocks where no launches are known. What is known of other sizes or GPUs stands in for these.
-       Trials that fail are made up for, once.
-    2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart.
+       Several workloads begin with every workload at the best known, too, and where it is known what they
+       cost alone, with `LEAST_START` more trials. Trials that fail are made up for, once.
+    2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
+       cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
     4. Stop: see `ExpectationStop`; or when another evaluation does not pay.
 
@@ -58,7 +60,8 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     joint = Joint(search, draw, seeds, sources)
     run = _SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
-    yield from run.measure(_start(run, seeds, 0 if sources else max(LEAST_START, joint.tunables), draw))
+    wanted = LEAST_START if joint.known_alone else max(LEAST_START, joint.tunables)
+    yield from run.measure(_start(run, seeds, 0 if sources else wanted, draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
     stop = stop_rule(run, patience)
     sweep = SweepTime(search, sweep_s)

@@ -59,6 +59,9 @@ class Memory:
     def __contains__(self, trial: object) -> bool:
         return trial in self._costs
 
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._costs)
+
     def __len__(self) -> int:
         return len(self._costs)
 

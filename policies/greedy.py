@@ -6,6 +6,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from tuner.interfaces import Search
 from tuner.model import Configuration, Trial
@@ -17,11 +18,13 @@ from .descent import (
     along,
     by_own_time,
     first_valid,
+    with_kernel,
 )
 from .lines import along_lines, lowered
 from .ordering import Order, all_orders
 
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
+CLEARLY_WORSE = 0.04  # relative loss that other configurations beside a kernel do not turn into a gain
 REPEATABLE = 0.005  # relative gain that is no accident: so far apart two windows of the same trial may lie
 
 
@@ -66,7 +69,9 @@ def greedy(search: Search) -> Attempt:
       the kernels is finished first, and another follows when a distribution has changed and the pass has
       lowered the cost by more than `WORTHWHILE`: below, it would follow the noise of the measurements. For
       the same reason a pass leaves out the kernels since whose turn the cost has not fallen by as much:
-      what has changed beside them cannot have moved much.
+      what has changed beside them cannot have moved much. Nor does it try again what was `CLEARLY_WORSE` in
+      an earlier turn of the kernel at this clock: what changes beside a kernel moves the costs of all its
+      configurations by nearly the same factor.
     * Order within D: by block size alone, so that neighbours have something in common; `Order` tells why.
       Which distribution is D[0] is up to occupancy, as in the paper.
     * Direction: the paper runs D from D[0] every time. Here D is descended from the distribution reached, to
@@ -89,6 +94,7 @@ def greedy(search: Search) -> Attempt:
         return None
     kernels: list[int] = []
     tuned: set[tuple[int, int]] = set()
+    lost: dict[tuple[int, int | None], frozenset[Configuration]] = {}  # of kernel i at a clock, in any turn
     cost_after = dict.fromkeys(range(len(orders)), math.inf)  # of kernel i's latest turn
     while True:
         delta = yield from lowered(
@@ -99,8 +105,11 @@ def greedy(search: Search) -> Attempt:
         found = delta
         for i in kernels:  # steps 10-13 of Algorithm 3, 13-16 of Algorithm 4
             if memory.measured_cost(found) < (1 - WORTHWHILE) * cost_after[i]:
-                found = yield from _tune_kernel(memory, orders[i], i, found, tuned)
+                at = i, found.clock_mhz
+                worse = lost.get(at, frozenset())
+                found = yield from _tune_kernel(memory, orders[i], i, found, tuned, lost=worse)
                 cost_after[i] = memory.measured_cost(found)
+                lost[at] = worse | _clearly_worse(memory, i, found)
         before, after = memory.measured_cost(delta), memory.measured_cost(found)
         if _blocks(orders, found) == _blocks(orders, delta) or after >= (1 - WORTHWHILE) * before:
             return memory.best
@@ -115,7 +124,26 @@ def _at_clocks(trial: Trial, clocks: Sequence[int | None]) -> list[Trial]:
     return [replace(trial, clock_mhz=clock_mhz) for clock_mhz in clocks]
 
 
-def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[tuple[int, int]]) -> Descent:
+def _clearly_worse(memory: Memory, i: int, delta: Trial) -> frozenset[Configuration]:
+    """The configurations of kernel ``i`` that were measured in place of that of ``delta`` and cost more."""
+    limit = (1 + CLEARLY_WORSE) * memory.measured_cost(delta)
+    return frozenset(
+        trial.configurations[i]
+        for trial in memory
+        if limit < memory.measured_cost(trial) < math.inf
+        and trial in with_kernel(delta, i, [trial.configurations[i]])
+    )
+
+
+def _tune_kernel(
+    memory: Memory,
+    order: Order,
+    i: int,
+    delta: Trial,
+    tuned: set[tuple[int, int]],
+    *,
+    lost: frozenset[Configuration],
+) -> Descent:
     """Steps 6-12 of Algorithm 1 (12-21 of Algorithm 2) for kernel ``i``, all else as in ``delta``.
 
     The paper tunes the block size alone. With more tunables, D still has one entry per block size, each
@@ -127,14 +155,15 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     Within the distribution found, the other tunables are descended along one by one, from the present value
     to larger ones and, if that leads nowhere, to smaller ones; once for every distribution, ``tuned``
     (kernel, block size) saying where that was done. With one candidate per block size, which is the paper's
-    case, there is nothing else to descend along, and both vectors D are the same.
+    case, there is nothing else to descend along, and both vectors D are the same. No descent goes to or
+    past a configuration that is ``lost``.
     """
     present = delta.configurations[i]
     same_work = order.distributions(present)
     same_tunables = order.distributions(present, same_work=False)
     here = _place(same_work, present)  # in both: one entry per block size
     sides = (same_work[here:], same_work[here::-1], same_tunables[here:])
-    lines = [along(memory, delta, i, side) for side in sides]
+    lines = [along(memory, delta, i, _up_to(lost, side)) for side in sides]
     delta = yield from along_lines(memory, lines, delta, REPEATABLE)
     distribution = i, order.block(delta.configurations[i])
     if distribution in tuned:
@@ -143,9 +172,16 @@ def _tune_kernel(memory: Memory, order: Order, i: int, delta: Trial, tuned: set[
     for tunable in order.tunables:
         line = order.line(delta.configurations[i], tunable)
         here = _place(line, delta.configurations[i])
-        lines = [along(memory, delta, i, side) for side in (line[here::-1], line[here:])]
+        lines = [along(memory, delta, i, _up_to(lost, side)) for side in (line[here::-1], line[here:])]
         delta = yield from along_lines(memory, lines, delta)
     return delta
+
+
+def _up_to(
+    lost: frozenset[Configuration], line: Sequence[Sequence[Configuration]]
+) -> list[Sequence[Configuration]]:
+    """A line from its present entry up to the first that would end the descent: one that is lost."""
+    return [line[0], *takewhile(lambda nearest: nearest[0] not in lost, line[1:])]
 
 
 def _place(line: Sequence[Sequence[Configuration]], present: Configuration) -> int:

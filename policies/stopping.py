@@ -80,8 +80,9 @@ class ExpectationStop(StopRule):
     *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
     rougher than what was seen of it, so it has to be `BELIEVED` times as low. *Experience*: what the latest
     `SHARE` of the evaluations gained, or as many as `REST` of those left in a small space. Both are asked
-    when `ROOTS` times the root of the space's size are measured, or `ENOUGH`. A gain within the uncertainty
-    of measurements is none.
+    when `ROOTS` times the root of the space's size are measured, or `ENOUGH`, or of several workloads as many
+    as they have configurations (and clocks): their effects mostly add up, however many trials they make
+    together. A gain within the uncertainty of measurements is none.
     """
 
     def _is_enough(self) -> bool:
@@ -90,7 +91,7 @@ class ExpectationStop(StopRule):
         count = len(run.lowest)
         latest = max(LEAST, math.ceil(min(SHARE * count, REST * (run.joint.size - count))))
         before = count - latest
-        if before < 1 or run.evaluations < max(LEAST, min(ROOTS * math.sqrt(run.joint.size), ENOUGH)):
+        if before < 1 or run.evaluations < max(LEAST, self._looked_around()):
             return False
         if run.lowest[-1] < run.lowest[before - 1] * (1 - least):
             return False
@@ -104,6 +105,13 @@ class ExpectationStop(StopRule):
             f" {100 * (1 - run.lowest[-1] / run.lowest[before - 1]):.1f} % in the last {latest})"
         )
         return True
+
+    def _looked_around(self) -> float:
+        """Evaluations after which the space is known a little."""
+        joint = self._run.joint
+        enough = min(ROOTS * math.sqrt(joint.size), ENOUGH)
+        several = len(self._run.search.workloads) > 1
+        return min(enough, sum(count for count in joint.shape if count > 1)) if several else enough
 
 
 class PatienceStop(StopRule):

@@ -114,6 +114,18 @@ def test_what_is_not_comparable_is_not_known(store: Store, other: Request) -> No
     assert Begun(store, of(4)).known() == ()
 
 
+def test_a_co_run_knows_what_its_workloads_cost_alone(store: Store) -> None:
+    """Of the same workload on the same GPU; a run of one workload does not learn from itself."""
+    tune(of(4), store, spec=TX1)
+    together = replace(SHORT, workloads=("scan-lf:N=4", "fft:N=4"))
+
+    (known,) = Begun(store, together).known()
+
+    assert (known.workload, known.sizes["N"]) == (0, 4)
+    assert "Jetson TX1" in known.device
+    assert Begun(store, of(4)).known() == ()
+
+
 def test_a_recording_does_not_hear_of_the_runs_it_was_made_of(store: Store, tmp_path: Path) -> None:
     """A replay learns from replays of other sizes, never from runs; nor does a run learn from a replay."""
     for size in (4, 8):

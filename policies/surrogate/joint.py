@@ -8,6 +8,7 @@ import numpy as np
 from tuner.interfaces import PriorRun, Search
 from tuner.model import Configuration, Trial
 
+from .alone import costs_alone, slower_alone
 from .blocks import unlikely
 from .encoding import Encoding, Floats, Integers, encoding
 
@@ -52,6 +53,7 @@ class Joint:
         groups: length scale of every feature.
         encodings: per workload.
         tunables: that vary, the clock included.
+        known_alone: it is known of every workload what it costs alone, beside others.
     """
 
     def __init__(
@@ -75,7 +77,12 @@ class Joint:
             unlikely(candidates, choices)
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
-        axes = [_axis(e, choices) for e, choices in zip(self.encodings, self._choices, strict=True)]
+        alone = [costs_alone(search, place) for place in range(len(self._choices))]
+        self.known_alone = all(run is not None for run in alone)
+        axes = [
+            _axis(encoded, choices, slower_alone(run, choices))
+            for encoded, choices, run in zip(self.encodings, self._choices, alone, strict=True)
+        ]
         self._axes = [*axes, _clock_axis(len(self._clocks))]
         self.shape = tuple(len(axis.codes) for axis in self._axes)
         self.tunables = sum(axis.codes.shape[1] for axis in self._axes)
@@ -167,9 +174,15 @@ def _choices(
     return [c for i, c in enumerate(configurations) if i in some or c in wanted]
 
 
-def _axis(found: Encoding, choices: Sequence[Configuration]) -> Axis:
-    codes = found.codes(choices)
-    return Axis(codes, found.features(codes), found.groups)
+def _axis(found: Encoding, choices: Sequence[Configuration], alone: Floats) -> Axis:
+    """The choices of a workload; what they cost alone is a feature with a length scale of its own."""
+    codes, groups = found.codes(choices), found.groups
+    lengths = int(groups.max(initial=-1)) + 1
+    return Axis(
+        codes,
+        np.hstack([found.features(codes), alone]),
+        np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
+    )
 
 
 def _clock_axis(count: int) -> Axis:

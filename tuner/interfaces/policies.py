@@ -74,7 +74,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class PriorRun:
-    """What other runs measured of a workload's kernel: at another size, or on another GPU.
+    """What other runs measured of a workload's kernel: at another size, on another GPU, or alone.
 
     Attributes:
         workload: place in ``Search.workloads`` of the workload it says something about.

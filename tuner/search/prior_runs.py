@@ -30,7 +30,8 @@ def knowledge(
     """What runs that had finished before this one began measured of the same kernels, nearest first.
 
     Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources:
-    at other sizes on a GPU of this name, or of the same workload on another GPU. A modelled run tells
+    at other sizes on a GPU of this name, or of the same workload on another GPU. Where several workloads
+    run together, those of the same workload alone on a GPU of this name are taken, too. A modelled run tells
     nothing of a real GPU, nor the other way round; nor does a replay: a recording that was made of runs of
     this database would be searched with its own answers at hand. This GPU's runs come first, then those of
     near sizes at near batches (``tuner.database.ranking``), then the nearest size, then the newest. Of a long
@@ -51,7 +52,9 @@ def knowledge(
         for known in islice(
             (
                 PriorRun(place, sizes, name, points)
-                for sizes, name, points in _told(store, run_id, item, device, objective)
+                for sizes, name, points in _told(
+                    store, run_id, item, device, objective, together=len(prepared) > 1
+                )
             ),
             RUNS,
         )
@@ -59,7 +62,13 @@ def knowledge(
 
 
 def _told(
-    store: TrialStore, run_id: int, item: PreparedWorkload, device: DeviceIdentity, objective: str
+    store: TrialStore,
+    run_id: int,
+    item: PreparedWorkload,
+    device: DeviceIdentity,
+    objective: str,
+    *,
+    together: bool,
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
     kernel, batch = item.kernel, item.workload.batch
@@ -69,8 +78,9 @@ def _told(
     for run in store.finished_before(run_id, kernel.name, objective):
         conditions = run.conditions
         ((name, measured),) = conditions["workloads"]
+        alone = together and not device.recorded and _here(conditions["device"], device)
         tells = _elsewhere if name == str(item.workload) else _here
-        if not tells(conditions["device"], device) or not _comparable(conditions, kernel, device):
+        if not (alone or tells(conditions["device"], device)) or not _comparable(conditions, kernel, device):
             continue
         there = kernel.workload(sizes_named(name))
         asked = conditions.get("asked", {}).get(name, measured)
