@@ -11,6 +11,7 @@ from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model import Buffer, Configuration, Plan, Resources, Scalar, Workload
+from tuner.space import Space
 
 TEXT = """
 [kernel]
@@ -567,15 +568,14 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
     **dict.fromkeys(("geqrf", "getrf"), 4),
 }
-MOST_LAUNCHES = 1000  # of a loop's configurations at one size: its steps are alike
+MOST_LAUNCHES = 300  # of a loop's configurations at one size: its steps are alike
 
 
-def plans(kernel: KernelFile, workload: Workload, place: int, every: int) -> Iterator[Plan]:
+def plans(kernel: KernelFile, workload: Workload, space: Space, place: int, every: int) -> Iterator[Plan]:
     """Of the default and one of ``every`` so many others; of a loop fewer where it is long.
 
     At each place other ones are taken.
     """
-    space = kernel.space(workload)
     first = kernel.plan(workload, kernel.default(workload))
     yield first
     if kernel.recipe.loops:
@@ -583,31 +583,35 @@ def plans(kernel: KernelFile, workload: Workload, place: int, every: int) -> Ite
     yield from (kernel.plan(workload, configuration) for configuration in space[place % every :: every])
 
 
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.exhaustive)], ids=["some", "all"])
 @pytest.mark.parametrize("path", sorted(kernels_root().glob("*/kernel.toml")), ids=lambda p: p.parent.name)
-def test_shipped_kernels(path: Path) -> None:
+def test_shipped_kernels(path: Path, step: int) -> None:
     """Every shipped kernel has a default at each size, right plans, and a large space at its largest."""
     kernel = load_kernel_file(path)
     plain = [workload for workload in kernel.workloads() if len(workload.implied) == len(kernel.optional)]
     for place, workload in enumerate(kernel.workloads()):
-        assert kernel.default(workload) in kernel.space(workload)
-        every = 1 if workload in plain else 7  # forms differ in a template argument
-        assert all(plan.stages for plan in plans(kernel, workload, place, every))
+        space = kernel.space(workload)
+        assert kernel.default(workload) in space
+        every = step if workload in plain else 7 * step  # forms differ in a template argument
+        assert all(plan.stages for plan in plans(kernel, workload, space, place, every))
     largest = max(plain, key=lambda workload: workload.sizes)
     assert len(kernel.space(largest)) >= LEAST_CONFIGURATIONS.get(kernel.name, 60)
 
 
+@pytest.mark.parametrize("sizes", [20, pytest.param(50, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("path", sorted(kernels_root().glob("*/kernel.toml")), ids=lambda p: p.parent.name)
-def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path) -> None:
+def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path, sizes: int) -> None:
     """Between the powers of two, and right beside them, defaults obey the rules and plans evaluate, too."""
     kernel = load_kernel_file(path)
     ranges = [(name, values) for name, values in kernel.sizes.items() if isinstance(values, range)]
     others = {name: values[0] for name, values in kernel.sizes.items()}
-    spread = 15 if kernel.recipe.loops else 50  # sizes; long chains take long to write out
+    spread = 15 if kernel.recipe.loops else sizes  # long chains take long to write out
     for name, values in ranges:
         powers = [2**exponent for exponent in range(values[-1].bit_length())]
         beside = {power + step for power in powers for step in (-1, 1)}
         chosen = beside.union(values[:: max(1, len(values) // spread)]).intersection(values)
         for place, value in enumerate(sorted(chosen)):
             workload = kernel.workload({**others, name: value}, batch=3)
-            every = max(1, len(kernel.space(workload)) // 10)
-            assert all(plan.stages for plan in plans(kernel, workload, place, every))
+            space = kernel.space(workload)
+            every = max(1, len(space) // 10)
+            assert all(plan.stages for plan in plans(kernel, workload, space, place, every))

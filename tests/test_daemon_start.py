@@ -49,6 +49,8 @@ def told(machine: Machine) -> str:
 def until(machine: Machine, words: str, *, there: bool = True) -> None:
     """Wait until the daemon tells of something, or does so no more."""
     while (words in told(machine)) != there:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            machine.processes[-1].wait(0.05)
         assert machine.processes[-1].poll() is None, machine.log.read_text()
 
 

@@ -17,7 +17,8 @@ from tuner.database import Store
 
 DEVICE = ("--device", "sim:k40c", "--clocks", "all")
 TWO = ("scan-lf:N=4", "fft:N=4", *DEVICE)  # thousands of trials of few configurations
-WHOLE = ("--policy", "random", "--budget", "500")
+COUNT = 300  # long enough to be killed in the middle
+WHOLE = ("--policy", "random", "--budget", str(COUNT))
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -96,12 +97,12 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
     kept = rows(db)
 
     assert process.returncode == -signal.SIGKILL
-    assert 20 <= kept < 500
+    assert 20 <= kept < COUNT
     resumed = document(*words, "--database", db, "--resume")
 
     assert resumed["resumed"] == kept
     assert trials_of(resumed) == trials_of(whole)
-    assert len(set(trials_of(resumed))) == 500 == rows(db)
+    assert len(set(trials_of(resumed))) == COUNT == rows(db)
     assert rows(db, "runs") == 1
     for key in ("configurations", "clock_mhz", "time_s", "status"):
         assert resumed["best"][key] == whole["best"][key]
@@ -165,7 +166,7 @@ def test_ignored_hangup_stays_ignored(start: Start, tmp_path: Path) -> None:
     _, err = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 0, err
-    assert rows(db) == 500
+    assert rows(db) == COUNT
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,11 @@ BORDERS = {
 }
 
 
+@functools.cache
 def modules(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found, f"no module in {folder}"
+    return found
 
 
 def name_of(path: Path) -> str:
@@ -102,9 +105,13 @@ def layer(name: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("path", modules("tuner"), ids=name_of)
-def test_imports_point_down(path: Path) -> None:
+def test_imports_point_down() -> None:
     """A module of tuner/ imports only from its own layer or deeper ones."""
+    for path in modules("tuner"):
+        check_layer(path)
+
+
+def check_layer(path: Path) -> None:
     own = layer(name_of(path))
     if name_of(path) == "tuner":
         own = 0
@@ -119,34 +126,35 @@ def test_imports_point_down(path: Path) -> None:
             assert depth > own or same or own == 0, f"{name_of(path)} imports {name}, which stands beside it"
 
 
-@pytest.mark.parametrize("path", modules("tuner/daemon"), ids=name_of)
-def test_imports_of_the_daemon_point_down(path: Path) -> None:
+def test_imports_of_the_daemon_point_down() -> None:
     """A room of the daemon imports only deeper ones."""
     depths = {room: depth for depth, row in enumerate(DAEMON) for room in row}
-    room = [*name_of(path).split("."), ""][2]
-    for name in imports(path):
-        other = [*name.split("."), "", ""][2]
-        if name.startswith("tuner.daemon.") and room and other != room:
-            assert depths[other] > depths[room], f"{name_of(path)} imports {name}"
+    for path in modules("tuner/daemon"):
+        room = [*name_of(path).split("."), ""][2]
+        for name in imports(path):
+            other = [*name.split("."), "", ""][2]
+            if name.startswith("tuner.daemon.") and room and other != room:
+                assert depths[other] > depths[room], f"{name_of(path)} imports {name}"
 
 
-@pytest.mark.parametrize("path", modules("tuner"), ids=name_of)
-def test_power_and_policies_are_reached_by_name_only(path: Path) -> None:
+def test_power_and_policies_are_reached_by_name_only() -> None:
     """No file of tuner/ names tuner.power or tuner.policies in an import statement."""
-    assert not [n for n in imports(path) if n.startswith(("tuner.power", "tuner.policies"))]
+    for path in modules("tuner"):
+        named = [name for name in imports(path) if name.startswith(("tuner.power", "tuner.policies"))]
+        assert not named, f"{name_of(path)} imports {', '.join(named)}"
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"),
-    [(p, CORE_OF_POWER) for p in modules("power")] + [(p, CORE_OF_POLICIES) for p in modules("policies")],
-    ids=lambda value: name_of(value) if isinstance(value, Path) else "",
+    ("folder", "allowed"),
+    [("power", CORE_OF_POWER), ("policies", CORE_OF_POLICIES)],
+    ids=["power", "policies"],
 )
-def test_plugins_lean_on_the_core_only(path: Path, allowed: set[str]) -> None:
+def test_plugins_lean_on_the_core_only(folder: str, allowed: set[str]) -> None:
     """power/ and policies/ import the core absolutely and their siblings relatively."""
-    for name in imports(path):
-        assert not name.startswith(("power", "policies"))
-        if name.startswith("tuner"):
-            assert name in allowed
+    for path in modules(folder):
+        for name in imports(path):
+            fine = name in allowed if name.startswith("tuner") else not name.startswith(("power", "policies"))
+            assert fine, f"{name_of(path)} imports {name}"
 
 
 @pytest.mark.parametrize("package", sorted(BORDERS))

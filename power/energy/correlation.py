@@ -95,9 +95,10 @@ def _smooth(samples: SampleSeries, response: Response) -> Array:
 
 def _quadratic(weights: Array, kept: Array) -> Array:
     """The sum w'Rw for each correlation time, by the recursion that exponentials allow."""
-    before = np.full(len(kept), weights[0])
-    total = before * weights[0]
-    for weight, share in zip(weights[1:].tolist(), kept.T, strict=True):
-        before = share * before + weight
-        total += weight * (2.0 * before - weight)
+    sums = np.empty((len(weights), len(kept)))  # of all weights so far, by their correlation with the last
+    sums[0] = weights[0]
+    for place, share in enumerate(np.ascontiguousarray(kept.T), 1):
+        np.multiply(share, sums[place - 1], out=sums[place])
+        sums[place] += weights[place]
+    total = weights @ (2.0 * sums - weights[:, None])
     return np.asarray(np.maximum(total, 0.0))

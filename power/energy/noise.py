@@ -60,16 +60,24 @@ def local_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> Spr
         least_degree: of the curve through fewer than six values: 0 a mean, 1 a line. More take a parabola.
     """
     squares = degrees = 0.0
-    for block in np.array_split(np.arange(len(times_s)), max(1, round(len(times_s) / _BLOCK))):
-        degree = 2 if len(block) >= _CURVED else min(max(least_degree, 1), len(block) - 2)
+    count = max(1, round(len(times_s) / _BLOCK))
+    size, longer = divmod(len(times_s), count)
+    split = longer * (size + 1)  # the first blocks have one sample more
+    for part, rows, length in (
+        (slice(0, split), longer, size + 1),
+        (slice(split, None), count - longer, size),
+    ):
+        degree = 2 if length >= _CURVED else min(max(least_degree, 1), length - 2)
         degree = max(degree, least_degree)
-        if len(block) <= degree + 1:
+        if rows == 0 or length <= degree + 1:
             continue
-        centred = times_s[block] - times_s[block].mean()
-        basis, _ = np.linalg.qr(np.vander(centred / np.abs(centred).max(), degree + 1))
-        rest = values[block] - basis @ (basis.T @ values[block])
-        squares += float(rest @ rest)
-        degrees += len(block) - degree - 1
+        times, held = times_s[part].reshape(rows, length), values[part].reshape(rows, length)
+        centred = times - times.mean(axis=1, keepdims=True)
+        scaled = centred / np.abs(centred).max(axis=1, keepdims=True)
+        basis, _ = np.linalg.qr(scaled[:, :, None] ** np.arange(degree + 1))
+        rest = held - (basis @ (basis.transpose(0, 2, 1) @ held[:, :, None]))[:, :, 0]
+        squares += float((rest**2).sum())
+        degrees += rows * (length - degree - 1)
     return Spread(squares / degrees, degrees) if degrees else Spread(0.0, 0.0)
 
 

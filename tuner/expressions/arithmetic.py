@@ -42,7 +42,8 @@ class Operation:
         word: the operator, for messages.
         scalar: what the operation means.
         vector: the same on arrays; None where NumPy may round another way.
-        safe: for the largest magnitudes of two whole operands: ``vector`` cannot overflow or round.
+        safe: for the largest magnitudes of two whole operands: ``vector`` cannot overflow or round; None
+            where it never does.
         divides: the second operand must not be zero.
         takes_text: two texts may be compared.
         picks: the result is one of the operands, with its type.
@@ -51,7 +52,7 @@ class Operation:
     word: str
     scalar: Callable[[Any, Any], Any]
     vector: Callable[[Any, Any], Any] | None = None
-    safe: Callable[[int, int], bool] = lambda _a, _b: True
+    safe: Callable[[int, int], bool] | None = None
     divides: bool = False
     takes_text: bool = False
     picks: bool = False
@@ -253,8 +254,10 @@ def _is_exact(op: Operation, left: Value, right: Value, kinds: str) -> bool:
         return False
     if set(kinds) <= {"f", "c", "U"}:
         return True
+    if op.safe is None and set(kinds) <= {"b", "i"}:
+        return True
     whole = [_magnitude(v) if k in "bi" else 0 for v, k in zip((left, right), kinds, strict=True)]
-    return op.safe(*whole) if set(kinds) <= {"b", "i"} else max(whole) <= EXACT_FLOAT
+    return op.safe(*whole) if op.safe and set(kinds) <= {"b", "i"} else max(whole) <= EXACT_FLOAT
 
 
 def _vectorised(op: Operation, vector: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:

@@ -267,10 +267,14 @@ def _choice(test: Evaluator, body: Evaluator, orelse: Evaluator) -> Evaluator:
 
 
 def _restricted(env: Mapping[str, Value], where: np.ndarray[Any, Any]) -> dict[str, Value]:
-    return {
-        name: np.broadcast_to(value, where.shape)[where] if isinstance(value, np.ndarray) else value
-        for name, value in env.items()
-    }
+    return {name: _part(value, where) for name, value in env.items()}
+
+
+def _part(value: Value, where: np.ndarray[Any, Any]) -> Value:
+    if not isinstance(value, np.ndarray):
+        return value
+    same = value.shape == where.shape  # nearly always
+    return (value if same else np.broadcast_to(value, where.shape))[where]
 
 
 # --- the language --------------------------------------------------------------------------------
