@@ -15,6 +15,7 @@ from numpy.linalg import LinAlgError
 from tuner import linalg
 from tuner.errors import DeviceError, InputError
 
+ANY: Any = linalg  # for arguments that types forbid
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 
@@ -34,7 +35,12 @@ def test_results_are_arrays_of_their_own(cp: LinalgCupy) -> None:
         *(linalg.solve(a, right, assume_a=kind) for right in (b, vector) for kind in ("gen", "pos")),
         *(linalg.solve_triangular(a, b, lower=lower) for lower in (False, True)),
         *(linalg.trsm(a, wide, side="right", lower=lower) for lower in (False, True)),
-        *(linalg.gemm(a, b), linalg.gemm(a, a), linalg.lu_solve(linalg.lu_factor(a), b)),
+        *(
+            linalg.gemm(a, b),
+            linalg.gemm(a, a),
+            linalg.trsm(a, b, alpha=0),
+            linalg.lu_solve(linalg.lu_factor(a), b),
+        ),
     ]
     for one in results:
         assert one.flags.c_contiguous or one.swapaxes(-1, -2).flags.c_contiguous
@@ -45,7 +51,8 @@ def test_factors_of_zero_read_nothing(cp: LinalgCupy) -> None:
     """As in BLAS: NaN and infinity do not pass where alpha or beta is zero."""
     a, b = cp.asarray(np.full((2, N, N), np.nan)), cp.asarray(np.full((N, 2), np.inf))
     zeros = np.zeros((2, N, 2))
-    for zero in (0, np.float32(-0.0), False):
+    zeros_of_blas: tuple[Any, ...] = (0, np.float32(-0.0), False)
+    for zero in zeros_of_blas:
         assert near(linalg.gemm(a, b, alpha=zero, beta=zero, c=b), zeros)
         assert near(linalg.trsm(a, b, alpha=zero), zeros)
     assert near(linalg.gemm(a, b, alpha=0, beta=2, c=cp.asarray(zeros + 1)), zeros + 2)
@@ -63,7 +70,7 @@ def test_transposes_as_blas_names_them(cp: LinalgCupy, trans: Any) -> None:
     assert near(linalg.gemm(*given[::-1], trans_b=trans), b @ of)
     assert near(linalg.trsm(*given, trans_a=trans), np.linalg.solve(lower, b))
     assert near(linalg.trsm(*given, trans_a=trans, side="right"), np.linalg.solve(lower.T, b.T).T)
-    assert near(linalg.solve_triangular(*given, trans, lower=1), np.linalg.solve(lower, b))
+    assert near(ANY.solve_triangular(*given, trans, lower=1), np.linalg.solve(lower, b))
 
 
 def test_pivots_are_rows_of_wide_matrices(cp: LinalgCupy) -> None:
@@ -176,66 +183,66 @@ def wrong_calls(cp: LinalgCupy) -> dict[str, tuple[Any, str]]:
     large, single = cp.asarray(np.eye(129)), b.astype("float32")
     most = "matrices of 129 rows or columns are too large; the kernels of"
     return {
-        "host": (lambda: linalg.qr(positive()), "a is a numpy.ndarray; it must be an array on the GPU"),
-        "list": (lambda: linalg.qr([[1.0]]), "a is a builtins.list; it must be an array on the GPU"),
-        "type": (lambda: linalg.qr(a.astype(int)), "a has dtype int64; it must be float32 or float64"),
-        "complex": (lambda: linalg.qr(a.astype(complex)), "a has dtype complex128; it must be"),
-        "mixed": (lambda: linalg.solve(a, single), "b has dtype float32; it must be float64 as a is"),
-        "vector": (lambda: linalg.qr(b[:, 0]), r"a has shape \(5,\); it must be \(\.\.\., m, n\)"),
-        "square": (lambda: linalg.cholesky(b), r"a has shape \(5, 2\); it must be \(\.\.\., n, n\)"),
-        "rows": (lambda: linalg.solve(a, b[:3]), r"b has shape \(3, 2\); it must be \(5,\) or"),
+        "host": (lambda: ANY.qr(positive()), "a is a numpy.ndarray; it must be an array on the GPU"),
+        "list": (lambda: ANY.qr([[1.0]]), "a is a builtins.list; it must be an array on the GPU"),
+        "type": (lambda: ANY.qr(a.astype(int)), "a has dtype int64; it must be float32 or float64"),
+        "complex": (lambda: ANY.qr(a.astype(complex)), "a has dtype complex128; it must be"),
+        "mixed": (lambda: ANY.solve(a, single), "b has dtype float32; it must be float64 as a is"),
+        "vector": (lambda: ANY.qr(b[:, 0]), r"a has shape \(5,\); it must be \(\.\.\., m, n\)"),
+        "square": (lambda: ANY.cholesky(b), r"a has shape \(5, 2\); it must be \(\.\.\., n, n\)"),
+        "rows": (lambda: ANY.solve(a, b[:3]), r"b has shape \(3, 2\); it must be \(5,\) or"),
         "batch": (
-            lambda: linalg.gemm(cp.asarray(random(2, N, N)), cp.asarray(random(3, N, N))),
+            lambda: ANY.gemm(cp.asarray(random(2, N, N)), cp.asarray(random(3, N, N))),
             r"do not go together: a \(2,\), b \(3,\)",
         ),
-        "inner": (lambda: linalg.gemm(b, b), r"op\(a\) has 2 columns and op\(b\) has 5 rows"),
+        "inner": (lambda: ANY.gemm(b, b), r"op\(a\) has 2 columns and op\(b\) has 5 rows"),
         "addend": (
-            lambda: linalg.gemm(a, b, beta=1, c=a),
+            lambda: ANY.gemm(a, b, beta=1, c=a),
             r"c has shape \(5, 5\); it must be \(\.\.\., 5, 2",
         ),
-        "no c": (lambda: linalg.gemm(a, b, beta=2), "beta is 2 and there is no c"),
-        "mode": (lambda: linalg.qr(a, "reduced"), "mode is 'reduced'; it must be one of full, economic"),
-        "assumed": (lambda: linalg.solve(a, b, assume_a="sym"), "assume_a is 'sym'; it must be 'gen' or"),
-        "side": (lambda: linalg.trsm(a, b, side="up"), "side is 'up'; it must be 'left' or 'right'"),
-        "trans": (lambda: linalg.solve_triangular(a, b, "X"), "trans is 'X'; it must be 0 or 'N', or 1, 2"),
+        "no c": (lambda: ANY.gemm(a, b, beta=2), "beta is 2 and there is no c"),
+        "mode": (lambda: ANY.qr(a, "reduced"), "mode is 'reduced'; it must be one of full, economic"),
+        "assumed": (lambda: ANY.solve(a, b, assume_a="sym"), "assume_a is 'sym'; it must be 'gen' or"),
+        "side": (lambda: ANY.trsm(a, b, side="up"), "side is 'up'; it must be 'left' or 'right'"),
+        "trans": (lambda: ANY.solve_triangular(a, b, "X"), "trans is 'X'; it must be 0 or 'N', or 1, 2"),
         "pivots": (
-            lambda: linalg.lu_solve((a, b), b),
+            lambda: ANY.lu_solve((a, b), b),
             r"piv has dtype float64 and shape \(5, 2\); it must be whole numbers of shape \(5,\)",
         ),
-        "half pivots": (lambda: linalg.lu_solve((a, b[:, 0]), b), "piv has dtype float64 and shape"),
-        "no array": (lambda: linalg.qr(None), "a is a builtins.NoneType; it must be an array on the GPU"),
-        "no b": (lambda: linalg.solve(a, None), "b is a builtins.NoneType; it must be an array"),
+        "half pivots": (lambda: ANY.lu_solve((a, b[:, 0]), b), "piv has dtype float64 and shape"),
+        "no array": (lambda: ANY.qr(None), "a is a builtins.NoneType; it must be an array on the GPU"),
+        "no b": (lambda: ANY.solve(a, None), "b is a builtins.NoneType; it must be an array"),
         "gradient": (
-            lambda: linalg.qr(NeedsGradient()),
+            lambda: ANY.qr(NeedsGradient()),
             "a cannot be read as an array on the GPU: use",
         ),
-        "no alpha": (lambda: linalg.gemm(a, b, alpha=None), "alpha is None; it must be a real number"),
-        "alpha": (lambda: linalg.trsm(a, b, alpha="2"), "alpha is '2'; it must be a real number"),
-        "beta": (lambda: linalg.gemm(a, b, beta=1j, c=b), "beta is 1j; it must be a real number"),
-        "lower": (lambda: linalg.cholesky(a, "U"), "lower is 'U'; it must be True or False"),
-        "unit": (lambda: linalg.trsm(a, b, unit_diagonal=2), "unit_diagonal is 2; it must be True or"),
-        "permuted": (lambda: linalg.lu(a, permute_l="no"), "permute_l is 'no'; it must be True or False"),
-        "trans_a": (lambda: linalg.gemm(a, b, trans_a="n"), "trans_a is 'n'; it must be 0 or 'N', or 1"),
-        "sides": (lambda: linalg.trsm(a, b, side=["right"]), r"side is \['right'\]; it must be 'left' or"),
+        "no alpha": (lambda: ANY.gemm(a, b, alpha=None), "alpha is None; it must be a real number"),
+        "alpha": (lambda: ANY.trsm(a, b, alpha="2"), "alpha is '2'; it must be a real number"),
+        "beta": (lambda: ANY.gemm(a, b, beta=1j, c=b), "beta is 1j; it must be a real number"),
+        "lower": (lambda: ANY.cholesky(a, "U"), "lower is 'U'; it must be True or False"),
+        "unit": (lambda: ANY.trsm(a, b, unit_diagonal=2), "unit_diagonal is 2; it must be True or"),
+        "permuted": (lambda: ANY.lu(a, permute_l="no"), "permute_l is 'no'; it must be True or False"),
+        "trans_a": (lambda: ANY.gemm(a, b, trans_a="n"), "trans_a is 'n'; it must be 0 or 'N', or 1"),
+        "sides": (lambda: ANY.trsm(a, b, side=["right"]), r"side is \['right'\]; it must be 'left' or"),
         "right": (
-            lambda: linalg.trsm(a, b, side="right"),
+            lambda: ANY.trsm(a, b, side="right"),
             r"b has shape \(5, 2\); it must be \(\.\.\., k, 5\) for side='right'",
         ),
         "left": (
-            lambda: linalg.trsm(a, b[:, 0]),
+            lambda: ANY.trsm(a, b[:, 0]),
             r"b has shape \(5,\); it must be \(\.\.\., 5, k\) for",
         ),
-        "pair": (lambda: linalg.lu_solve(a, b), r"lu_and_piv must be the pair \(lu, piv\) of lu_factor"),
+        "pair": (lambda: ANY.lu_solve(a, b), r"lu_and_piv must be the pair \(lu, piv\) of lu_factor"),
         "factors": (
-            lambda: linalg.lu_solve((a, cp.asarray(np.arange(5))), b[:3]),
+            lambda: ANY.lu_solve((a, cp.asarray(np.arange(5))), b[:3]),
             r"b has shape \(3, 2\); it must be \(5,\) or \(\.\.\., 5, k\) for lu of",
         ),
-        "host pivots": (lambda: linalg.lu_solve((a, np.arange(5)), b), "piv is a numpy.ndarray; it must be"),
-        "large potrf": (lambda: linalg.cholesky(large), f"{most} potrf take up to 128"),
-        "large getrf": (lambda: linalg.lu_factor(large[:, :2]), f"{most} getrf take up to 128"),
-        "large geqrf": (lambda: linalg.qr(large[:2]), f"{most} geqrf take up to 128"),
-        "large trsm": (lambda: linalg.trsm(large, large), f"{most} trsm take up to 128"),
-        "large gemm": (lambda: linalg.gemm(large[:1], large), f"{most} gemm take up to 128"),
+        "host pivots": (lambda: ANY.lu_solve((a, np.arange(5)), b), "piv is a numpy.ndarray; it must be"),
+        "large potrf": (lambda: ANY.cholesky(large), f"{most} potrf take up to 128"),
+        "large getrf": (lambda: ANY.lu_factor(large[:, :2]), f"{most} getrf take up to 128"),
+        "large geqrf": (lambda: ANY.qr(large[:2]), f"{most} geqrf take up to 128"),
+        "large trsm": (lambda: ANY.trsm(large, large), f"{most} trsm take up to 128"),
+        "large gemm": (lambda: ANY.gemm(large[:1], large), f"{most} gemm take up to 128"),
     }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tuner.linalg.arrays import Call
 
-_TRANSPOSED: dict[int | str, bool] = {0: False, 1: True, 2: True, "N": False, "T": True, "C": True}
+_TRANSPOSED: dict[Any, bool] = {0: False, 1: True, 2: True, "N": False, "T": True, "C": True}
 
 
 def factor(call: Call, name: str, value: Any, dtype: Any) -> Any:  # noqa: ANN401 - a number, NumPy's types

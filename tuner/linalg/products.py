@@ -2,11 +2,10 @@
 
 from typing import Any
 
+from tuner.application.signature import ALIGNED
 from tuner.linalg.arrays import Call, called, check_matrices, common_batch, row_major
 from tuner.linalg.options import factor, transposed
 from tuner.linalg.routes import Array, route, run
-
-_ALIGNED = 16  # bytes; kernels load so many at a time
 
 
 def gemm(
@@ -90,6 +89,6 @@ def _square(call: Call, matrices: Array, lead: tuple[int, ...], order: int) -> A
     as_it_is = (
         matrices.shape == (*lead, order, order)
         and matrices.flags.c_contiguous
-        and matrices.data.ptr % _ALIGNED == 0
+        and not matrices.data.ptr & ALIGNED
     )
     return matrices.reshape(-1, order, order) if as_it_is else row_major(call, matrices, lead, order)

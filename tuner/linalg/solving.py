@@ -1,5 +1,7 @@
 """Systems of equations: general, positive definite and triangular ones."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ def solve(
         own, _ = square_shape(call, matrices, "getrf" if assume_a in _GENERAL else "potrf")
         system = _System(call, matrices, right)
         if system.empty:
-            return system.nothing()
+            return system.zeros()
         if assume_a in _GENERAL:
             factors, pivots, info = getrf(call, matrices)
             found = first_failure(info) if check else None
@@ -75,7 +77,7 @@ def solve(
         return system.shaped(system.solved(triangle.swapaxes(-1, -2), forward, lower=False))
 
 
-def lu_solve(lu_and_piv: tuple[Any, Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
+def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
     """Solution of ``a x = b`` by the factors of a, as ``scipy.linalg.lu_solve``.
 
     Args:
@@ -105,7 +107,7 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any) -> Array:  # noqa: ANN401 - ar
             )
         system = _System(call, matrices, right, "lu")
         if system.empty:
-            return system.nothing()
+            return system.zeros()
         return _by_lu(system, matrices, exchanged.reshape(-1, n).astype("int32"))
 
 
@@ -141,7 +143,7 @@ def solve_triangular(
         own, n = square_shape(call, matrices, "trsm")
         system = _System(call, matrices, right)
         if system.empty:
-            return system.nothing()
+            return system.zeros()
         if check and not unit_diagonal:
             diagonal = matrices.diagonal(0, -2, -1).reshape(-1, n).get()
             failed = np.argwhere(np.asarray(diagonal) == 0)
@@ -198,7 +200,7 @@ def trsm(
             )
         system = _System(call, matrices, right.swapaxes(-1, -2) if from_right else right)
         if system.empty or not scale:
-            found = system.nothing()
+            found = system.zeros()
         else:
             triangle = matrices.swapaxes(-1, -2) if turned else matrices
             columns = system.right()
@@ -235,10 +237,10 @@ class _System:
         self._count = self._right.shape[-1]
         self.empty = 0 in (*self._lead, self._n, self._count)
 
-    def nothing(self) -> Array:
-        """The answer where there is nothing to solve."""
-        shape = (*self._lead, self._n) if self._flat else (*self._lead, self._n, self._count)
-        return self.call.cp.zeros(shape, self._right.dtype)
+    def zeros(self) -> Array:
+        """The answer where there is nothing to solve, or right-hand sides are zero."""
+        batch = math.prod(self._lead)
+        return self.shaped(self.call.cp.zeros((batch, self._count, self._n), self._right.dtype))
 
     def right(self) -> Array:
         """A column-major copy of the right-hand sides, (batch, k, n)."""
