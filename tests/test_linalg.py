@@ -12,48 +12,19 @@ import pytest
 import scipy.linalg
 from fake_cupy import DeviceArray
 from fake_linalg import HostCompiler, LinalgCupy, linalg_cupy
+from linalg_cases import N, each, near, positive, random
 from numpy.linalg import LinAlgError
-from numpy.typing import NDArray
 
 import tuner
 from tuner import linalg
-from tuner.errors import InputError
 from tuner.linalg.routes import ROUTES, Route
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
-N = 5
-EPSILON = {"float32": 1e-5, "float64": 1e-13}
 
 
 @pytest.fixture
 def cp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LinalgCupy:
     return linalg_cupy(monkeypatch, tmp_path)
-
-
-def random(*shape: int, seed: int = 0) -> NDArray[np.float64]:
-    return np.random.default_rng(seed).uniform(-1, 1, shape)
-
-
-def positive(*lead: int, n: int = N) -> NDArray[np.float64]:
-    made = random(*lead, n, n)
-    return made @ made.swapaxes(-1, -2) + n * np.eye(n)
-
-
-def each(function: Any, *arrays: NDArray[Any], **settings: Any) -> NDArray[Any]:
-    """SciPy's answers, matrix by matrix."""
-    lead = np.broadcast_shapes(*(array.shape[:-2] for array in arrays))
-    wide = [np.broadcast_to(array, (*lead, *array.shape[-2:])) for array in arrays]
-    return np.array([function(*(one[at] for one in wide), **settings) for at in np.ndindex(lead)]).reshape(
-        *lead, *function(*(one[(0,) * len(lead)] for one in wide), **settings).shape
-    )
-
-
-def near(found: Any, right: NDArray[Any], dtype: str = "float64") -> bool:
-    """Same type, shape and numbers, but for rounding."""
-    assert isinstance(found, DeviceArray)
-    assert found.dtype.name == dtype
-    assert found.shape == right.shape
-    return np.allclose(found, right, rtol=EPSILON[dtype], atol=EPSILON[dtype])
 
 
 # --- Cholesky -------------------------------------------------------------------------------------
@@ -250,120 +221,7 @@ def test_the_example_of_the_page_runs(cp: LinalgCupy, monkeypatch: pytest.Monkey
     assert np.allclose(names["q"] @ names["r"], names["a"], atol=1e-4)
 
 
-# --- arguments ------------------------------------------------------------------------------------
-
-
-def test_strided_arrays_are_copied(cp: LinalgCupy) -> None:
-    """Views, transposes and misaligned arrays give the answers of their copies, and stay as they are."""
-    whole = random(2, 2 * N, 2 * N + 1)
-    view = cp.asarray(whole)[:, ::2, 1::2]
-    transposed = view.swapaxes(-1, -2)
-    assert np.allclose(linalg.gemm(view, transposed), np.asarray(view) @ np.asarray(transposed))
-    factors, _ = linalg.lu_factor(transposed)
-    assert np.allclose(factors, each(lambda one: scipy.linalg.lu_factor(one)[0], np.asarray(transposed)))
-    shifted = cp.asarray(whole).reshape(-1)[1 : 1 + N * N].reshape(N, N)
-    assert np.allclose(linalg.gemm(shifted, shifted), np.asarray(shifted) @ np.asarray(shifted))
-    assert np.array_equal(np.asarray(view), whole[:, ::2, 1::2])
-
-
-def test_arrays_of_others(cp: LinalgCupy) -> None:
-    """What has DLPack on the GPU, or the CUDA array interface, is taken without a copy."""
-    a = positive(2)
-    held = cp.asarray(a)
-    by_dlpack = SimpleNamespace(held=held, __dlpack__=None, __dlpack_device__=lambda: (2, 0))
-    assert near(linalg.cholesky(by_dlpack), each(scipy.linalg.cholesky, a))
-
-    class Interface:
-        __cuda_array_interface__ = held.__array_interface__
-        __array_interface__ = held.__array_interface__
-
-    assert near(linalg.cholesky(Interface()), each(scipy.linalg.cholesky, a))
-
-
-@pytest.mark.parametrize(("lead", "n"), [((), 0), ((0,), N), ((2, 0), N), ((3,), 0)])
-def test_nothing_to_do(cp: LinalgCupy, lead: tuple[int, ...], n: int) -> None:
-    """Orders and batches of zero give empty results of the right shapes, and launch nothing."""
-    a, b = cp.empty((*lead, n, n)), cp.empty((*lead, n, 2))
-    assert linalg.cholesky(a).shape == (*lead, n, n)
-    assert [one.shape for one in linalg.lu_factor(a)] == [(*lead, n, n), (*lead, n)]
-    assert [one.shape for one in linalg.lu(a)] == [(*lead, n, n)] * 3
-    assert [one.shape for one in linalg.qr(a)] == [(*lead, n, n)] * 2
-    assert linalg.solve(a, b).shape == linalg.trsm(a, b).shape == (*lead, n, 2)
-    assert linalg.solve_triangular(a, b).shape == linalg.gemm(a, b).shape == (*lead, n, 2)
-    assert HostCompiler.compiled == []
-
-
-def test_orders_of_one(cp: LinalgCupy) -> None:
-    """Numbers are matrices, too."""
-    a = np.array([[[4.0]], [[9.0]]])
-    assert near(linalg.cholesky(cp.asarray(a)), np.sqrt(a))
-    assert near(linalg.solve(cp.asarray(a), cp.asarray(np.array([36.0]))), np.array([[9.0], [4.0]]))
-    q, r = linalg.qr(cp.asarray(a))
-    assert np.allclose(q * r, a)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_stays_in_its_matrix(cp: LinalgCupy, bad: float) -> None:
-    """NaN and infinity are found where LAPACK finds them, and spoil no other matrix."""
-    a = positive(3)
-    a[1, 2, 2] = bad
-    found = linalg.cholesky(cp.asarray(a), check=False)
-    assert np.allclose(found[[0, 2]], each(scipy.linalg.cholesky, a[[0, 2]]))
-    if np.isnan(bad):
-        with pytest.raises(LinAlgError, match=r"^matrix 1: 3-th leading minor"):
-            linalg.cholesky(cp.asarray(a))
-    factors, _ = linalg.lu_factor(cp.asarray(a), check=False)
-    assert not np.isfinite(factors[1]).all()
-    assert np.isfinite(factors[[0, 2]]).all()
-
-
-def wrong_calls(cp: LinalgCupy) -> dict[str, tuple[Any, str]]:
-    """What cannot be called, and what the message says."""
-    a, b = cp.asarray(positive()), cp.asarray(random(N, 2))
-    large, single = cp.asarray(np.eye(129)), b.astype("float32")
-    most = "matrices of 129 rows or columns are too large; the kernels of"
-    return {
-        "host": (lambda: linalg.qr(positive()), "a is a numpy.ndarray; it must be an array on the GPU"),
-        "list": (lambda: linalg.qr([[1.0]]), "a is a builtins.list; it must be an array on the GPU"),
-        "type": (lambda: linalg.qr(a.astype(int)), "a has dtype int64; it must be float32 or float64"),
-        "complex": (lambda: linalg.qr(a.astype(complex)), "a has dtype complex128; it must be"),
-        "mixed": (lambda: linalg.solve(a, single), "b has dtype float32; it must be float64 as a is"),
-        "vector": (lambda: linalg.qr(b[:, 0]), r"a has shape \(5,\); it must be \(\.\.\., m, n\)"),
-        "square": (lambda: linalg.cholesky(b), r"a has shape \(5, 2\); it must be \(\.\.\., n, n\)"),
-        "rows": (lambda: linalg.solve(a, b[:3]), r"b has shape \(3, 2\); it must be \(5,\) or"),
-        "batch": (
-            lambda: linalg.gemm(cp.asarray(random(2, N, N)), cp.asarray(random(3, N, N))),
-            r"do not go together: a \(2,\), b \(3,\)",
-        ),
-        "inner": (lambda: linalg.gemm(b, b), r"op\(a\) has 2 columns and op\(b\) has 5 rows"),
-        "addend": (
-            lambda: linalg.gemm(a, b, beta=1, c=a),
-            r"c has shape \(5, 5\); it must be \(\.\.\., 5, 2",
-        ),
-        "no c": (lambda: linalg.gemm(a, b, beta=2), "beta is 2 and there is no c"),
-        "mode": (lambda: linalg.qr(a, "reduced"), "mode is 'reduced'; it must be one of full, economic"),
-        "assumed": (lambda: linalg.solve(a, b, assume_a="sym"), "assume_a is 'sym'; it must be 'gen' or"),
-        "side": (lambda: linalg.trsm(a, b, side="up"), "side is 'up'; it must be 'left' or 'right'"),
-        "trans": (lambda: linalg.solve_triangular(a, b, "C"), "trans is 'C'; it must be 0, 1, 'N' or 'T'"),
-        "pivots": (
-            lambda: linalg.lu_solve((a, b), b),
-            r"piv must be a CuPy array of whole numbers of shape \(5,\)",
-        ),
-        "half pivots": (lambda: linalg.lu_solve((a, b[:, 0]), b), "piv must be a CuPy array of whole"),
-        "large potrf": (lambda: linalg.cholesky(large), f"{most} potrf take up to 128"),
-        "large getrf": (lambda: linalg.lu_factor(large[:, :2]), f"{most} getrf take up to 128"),
-        "large geqrf": (lambda: linalg.qr(large[:2]), f"{most} geqrf take up to 128"),
-        "large trsm": (lambda: linalg.trsm(large, large), f"{most} trsm take up to 128"),
-        "large gemm": (lambda: linalg.gemm(large[:1], large), f"{most} gemm take up to 128"),
-    }
-
-
-def test_wrong_calls_are_refused(cp: LinalgCupy) -> None:
-    """The message names the call, the argument and what would be right; nothing is launched."""
-    for call, told in wrong_calls(cp).values():
-        with pytest.raises(InputError, match=f"^tuner\\.linalg\\.[a-z_]+: .*{told}"):
-            call()
-    assert HostCompiler.compiled == []
+# --- routes -----------------------------------------------------------------------------------------
 
 
 def test_a_larger_kernel_is_one_entry(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tuner.devices.cuda import probe
-from tuner.errors import InputError
+from tuner.errors import DeviceError, InputError
 from tuner.linalg.routes import Array
 
 DTYPES = ("float32", "float64")
-_MATRIX = 2  # axes
+MATRIX_AXES = 2  # axes
 _ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
@@ -44,46 +44,68 @@ def called(name: str, **given: Any) -> Iterator[tuple[Any, ...]]:  # noqa: ANN40
 
     Args:
         name: of the function.
-        given: arguments by name; None stays None.
+        given: arguments by name.
 
     Raises:
         InputError: an argument is no array on a GPU, is of another type than float32 and float64, or is of
             another type or on another GPU than the first.
         DeviceUnavailableError: there is no driver, or no CuPy.
+        DeviceError: the GPU has no room for copies and results.
     """
     label = f"tuner.linalg.{name}"
     call = Call(label, probe.import_cupy(label))
-    arrays = {key: None if value is None else _on_gpu(call, key, value) for key, value in given.items()}
-    first, *others = ((key, array) for key, array in arrays.items() if array is not None)
+    arrays = {key: on_gpu(call, key, value) for key, value in given.items()}
+    first, *others = arrays.items()
+    for key, array in arrays.items():
+        if array.dtype.name not in DTYPES:
+            raise call.wrong(f"{key} has dtype {array.dtype}; it must be float32 or float64")
     for key, array in others:
-        _check_same(call, first, (key, array))
-    with call.cp.cuda.Device(int(first[1].data.device_id)):
-        yield (call, *arrays.values())
+        if array.dtype != first[1].dtype:
+            raise call.wrong(f"{key} has dtype {array.dtype}; it must be {first[1].dtype} as {first[0]} is")
+        check_same_gpu(call, first, (key, array))
+    try:
+        with call.cp.cuda.Device(int(first[1].data.device_id)):
+            yield (call, *arrays.values())
+    except call.cp.cuda.memory.OutOfMemoryError as error:
+        raise DeviceError(f"{label}: copies and results do not fit on the GPU: {error}") from error
 
 
-def _on_gpu(call: Call, name: str, value: Any) -> Array:  # noqa: ANN401 - whatever callers have
-    cp = call.cp
-    if isinstance(value, cp.ndarray):
-        array = value
-    elif hasattr(value, "__cuda_array_interface__"):
-        array = cp.asarray(value)
-    elif hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] in _ON_GPU:
-        array = cp.from_dlpack(value)
-    else:
+def on_gpu(call: Call, name: str, value: Any) -> Array:  # noqa: ANN401 - whatever callers have
+    """An argument as a CuPy array of the same memory.
+
+    Raises:
+        InputError: it is no array on a GPU, or does not give its memory away.
+    """
+    try:
+        array = _shared(call.cp, value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # of PyTorch: a gradient is required
+        raise call.wrong(f"{name} cannot be read as an array on the GPU: {error}") from error
+    if array is None:
         kind = type(value)
         raise call.wrong(
             f"{name} is a {kind.__module__}.{kind.__qualname__}; it must be an array on the GPU"
             " (cupy.asarray copies one to it)"
         )
-    if array.dtype.name not in DTYPES:
-        raise call.wrong(f"{name} has dtype {array.dtype}; it must be float32 or float64")
     return array
 
 
-def _check_same(call: Call, first: tuple[str, Array], other: tuple[str, Array]) -> None:
+def _shared(cp: ModuleType, value: Any) -> Array | None:  # noqa: ANN401 - whatever callers have
+    if isinstance(value, cp.ndarray):
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        return cp.asarray(value)
+    if hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] in _ON_GPU:
+        return cp.from_dlpack(value)
+    return None
+
+
+def check_same_gpu(call: Call, first: tuple[str, Array], other: tuple[str, Array]) -> None:
+    """Refuse arrays of two GPUs, each with its name.
+
+    Raises:
+        InputError: the second is on another GPU than the first.
+    """
     (name, array), (key, value) = first, other
-    if value.dtype != array.dtype:
-        raise call.wrong(f"{key} has dtype {value.dtype}; it must be {array.dtype} as {name} is")
     here, there = array.data.device_id, value.data.device_id
     if here != there:
         raise call.wrong(f"{key} is on GPU {there}; it must be on GPU {here} as {name} is")
@@ -96,7 +118,7 @@ def check_matrices(call: Call, name: str, array: Array, *, square: bool = False)
         InputError: the array has fewer than two axes, or they differ where they must not.
     """
     wanted = "(..., n, n)" if square else "(..., m, n)"
-    if array.ndim < _MATRIX or (square and array.shape[-1] != array.shape[-2]):
+    if array.ndim < MATRIX_AXES or (square and array.shape[-1] != array.shape[-2]):
         raise call.wrong(f"{name} has shape {array.shape}; it must be {wanted}")
 
 
@@ -146,8 +168,16 @@ def row_major(
 
 
 def as_matrices(columns: Array, lead: Sequence[int]) -> Array:
-    """Column-major arrays as the matrices they are: a view of shape (..., rows, columns)."""
-    return columns.reshape(*lead, *columns.shape[1:]).swapaxes(-1, -2)
+    """Column-major arrays as the matrices they are, (..., rows, columns): a view, or a copy of a part."""
+    return compact(columns).reshape(*lead, *columns.shape[1:]).swapaxes(-1, -2)
+
+
+def compact(array: Array) -> Array:
+    """The array itself where it is C-contiguous, else a copy, which does not hold on to what it is a part of.
+
+    PyTorch takes no arrays with negative strides.
+    """
+    return array if array.flags.c_contiguous else array.copy()
 
 
 def set_diagonal(matrices: Array, values: Any) -> None:  # noqa: ANN401 - an array or a number

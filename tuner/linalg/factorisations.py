@@ -12,10 +12,12 @@ from tuner.linalg.arrays import (
     called,
     check_matrices,
     column_major,
+    compact,
     place,
     row_major,
     set_diagonal,
 )
+from tuner.linalg.options import flag
 from tuner.linalg.permutations import permutation
 from tuner.linalg.products import squares
 from tuner.linalg.routes import Array, route, run
@@ -40,6 +42,7 @@ def cholesky(a: Any, lower: bool = False, *, check: bool = True) -> Array:  # no
         InputError: the argument cannot be used, or n is beyond the kernels.
     """
     with called("cholesky", a=a) as (call, matrices):
+        lower = flag(call, "lower", lower)
         lead, _ = square_shape(call, matrices, "potrf")
         if not matrices.size:
             return call.cp.zeros(matrices.shape, matrices.dtype)
@@ -96,7 +99,7 @@ def _lu_factor(call: Call, matrices: Array, *, check: bool) -> tuple[Array, Arra
     found = first_failure(info) if check else None
     if found is not None:
         _warn(f"{place(found[0], lead)}Diagonal number {found[1]} is exactly zero. Singular matrix.")
-    return as_matrices(factors, lead)[..., :m, :n], pivots.reshape(shape)
+    return as_matrices(factors[:, :n, :m], lead), pivots.reshape(shape)
 
 
 def getrf(call: Call, matrices: Array) -> tuple[Array, Array, Array]:
@@ -113,7 +116,10 @@ def getrf(call: Call, matrices: Array) -> tuple[Array, Array, Array]:
     factors, pivots, info = run(call.name, "getrf", column_major(call, matrices, order=max(m, n)))
     least = min(m, n)
     info[info > least] = 0  # of what was filled up
-    return factors, pivots[:, :least] - 1, info
+    pivots = pivots[:, :least] - 1
+    if m < n:  # infinity times zero fills rows up with NaN, which are pivots then
+        pivots = call.cp.minimum(pivots, m - 1)
+    return factors, pivots, info
 
 
 def lu(
@@ -136,6 +142,7 @@ def lu(
         InputError: the argument cannot be used, or m or n is beyond the kernels.
     """
     with called("lu", a=a) as (call, given):
+        permute_l, p_indices = flag(call, "permute_l", permute_l), flag(call, "p_indices", p_indices)
         matrices, pivots = _lu_factor(call, given, check=False)
         cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
         least = min(m, n)
@@ -186,16 +193,17 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
         else:
             factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
             tau = cp.zeros(factors.shape[:2], matrices.dtype)
-        found = as_matrices(factors, lead)[..., :m, :n]
+        found = as_matrices(factors[:, :n, :m], lead)
         rows = m if mode in {"full", "r"} else least
         upper = cp.empty((*lead, rows, n), matrices.dtype)
         upper[...] = cp.triu(found[..., :rows, :])
         if mode == "r":
             return (upper,)
         if mode == "raw":
-            return (found, tau[:, :least].reshape(*lead, least)), upper
+            return (found, compact(tau[:, :least]).reshape(*lead, least)), upper
         columns = m if mode == "full" else least
-        return _orthogonal(call, factors, tau).reshape(*lead, order, order)[..., :m, :columns], upper
+        orthogonal = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
+        return orthogonal.reshape(*lead, m, columns), upper
 
 
 def _orthogonal(call: Call, factors: Array, tau: Array) -> Array:

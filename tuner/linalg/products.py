@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from tuner.application.signature import ALIGNED
 from tuner.linalg.arrays import Call, called, check_matrices, common_batch, row_major
+from tuner.linalg.options import factor, transposed
 from tuner.linalg.routes import Array, route, run
-
-_ALIGNED = 16  # bytes; kernels load so many at a time
 
 
 def gemm(
@@ -15,8 +15,8 @@ def gemm(
     alpha: float = 1.0,
     beta: float = 0.0,
     c: Any | None = None,  # noqa: ANN401 - same
-    trans_a: bool = False,
-    trans_b: bool = False,
+    trans_a: bool | int | str = False,
+    trans_b: bool | int | str = False,
 ) -> Array:
     """``alpha op(a) op(b) + beta c``, as ``scipy.linalg.blas.dgemm`` has it.
 
@@ -27,10 +27,10 @@ def gemm(
         a: (..., m, k), or (..., k, m) with ``trans_a``; float32 or float64. Leading axes of a, b and c are
             broadcast.
         b: (..., k, n), or (..., n, k) with ``trans_b``.
-        alpha: a factor.
+        alpha: a factor; 0 does not read a and b.
         beta: of ``c``; 0 does not read it.
         c: (..., m, n); it is not changed.
-        trans_a: whether a is taken as its transpose.
+        trans_a: whether a is taken as its transpose; 0 or ``N``, 1, 2, ``T`` or ``C`` as BLAS has it.
         trans_b: likewise.
 
     Returns:
@@ -39,12 +39,16 @@ def gemm(
     Raises:
         InputError: an argument cannot be used, or m, k or n is beyond the kernels.
     """
-    with called("gemm", a=a, b=b, c=c) as (call, first, second, added):
-        for name, array in (("a", first), ("b", second), ("c", added)):
-            if array is not None:
-                check_matrices(call, name, array)
-        left = first.swapaxes(-1, -2) if trans_a else first
-        right = second.swapaxes(-1, -2) if trans_b else second
+    given = {"a": a, "b": b} | ({} if c is None else {"c": c})
+    with called("gemm", **given) as (call, *arrays):
+        for name, array in zip(given, arrays, strict=True):
+            check_matrices(call, name, array)
+        first, second, *addends = arrays
+        added = addends[0] if addends else None
+        scale = factor(call, "alpha", alpha, first.dtype)
+        added_scale = factor(call, "beta", beta, first.dtype)
+        left = first.swapaxes(-1, -2) if transposed(call, "trans_a", trans_a) else first
+        right = second.swapaxes(-1, -2) if transposed(call, "trans_b", trans_b) else second
         (m, k), n = left.shape[-2:], right.shape[-1]
         if right.shape[-2] != k:
             raise call.wrong(f"op(a) has {k} columns and op(b) has {right.shape[-2]} rows; they must agree")
@@ -56,11 +60,11 @@ def gemm(
         lead = common_batch(call, **shaped)
         if max(m, k, n):
             route(call.name, "gemm", max(m, k, n))
-        made = _product(call, left, right, lead)
-        if alpha != 1:
-            made *= made.dtype.type(alpha)
-        if beta != 0:
-            made += added * made.dtype.type(beta)
+        made = _product(call, left, right, lead) if scale else call.cp.zeros((*lead, m, n), left.dtype)
+        if scale not in {0, 1}:
+            made *= scale
+        if added_scale:
+            made += added * added_scale
         return made
 
 
@@ -85,6 +89,6 @@ def _square(call: Call, matrices: Array, lead: tuple[int, ...], order: int) -> A
     as_it_is = (
         matrices.shape == (*lead, order, order)
         and matrices.flags.c_contiguous
-        and matrices.data.ptr % _ALIGNED == 0
+        and not matrices.data.ptr & ALIGNED
     )
     return matrices.reshape(-1, order, order) if as_it_is else row_major(call, matrices, lead, order)

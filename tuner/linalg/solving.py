@@ -1,21 +1,28 @@
 """Systems of equations: general, positive definite and triangular ones."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tuner.errors import InputError
 from tuner.linalg.arrays import (
+    MATRIX_AXES,
     Call,
     as_matrices,
     called,
     check_matrices,
+    check_same_gpu,
     column_major,
     common_batch,
+    on_gpu,
     place,
     row_major,
     set_diagonal,
 )
 from tuner.linalg.factorisations import check_order, first_failure, getrf, potrf, square_shape
+from tuner.linalg.options import factor, flag, transposed
 from tuner.linalg.permutations import permutation
 from tuner.linalg.routes import Array, run
 
@@ -50,10 +57,11 @@ def solve(
     with called("solve", a=a, b=b) as (call, matrices, right):
         if assume_a not in (*_GENERAL, *_POSITIVE):
             raise call.wrong(f"assume_a is {assume_a!r}; it must be 'gen' or 'pos'")
+        lower = flag(call, "lower", lower)
         own, _ = square_shape(call, matrices, "getrf" if assume_a in _GENERAL else "potrf")
         system = _System(call, matrices, right)
         if system.empty:
-            return system.nothing()
+            return system.zeros()
         if assume_a in _GENERAL:
             factors, pivots, info = getrf(call, matrices)
             found = first_failure(info) if check else None
@@ -69,11 +77,11 @@ def solve(
         return system.shaped(system.solved(triangle.swapaxes(-1, -2), forward, lower=False))
 
 
-def lu_solve(lu_and_piv: tuple[Any, Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
+def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
     """Solution of ``a x = b`` by the factors of a, as ``scipy.linalg.lu_solve``.
 
     Args:
-        lu_and_piv: of ``lu_factor``.
+        lu_and_piv: of ``lu_factor``; piv is of any type of signed whole numbers.
         b: (n,), or (..., n, k); leading axes are broadcast with those of the factors.
 
     Returns:
@@ -82,20 +90,25 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any) -> Array:  # noqa: ANN401 - ar
     Raises:
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
+    if not isinstance(lu_and_piv, (tuple, list)) or len(lu_and_piv) != 2:  # noqa: PLR2004 - two arrays
+        raise InputError("tuner.linalg.lu_solve: lu_and_piv must be the pair (lu, piv) of lu_factor")
     factors, pivots = lu_and_piv
     with called("lu_solve", lu=factors, b=b) as (call, matrices, right):
         check_matrices(call, "lu", matrices, square=True)
         n = matrices.shape[-1]
         check_order(call, "trsm", n)
         shape = (*matrices.shape[:-2], n)
-        if not isinstance(pivots, call.cp.ndarray) or pivots.shape != shape or pivots.dtype.kind != "i":
+        exchanged = on_gpu(call, "piv", pivots)
+        check_same_gpu(call, ("lu", matrices), ("piv", exchanged))
+        if exchanged.shape != shape or exchanged.dtype.kind != "i":
             raise call.wrong(
-                f"piv must be a CuPy array of whole numbers of shape {shape}, as lu_factor returns"
+                f"piv has dtype {exchanged.dtype} and shape {exchanged.shape}; it must be whole numbers of"
+                f" shape {shape}, as lu_factor returns"
             )
-        system = _System(call, matrices, right)
+        system = _System(call, matrices, right, "lu")
         if system.empty:
-            return system.nothing()
-        return _by_lu(system, matrices, pivots.reshape(-1, n).astype("int32"))
+            return system.zeros()
+        return _by_lu(system, matrices, exchanged.reshape(-1, n).astype("int32"))
 
 
 def solve_triangular(
@@ -112,7 +125,7 @@ def solve_triangular(
     Args:
         a: (..., n, n), float32 or float64; one triangle is read.
         b: (n,), or (..., n, k); leading axes are broadcast with those of a.
-        trans: 0 or ``N`` for a itself, 1 or ``T`` for its transpose.
+        trans: 0 or ``N`` for a itself; 1, 2, ``T`` or ``C`` for its transpose.
         lower: the triangle that is read.
         unit_diagonal: take the diagonal as ones, without reading it.
         check: whether to wait for the GPU and look for zeros on diagonals.
@@ -125,11 +138,12 @@ def solve_triangular(
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
     with called("solve_triangular", a=a, b=b) as (call, matrices, right):
-        turned = _transposed(call, trans)
+        turned, lower = transposed(call, "trans", trans), flag(call, "lower", lower)
+        unit_diagonal = flag(call, "unit_diagonal", unit_diagonal)
         own, n = square_shape(call, matrices, "trsm")
         system = _System(call, matrices, right)
         if system.empty:
-            return system.nothing()
+            return system.zeros()
         if check and not unit_diagonal:
             diagonal = matrices.diagonal(0, -2, -1).reshape(-1, n).get()
             failed = np.argwhere(np.asarray(diagonal) == 0)
@@ -150,7 +164,7 @@ def trsm(
     alpha: float = 1.0,
     side: str = "left",
     lower: bool = True,
-    trans_a: bool = False,
+    trans_a: bool | int | str = False,
     unit_diagonal: bool = False,
 ) -> Array:
     """Solution of ``op(a) x = alpha b`` or ``x op(a) = alpha b``, a triangular; as BLAS, without checks.
@@ -158,10 +172,10 @@ def trsm(
     Args:
         a: (..., n, n), float32 or float64; one triangle is read.
         b: (..., n, k), or (..., k, n) on the right side; leading axes are broadcast with those of a.
-        alpha: a factor.
+        alpha: a factor; 0 reads neither a nor b.
         side: ``left`` or ``right``.
         lower: the triangle that is read.
-        trans_a: whether a is taken as its transpose.
+        trans_a: whether a is taken as its transpose; 0 or ``N``, 1, 2, ``T`` or ``C`` as BLAS has it.
         unit_diagonal: take the diagonal as ones, without reading it.
 
     Returns:
@@ -171,20 +185,27 @@ def trsm(
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
     with called("trsm", a=a, b=b) as (call, matrices, right):
-        if side not in {"left", "right"}:
+        if side not in ("left", "right"):
             raise call.wrong(f"side is {side!r}; it must be 'left' or 'right'")
-        square_shape(call, matrices, "trsm")
-        check_matrices(call, "b", right)
+        lower, unit_diagonal = flag(call, "lower", lower), flag(call, "unit_diagonal", unit_diagonal)
+        scale = factor(call, "alpha", alpha, matrices.dtype)
         from_right = side == "right"
-        turned = trans_a != from_right  # x op(a) = b is op(a)' x' = b'
+        turned = transposed(call, "trans_a", trans_a) != from_right  # x op(a) = b is op(a)' x' = b'
+        _, n = square_shape(call, matrices, "trsm")
+        if right.ndim < MATRIX_AXES or right.shape[-1 if from_right else -2] != n:
+            wanted = f"(..., k, {n})" if from_right else f"(..., {n}, k)"
+            raise call.wrong(
+                f"b has shape {right.shape}; it must be {wanted} for side={side!r} and a of"
+                f" shape {matrices.shape}"
+            )
         system = _System(call, matrices, right.swapaxes(-1, -2) if from_right else right)
-        if system.empty:
-            found = system.nothing()
+        if system.empty or not scale:
+            found = system.zeros()
         else:
             triangle = matrices.swapaxes(-1, -2) if turned else matrices
             columns = system.right()
-            if alpha != 1:
-                columns *= columns.dtype.type(alpha)
+            if scale != 1:
+                columns *= scale
             solution = system.solved(triangle, columns, lower=lower != turned, unit=unit_diagonal)
             found = system.shaped(solution)
         return found.swapaxes(-1, -2) if from_right else found
@@ -197,28 +218,29 @@ class _System:
         call: which call.
         matrices: of shape (..., n, n).
         right: of shape (n,) or (..., n, k).
+        name: of the matrices in messages.
 
     Raises:
         InputError: the shapes do not go together.
     """
 
-    def __init__(self, call: Call, matrices: Array, right: Array) -> None:
+    def __init__(self, call: Call, matrices: Array, right: Array, name: str = "a") -> None:
         self.call, self._n = call, matrices.shape[-1]
         self._flat = right.ndim == 1
         self._right = right[:, None] if self._flat else right
         if not right.ndim or self._right.shape[-2] != self._n:
             raise call.wrong(
-                f"b has shape {right.shape}; it must be ({self._n},) or (..., {self._n}, k) for a of shape"
-                f" {matrices.shape}"
+                f"b has shape {right.shape}; it must be ({self._n},) or (..., {self._n}, k) for {name} of"
+                f" shape {matrices.shape}"
             )
-        self._lead = common_batch(call, a=matrices, b=self._right)
+        self._lead = common_batch(call, **{name: matrices, "b": self._right})
         self._count = self._right.shape[-1]
         self.empty = 0 in (*self._lead, self._n, self._count)
 
-    def nothing(self) -> Array:
-        """The answer where there is nothing to solve."""
-        shape = (*self._lead, self._n) if self._flat else (*self._lead, self._n, self._count)
-        return self.call.cp.zeros(shape, self._right.dtype)
+    def zeros(self) -> Array:
+        """The answer where there is nothing to solve, or right-hand sides are zero."""
+        batch = math.prod(self._lead)
+        return self.shaped(self.call.cp.zeros((batch, self._count, self._n), self._right.dtype))
 
     def right(self) -> Array:
         """A column-major copy of the right-hand sides, (batch, k, n)."""
@@ -268,11 +290,3 @@ def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
     right = system.permuted(system.right(), order, tuple(factors.shape[:-2]))
     forward = system.solved(factors, right, lower=True, unit=True)
     return system.shaped(system.solved(factors, forward, lower=False))
-
-
-def _transposed(call: Call, trans: int | str) -> bool:
-    if trans in (0, "N"):
-        return False
-    if trans in (1, "T"):
-        return True
-    raise call.wrong(f"trans is {trans!r}; it must be 0, 1, 'N' or 'T'")
