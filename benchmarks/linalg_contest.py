@@ -11,9 +11,11 @@ from cold_timing import Timer, median
 from linalg_libraries import Form, LinalgLibraries
 from linalg_rows import Contender, compared, shown
 from linalg_search import Searcher, Space
-from linalg_sets import Sets
+from linalg_sets import AnySets, Sets
 
 from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.lanes import SideStreams
+from tuner.devices.cuda.launches import StageLaunch, Step
 from tuner.errors import TunerError
 from tuner.model import Configuration
 from tuner.problems import Deviation
@@ -39,20 +41,21 @@ class Machine:
     def __init__(self, cp: Any, code: CodeCache, libraries: LinalgLibraries, searcher: Searcher) -> None:
         self.cp, self.code, self.libraries, self.searcher = cp, code, libraries, searcher
         self.timer = Timer(cp)
+        self._sides = SideStreams(cp)
         self._lead = cp.empty(_LEAD_BYTES, "uint8")
         self._refusals = (
             *(TunerError, RuntimeError, MemoryError),
             *(cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError),
         )
 
-    def library(self, form: Form, sets: Sets) -> Contender:
+    def library(self, form: Form, sets: AnySets) -> Contender:
         """A library's form, checked and timed a few times."""
 
         def enqueue(stream: Any, places: Sequence[int]) -> None:
             for place in places:
                 form.call(place, stream.ptr)
 
-        made = self._made(form.key, enqueue, sets)
+        made = self.timed(form.key, enqueue, sets)
         made.form = form
         if not made.trouble:
             made.deviation = self._checked(
@@ -60,32 +63,33 @@ class Machine:
             )
         return made
 
-    def kernel(self, space: Space, configuration: Configuration, sets: Sets) -> Contender:
+    def kernel(self, space: Space, configuration: Configuration, sets: AnySets) -> Contender:
         """A configuration of the kernel, timed a few times."""
         try:
             program = self.code.program(space.plans[configuration])
+            sets = sets.of(space.plans[configuration])
             steps = [program.bound(arrays) for arrays in sets.arrays]
         except self._refusals as error:
             return Contender(str(configuration), _nothing, _nothing, trouble=str(error))
 
         def enqueue(stream: Any, places: Sequence[int]) -> None:
             for place in places:
-                for step in steps[place]:
-                    step.enqueue(stream)
+                self._put(steps[place], stream)
 
-        made = self._made(str(configuration), enqueue, sets)
+        made = self.timed(str(configuration), enqueue, sets)
         made.configuration = configuration
         return made
 
-    def check(self, space: Space, contender: Contender, sets: Sets) -> None:
+    def check(self, space: Space, contender: Contender, sets: AnySets) -> None:
         """Look at the answers of a configuration."""
         if contender.trouble or contender.configuration is None:
             return
-        steps = self.code.launches(space.plans[contender.configuration], sets.arrays[0])
+        plan = space.plans[contender.configuration]
+        sets = sets.of(plan)
+        steps = self.code.launches(plan, sets.arrays[0])
 
         def run() -> None:
-            for step in steps:
-                step.enqueue(self.cp.cuda.get_current_stream())
+            self._put(steps, self.cp.cuda.get_current_stream())
 
         contender.deviation = self._checked(run, sets)
 
@@ -107,7 +111,7 @@ class Machine:
             contender.times_ms = times[name]
 
     def _checked(
-        self, run: Callable[[], None], sets: Sets, converted: Callable[..., Any] | None = None
+        self, run: Callable[[], None], sets: AnySets, converted: Callable[..., Any] | None = None
     ) -> Deviation:
         sets.begin_check()
         run()
@@ -115,7 +119,8 @@ class Machine:
         made = sets.made()
         return sets.judge(made if converted is None else converted(sets.given(), made))
 
-    def _made(self, name: str, enqueue: Callable[[Any, Sequence[int]], None], sets: Sets) -> Contender:
+    def timed(self, name: str, enqueue: Callable[[Any, Sequence[int]], None], sets: AnySets) -> Contender:
+        """Work on sets, given by their numbers, timed a few times: as a graph where it can be one."""
         everything = range(sets.count)
         current = self.cp.cuda.get_current_stream
         try:
@@ -136,7 +141,15 @@ class Machine:
             return Contender(name, _nothing, _nothing, trouble=str(error))
         return made
 
-    def _led(self, sets: Sets) -> None:
+    def _put(self, steps: Sequence[Step], stream: Any) -> None:
+        """Steps of a run, some of which may run beside the others."""
+        if any(isinstance(step, StageLaunch) and step.side for step in steps):
+            self._sides.enqueue(steps, stream)
+        else:
+            for step in steps:
+                step.enqueue(stream)
+
+    def _led(self, sets: AnySets) -> None:
         """Restores the sets, and keeps the GPU busy while the host makes its calls."""
         sets.restore()
         for _ in range(1 + int(sets.count * _CALL_S / _LEAD_S)):
@@ -177,7 +190,7 @@ def contest(
     plan = space.plans[space.item.default]
     sets = Sets(machine.cp, plan)
     peers = [machine.library(form, sets) for form in machine.libraries.forms(space.case, sets)]
-    own = _searched(machine, space, first, sets, begun_s + budget_s)
+    own = searched(machine, space, first, sets, begun_s + budget_s)
     named = [c for c in (space.item.default, space.analytical) if c is not None]
     best = sorted((one for one in own if isfinite(one.quick_ms)), key=lambda one: one.quick_ms)
     chosen = [*[one for one in best if one.configuration in named], *best[:OWN_FINALISTS]]
@@ -205,8 +218,8 @@ def contest(
     return {**row, "seconds": round(time.monotonic() - begun_s, 2)}
 
 
-def _searched(
-    machine: Machine, space: Space, first: Sequence[Configuration], sets: Sets, ends_s: float
+def searched(
+    machine: Machine, space: Space, first: Sequence[Configuration], sets: AnySets, ends_s: float
 ) -> list[Contender]:
     """Configurations, measured a few times each; default and analytical choice whatever time is left."""
     own: list[Contender] = []
