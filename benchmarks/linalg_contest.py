@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -127,7 +128,7 @@ class Machine:
             sets.restore()
             enqueue(current(), [0])  # loads what is loaded when first used
             self.cp.cuda.runtime.deviceSynchronize()
-            graph = self._graph(lambda stream: enqueue(stream, everything))
+            graph = self.graph(lambda stream: enqueue(stream, everything))
             if graph is None:
 
                 def run() -> None:
@@ -136,6 +137,7 @@ class Machine:
                 made = Contender(name, run, lambda: self._led(sets), graph=False)
             else:
                 made = Contender(name, lambda: graph.launch(current()), sets.restore)
+            made.enqueue = lambda stream: enqueue(stream, everything)
             made.quick_ms = median([self.timer.once(made.run, made.prepare) for _ in range(QUICK)])
         except self._refusals as error:
             return Contender(name, _nothing, _nothing, trouble=str(error))
@@ -155,7 +157,7 @@ class Machine:
         for _ in range(1 + int(sets.count * _CALL_S / _LEAD_S)):
             self._lead.fill(0)
 
-    def _graph(self, enqueue: Callable[[Any], None]) -> Any:
+    def graph(self, enqueue: Callable[[Any], None]) -> Any:
         """What was put into a stream as a graph; None where that cannot be captured."""
         stream = self.cp.cuda.Stream(non_blocking=True)
         stream.begin_capture()
@@ -174,48 +176,86 @@ def _nothing() -> None:
     """Runs nothing."""
 
 
-def contest(
-    machine: Machine, space: Space, first: Sequence[Configuration], budget_s: float, copy_gb_s: float
-) -> dict[str, Any]:
-    """The row of a case.
+@dataclass
+class Field:
+    """Who takes part in a row.
 
-    Args:
-        machine: where.
-        space: of the kernel.
-        first: configurations that are compiled.
-        budget_s: for measuring configurations, and for compiling more of them.
-        copy_gb_s: bytes read and written by a copy.
+    Attributes:
+        peers: the forms of the library, each looked at.
+        own: every configuration that was measured.
+        finalists: of these; each looked at.
     """
-    begun_s = time.monotonic()
-    plan = space.plans[space.item.default]
-    sets = Sets(machine.cp, plan)
-    peers = [machine.library(form, sets) for form in machine.libraries.forms(space.case, sets)]
-    own = searched(machine, space, first, sets, begun_s + budget_s)
+
+    peers: list[Contender]
+    own: list[Contender]
+    finalists: list[Contender]
+
+    @property
+    def right_peers(self) -> list[Contender]:
+        """The fastest forms of the library that answer right."""
+        return sorted((one for one in self.peers if one.right), key=_quick_ms)[:PEER_FINALISTS]
+
+    @property
+    def right_own(self) -> list[Contender]:
+        """Finalists that answer right."""
+        return [one for one in self.finalists if one.right]
+
+
+def field_of(
+    machine: Machine,
+    space: Space,
+    first: Sequence[Configuration],
+    sets: AnySets,
+    *,
+    forms: Sequence[Form],
+    ends_s: float,
+) -> Field:
+    """Time everything a few times, search the kernel until ``ends_s``, look at answers."""
+    peers = [machine.library(form, sets) for form in forms]
+    own = searched(machine, space, first, sets, ends_s)
     named = [c for c in (space.item.default, space.analytical) if c is not None]
-    best = sorted((one for one in own if isfinite(one.quick_ms)), key=lambda one: one.quick_ms)
+    best = sorted((one for one in own if isfinite(one.quick_ms)), key=_quick_ms)
     chosen = [*[one for one in best if one.configuration in named], *best[:OWN_FINALISTS]]
     finalists = list({one.name: one for one in chosen}.values())
     for one in finalists:
         machine.check(space, one, sets)
-    right_peers = sorted((one for one in peers if one.right), key=lambda one: one.quick_ms)[:PEER_FINALISTS]
-    machine.rounds([*(one for one in finalists if one.right), *right_peers], seed=space.case.n)
-    row = {
+    return Field(peers, own, finalists)
+
+
+def _quick_ms(contender: Contender) -> float:
+    return contender.quick_ms
+
+
+def contest(
+    machine: Machine, space: Space, first: Sequence[Configuration], budget_s: float, copy_gb_s: float
+) -> dict[str, Any]:
+    """The figures of one row."""
+    begun_s = time.monotonic()
+    plan = space.plans[space.item.default]
+    sets = Sets(machine.cp, plan)
+    forms = machine.libraries.forms(space.case, sets)
+    field = field_of(machine, space, first, sets, forms=forms, ends_s=begun_s + budget_s)
+    machine.rounds([*field.right_own, *field.right_peers], seed=space.case.n)
+    row = row_of(space, field, sets)
+    row |= {"batch": sets.batch, "sets": sets.count, "bytes": plan.work.bytes}
+    row |= compared(space, field.finalists, field.right_peers, sets.count, copy_gb_s)
+    return {**row, "seconds": round(time.monotonic() - begun_s, 2)}
+
+
+def row_of(space: Space, field: Field, sets: AnySets) -> dict[str, Any]:
+    """What a row says apart from its figures."""
+    return {
         "operation": space.case.operation,
         "n": space.case.n,
         "dtype": space.case.dtype,
-        "batch": sets.batch,
-        "sets": sets.count,
         "target": str(space.case.target),
         "least": space.case.target.least,
         "aim": space.case.target.aim,
-        "configurations": {"measured": len(own), "candidates": len(space.item.candidates)},
-        "bytes": plan.work.bytes,
-        "peers_tried": [shown(one, sets.count) for one in peers],
-        "wrong": [shown(one, sets.count) for one in finalists if not one.right],
+        "configurations": {"measured": len(field.own), "candidates": len(space.item.candidates)},
+        "peers_tried": [shown(one, sets.count) for one in field.peers],
+        "wrong": [shown(one, sets.count) for one in field.finalists if not one.right],
         "no_analytical": space.why,
     }
-    row |= compared(space, finalists, right_peers, sets.count, copy_gb_s)
-    return {**row, "seconds": round(time.monotonic() - begun_s, 2)}
 
 
 def searched(

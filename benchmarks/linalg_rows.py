@@ -28,6 +28,7 @@ class Contender:
         form: of the library.
         graph: whether the sets are one CUDA graph.
         times_ms: of the rounds.
+        enqueue: puts the work on all sets into a stream; None where it does not run.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Contender:
     form: Form | None = None
     graph: bool = True
     times_ms: Sequence[float] = ()
+    enqueue: Callable[[Any], None] | None = None
 
     @property
     def right(self) -> bool:
