@@ -2,14 +2,14 @@
 
 A row is a factorisation at one order and in one type, batched (10,000 problems) or of one large matrix:
 joules of a run and Gflop/s/W, with 95 % intervals, of the library's fastest right form, of the kernel by
-default, and of two of its configurations: the fastest and the most thrifty of a few that a short search for
-time left over. They are chosen in the first half of the rounds; the second half is reported.
+default, and of two of its configurations: the fastest and the most thrifty of the few fastest of a short
+search. They are chosen in the first half of the rounds; the second half is reported.
 
 Joules are those of ``tuner.energy``. Windows of all contenders go by turns. Inputs are restored before every
 run, and what that takes is measured in windows of its own and taken off. Net joules are without those of the
 idle GPU, measured in the same rounds. ``--scope`` says what is counted: ``gpu`` is the board as its sensor
 sees it, and neither the host's processors nor its memory; ``gpu+cpu`` adds those where they can be read.
-Clocks are as found.
+Clocks are as found. Where ten minutes are all there is, --dtype measures one type at a time.
 
     python benchmarks/linalg_energy.py --out benchmarks/results/linalg-energy-h200.json
     python benchmarks/linalg_energy.py --only getrf --n 4096 --dtype float64 --windows 10

@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from math import hypot
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from linalg_contest import Machine
 from linalg_rows import Contender
 from linalg_sets import AnySets
 from scipy import stats
+
+from tuner.regions import Region, RegionEnergy
 
 COVERED = 0.95
 SIGMAS = 1.96  # standard uncertainties to either side cover that
@@ -26,32 +29,8 @@ _LEAD = 0.25  # of a window, before it: the power of what ran before has settled
 _REST_S = 0.3  # before a window without work
 
 
-class Part(Protocol):
-    """What one sensor has counted (``tuner.energy`` has it)."""
-
-    device: str
-    scope: str
-    sensor: str
-
-
-class MeasuredEnergy(Protocol):
-    """Of a window (``tuner.RegionEnergy`` is one)."""
-
-    joules: float
-    uncertainty_j: float
-    seconds: float
-    parts: Sequence[Part]
-    notes: Sequence[str]
-
-
-class MeasuredRegion(Protocol):
-    """A window that has ended."""
-
-    def result(self) -> MeasuredEnergy:
-        """Its energy, when the sensors have shown its end."""
-
-
-Meter = AbstractContextManager[MeasuredRegion]
+Meter = AbstractContextManager[Region]
+"""What ``tuner.energy`` gives."""
 
 
 @dataclass
@@ -113,10 +92,10 @@ def measured_windows(
             if name == IDLE:
                 machine.cp.cuda.runtime.deviceSynchronize()
                 time.sleep(_REST_S)
-                energy, times = _window(meter, lambda: time.sleep(window_s)), window_s
+                energy, times = _window(meter, partial(time.sleep, window_s)), window_s
             else:
                 repeat(loops[name], 1 + int(_LEAD * runs[name]))
-                energy, times = _window(meter, lambda at=name: repeat(loops[at], runs[at])), runs[name]
+                energy, times = _window(meter, partial(repeat, loops[name], runs[name])), runs[name]
             window = Window(energy.seconds / times, energy.joules / times, energy.uncertainty_j / times)
             found.of[name].append(window)
             _note(found, energy)
@@ -129,13 +108,13 @@ def repeat(loop: Callable[[], Any], count: int) -> None:
         loop()
 
 
-def _note(found: Windows, energy: MeasuredEnergy) -> None:
+def _note(found: Windows, energy: RegionEnergy) -> None:
     parts = [{"device": part.device, "scope": part.scope, "sensor": part.sensor} for part in energy.parts]
     found.counted += [part for part in parts if part not in found.counted]
     found.notes += [note for note in energy.notes if note not in found.notes]
 
 
-def _window(meter: Meter, work: Callable[[], None]) -> MeasuredEnergy:
+def _window(meter: Meter, work: Callable[[], None]) -> RegionEnergy:
     with meter as region:
         work()
     return region.result()

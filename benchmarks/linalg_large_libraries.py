@@ -67,11 +67,11 @@ class LargeLibraries(LinalgLibraries):
         self._cusolver.call(f"{name}_bufferSize", self._solver, *matrix, ctypes.byref(length))
         work = self._cp.empty(max(1, length.value), case.dtype)
         info = arrays["info"] if "info" in arrays else self._cp.empty(1, "int32")
-        rest: tuple[Any, ...] = {
-            "potrf": lambda: (address(work), length.value, address(info)),
-            "getrf": lambda: (address(work), address(arrays["ipiv"]), address(info)),
-            "geqrf": lambda: (address(arrays["tau"]), address(work), length.value, address(info)),
-        }[case.operation]()
+        rest: tuple[Any, ...] = (address(work), length.value, address(info))
+        if case.operation == "getrf":
+            rest = (address(work), address(arrays["ipiv"]), address(info))
+        elif case.operation == "geqrf":
+            rest = (address(arrays["tau"]), *rest)
 
         def call(place: int, stream: int) -> None:
             del place

@@ -25,8 +25,9 @@ on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 class FakeMeter:
     """Joules of virtual time: of an idle GPU, or of one that works. Nothing is computed in a window."""
 
-    def __init__(self, cp: Any) -> None:
+    def __init__(self, cp: rodinia_machine.ComputingCupy) -> None:
         self._cp = cp
+        self._slept_s = 0.0
         self._began_s = 0.0
         self._energy: Any = None
 
@@ -38,7 +39,7 @@ class FakeMeter:
     def __exit__(self, *_: object) -> None:
         self._cp.timing = False
         seconds = self._now_s() - self._began_s
-        slept_s, self._cp.slept_s = self._cp.slept_s, 0.0
+        slept_s, self._slept_s = self._slept_s, 0.0
         joules = IDLE_W * slept_s + BUSY_W * seconds
         part = SimpleNamespace(device="cuda:0", scope="gpu", sensor="fake")
         self._energy = SimpleNamespace(
@@ -47,6 +48,11 @@ class FakeMeter:
 
     def result(self) -> Any:
         return self._energy
+
+    def sleep(self, seconds: float) -> None:
+        """Of the process; what it sleeps between windows does not count."""
+        if self._cp.timing:
+            self._slept_s += seconds
 
     def _now_s(self) -> float:
         """All that was launched is done."""
@@ -65,14 +71,11 @@ def energy() -> Iterator[Any]:
 def measured(energy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Runs the script on a fake GPU with a fake meter."""
     cp = rodinia_machine.ComputingCupy()
-    cp.slept_s = 0.0
     cp.current_stream()
     library = LargeFakeLibrary(cp, THEIRS_S)
     made = energy.LargeLibraries
 
-    def sleep(seconds: float) -> None:
-        cp.slept_s = seconds if cp.timing else 0.0
-
+    meter = FakeMeter(cp)
     windows = import_module("linalg_energy_windows")
     repeated = windows.repeat
 
@@ -83,14 +86,14 @@ def measured(energy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ca
         cp.timing = before
 
     monkeypatch.setattr(windows, "repeat", repeat)
-    monkeypatch.setattr(windows, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(windows, "time", SimpleNamespace(sleep=meter.sleep))
     monkeypatch.setattr(fake_cupy, "__getattr__", lambda name: getattr(np, name), raising=False)
     monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
     monkeypatch.setattr(energy.probe, "open_cupy", lambda _: cp)
     monkeypatch.setattr(energy.probe, "gpu_limits", lambda *_: LIMITS)
     monkeypatch.setattr(energy, "Compiler", lambda _: HostCompiler(cp, OURS_S))
     monkeypatch.setattr(energy, "LargeLibraries", lambda _: made(cp, library, library))
-    monkeypatch.setattr(energy, "meter_of", lambda *_: FakeMeter(cp))
+    monkeypatch.setattr(energy, "meter_of", lambda *_: meter)
     monkeypatch.setattr(energy, "BATCH", 13)
     monkeypatch.setattr("linalg_runs.LEAST_S", 0.0)
     monkeypatch.setattr("linalg_contest._LEAD_BYTES", 1)
