@@ -42,7 +42,7 @@ class Machine:
     def __init__(self, cp: Any, code: CodeCache, libraries: LinalgLibraries, searcher: Searcher) -> None:
         self.cp, self.code, self.libraries, self.searcher = cp, code, libraries, searcher
         self.timer = Timer(cp)
-        self._sides = SideStreams(cp)
+        self._open_streams()
         self._lead = cp.empty(_LEAD_BYTES, "uint8")
         self._refusals = (
             *(TunerError, RuntimeError, MemoryError),
@@ -159,17 +159,23 @@ class Machine:
 
     def graph(self, enqueue: Callable[[Any], None]) -> Any:
         """What was put into a stream as a graph; None where that cannot be captured."""
-        stream = self.cp.cuda.Stream(non_blocking=True)
+        stream = self._captured
         stream.begin_capture()
         try:
             enqueue(stream)
             graph = stream.end_capture()
         except (RuntimeError, self.cp.cuda.runtime.CUDARuntimeError):
             with suppress(RuntimeError, self.cp.cuda.runtime.CUDARuntimeError):
-                stream.end_capture()  # what cannot be captured spoils the capture, and no more
+                stream.end_capture()  # what cannot be captured spoils the capture
+            self._open_streams()
             return None
         graph.upload(self.cp.cuda.get_current_stream())
         return graph
+
+    def _open_streams(self) -> None:
+        """New ones after a capture that broke; else they are kept, and with them the workspaces of cuBLAS."""
+        self._captured = self.cp.cuda.Stream(non_blocking=True)
+        self._sides = SideStreams(self.cp)
 
 
 def _nothing() -> None:

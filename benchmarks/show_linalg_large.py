@@ -33,7 +33,7 @@ _JOULES = (
     *("× the library's Gflop/s/W", "configuration"),
 )
 _NAMES = {"peer": "library", "default": "default", "fastest": "fastest", "thriftiest": "most thrifty"}
-_LINES = (("best", "best", "#1f77b4"), ("peer", "cuSOLVER", "#c0392b"), ("gemm", "gemm", "#9aa5b1"))
+_LINES = (("best", "kernel", "#1f77b4"), ("peer", "cuSOLVER", "#c0392b"), ("gemm", "gemm", "#9aa5b1"))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -183,10 +183,8 @@ def picture(documents: Sequence[Document], path: Path) -> bool:
     for dtype, across in zip(DTYPES, panels, strict=True):
         for operation, axes in zip(OPERATIONS, across, strict=True):
             some = [row for row in rows if (row["operation"], row["dtype"]) == (operation, dtype)]
+            axes.set(title=f"{operation}, {dtype}", xlabel="n", ylabel="TFlop/s", xscale="log")
             _lines(axes, some)
-            axes.set(
-                title=f"{operation}, {dtype}", xlabel="n", ylabel="TFlop/s", xscale="log", ylim=(0, None)
-            )
     panels[0][0].legend(fontsize="small")
     figure.suptitle("; ".join(dict.fromkeys(map(origin, chosen))), fontsize="small")
     figure.savefig(path, metadata={"Date": None})
@@ -202,6 +200,7 @@ def _lines(axes: Any, rows: Sequence[Row]) -> None:
     orders = [row["n"] for row in rows]
     axes.set_xticks(orders, [str(n) for n in orders], fontsize="x-small", rotation=45)
     axes.minorticks_off()
+    axes.set_ylim(bottom=0)
 
 
 if __name__ == "__main__":
