@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -11,9 +12,11 @@ from cold_timing import Timer, median
 from linalg_libraries import Form, LinalgLibraries
 from linalg_rows import Contender, compared, shown
 from linalg_search import Searcher, Space
-from linalg_sets import Sets
+from linalg_sets import AnySets, Sets
 
 from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.lanes import SideStreams
+from tuner.devices.cuda.launches import StageLaunch, Step
 from tuner.errors import TunerError
 from tuner.model import Configuration
 from tuner.problems import Deviation
@@ -39,20 +42,21 @@ class Machine:
     def __init__(self, cp: Any, code: CodeCache, libraries: LinalgLibraries, searcher: Searcher) -> None:
         self.cp, self.code, self.libraries, self.searcher = cp, code, libraries, searcher
         self.timer = Timer(cp)
+        self._open_streams()
         self._lead = cp.empty(_LEAD_BYTES, "uint8")
         self._refusals = (
             *(TunerError, RuntimeError, MemoryError),
             *(cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError),
         )
 
-    def library(self, form: Form, sets: Sets) -> Contender:
+    def library(self, form: Form, sets: AnySets) -> Contender:
         """A library's form, checked and timed a few times."""
 
         def enqueue(stream: Any, places: Sequence[int]) -> None:
             for place in places:
                 form.call(place, stream.ptr)
 
-        made = self._made(form.key, enqueue, sets)
+        made = self.timed(form.key, enqueue, sets)
         made.form = form
         if not made.trouble:
             made.deviation = self._checked(
@@ -60,32 +64,33 @@ class Machine:
             )
         return made
 
-    def kernel(self, space: Space, configuration: Configuration, sets: Sets) -> Contender:
+    def kernel(self, space: Space, configuration: Configuration, sets: AnySets) -> Contender:
         """A configuration of the kernel, timed a few times."""
         try:
             program = self.code.program(space.plans[configuration])
+            sets = sets.of(space.plans[configuration])
             steps = [program.bound(arrays) for arrays in sets.arrays]
         except self._refusals as error:
             return Contender(str(configuration), _nothing, _nothing, trouble=str(error))
 
         def enqueue(stream: Any, places: Sequence[int]) -> None:
             for place in places:
-                for step in steps[place]:
-                    step.enqueue(stream)
+                self._put(steps[place], stream)
 
-        made = self._made(str(configuration), enqueue, sets)
+        made = self.timed(str(configuration), enqueue, sets)
         made.configuration = configuration
         return made
 
-    def check(self, space: Space, contender: Contender, sets: Sets) -> None:
+    def check(self, space: Space, contender: Contender, sets: AnySets) -> None:
         """Look at the answers of a configuration."""
         if contender.trouble or contender.configuration is None:
             return
-        steps = self.code.launches(space.plans[contender.configuration], sets.arrays[0])
+        plan = space.plans[contender.configuration]
+        sets = sets.of(plan)
+        steps = self.code.launches(plan, sets.arrays[0])
 
         def run() -> None:
-            for step in steps:
-                step.enqueue(self.cp.cuda.get_current_stream())
+            self._put(steps, self.cp.cuda.get_current_stream())
 
         contender.deviation = self._checked(run, sets)
 
@@ -107,7 +112,7 @@ class Machine:
             contender.times_ms = times[name]
 
     def _checked(
-        self, run: Callable[[], None], sets: Sets, converted: Callable[..., Any] | None = None
+        self, run: Callable[[], None], sets: AnySets, converted: Callable[..., Any] | None = None
     ) -> Deviation:
         sets.begin_check()
         run()
@@ -115,14 +120,15 @@ class Machine:
         made = sets.made()
         return sets.judge(made if converted is None else converted(sets.given(), made))
 
-    def _made(self, name: str, enqueue: Callable[[Any, Sequence[int]], None], sets: Sets) -> Contender:
+    def timed(self, name: str, enqueue: Callable[[Any, Sequence[int]], None], sets: AnySets) -> Contender:
+        """Work on sets, given by their numbers, timed a few times: as a graph where it can be one."""
         everything = range(sets.count)
         current = self.cp.cuda.get_current_stream
         try:
             sets.restore()
             enqueue(current(), [0])  # loads what is loaded when first used
             self.cp.cuda.runtime.deviceSynchronize()
-            graph = self._graph(lambda stream: enqueue(stream, everything))
+            graph = self.graph(lambda stream: enqueue(stream, everything))
             if graph is None:
 
                 def run() -> None:
@@ -131,82 +137,135 @@ class Machine:
                 made = Contender(name, run, lambda: self._led(sets), graph=False)
             else:
                 made = Contender(name, lambda: graph.launch(current()), sets.restore)
+            made.enqueue = lambda stream: enqueue(stream, everything)
             made.quick_ms = median([self.timer.once(made.run, made.prepare) for _ in range(QUICK)])
         except self._refusals as error:
             return Contender(name, _nothing, _nothing, trouble=str(error))
         return made
 
-    def _led(self, sets: Sets) -> None:
+    def _put(self, steps: Sequence[Step], stream: Any) -> None:
+        """Steps of a run, some of which may run beside the others."""
+        if any(isinstance(step, StageLaunch) and step.side for step in steps):
+            self._sides.enqueue(steps, stream)
+        else:
+            for step in steps:
+                step.enqueue(stream)
+
+    def _led(self, sets: AnySets) -> None:
         """Restores the sets, and keeps the GPU busy while the host makes its calls."""
         sets.restore()
         for _ in range(1 + int(sets.count * _CALL_S / _LEAD_S)):
             self._lead.fill(0)
 
-    def _graph(self, enqueue: Callable[[Any], None]) -> Any:
+    def graph(self, enqueue: Callable[[Any], None]) -> Any:
         """What was put into a stream as a graph; None where that cannot be captured."""
-        stream = self.cp.cuda.Stream(non_blocking=True)
+        stream = self._captured
         stream.begin_capture()
         try:
             enqueue(stream)
             graph = stream.end_capture()
         except (RuntimeError, self.cp.cuda.runtime.CUDARuntimeError):
             with suppress(RuntimeError, self.cp.cuda.runtime.CUDARuntimeError):
-                stream.end_capture()  # what cannot be captured spoils the capture, and no more
+                stream.end_capture()  # what cannot be captured spoils the capture
+            self._open_streams()
             return None
         graph.upload(self.cp.cuda.get_current_stream())
         return graph
+
+    def _open_streams(self) -> None:
+        """New ones after a capture that broke; else they are kept, and with them the workspaces of cuBLAS."""
+        self._captured = self.cp.cuda.Stream(non_blocking=True)
+        self._sides = SideStreams(self.cp)
 
 
 def _nothing() -> None:
     """Runs nothing."""
 
 
-def contest(
-    machine: Machine, space: Space, first: Sequence[Configuration], budget_s: float, copy_gb_s: float
-) -> dict[str, Any]:
-    """The row of a case.
+@dataclass
+class Field:
+    """Who takes part in a row.
 
-    Args:
-        machine: where.
-        space: of the kernel.
-        first: configurations that are compiled.
-        budget_s: for measuring configurations, and for compiling more of them.
-        copy_gb_s: bytes read and written by a copy.
+    Attributes:
+        peers: the forms of the library, each looked at.
+        own: every configuration that was measured.
+        finalists: of these; each looked at.
     """
-    begun_s = time.monotonic()
-    plan = space.plans[space.item.default]
-    sets = Sets(machine.cp, plan)
-    peers = [machine.library(form, sets) for form in machine.libraries.forms(space.case, sets)]
-    own = _searched(machine, space, first, sets, begun_s + budget_s)
+
+    peers: list[Contender]
+    own: list[Contender]
+    finalists: list[Contender]
+
+    @property
+    def right_peers(self) -> list[Contender]:
+        """The fastest forms of the library that answer right."""
+        return sorted((one for one in self.peers if one.right), key=_quick_ms)[:PEER_FINALISTS]
+
+    @property
+    def right_own(self) -> list[Contender]:
+        """Finalists that answer right."""
+        return [one for one in self.finalists if one.right]
+
+
+def field_of(
+    machine: Machine,
+    space: Space,
+    first: Sequence[Configuration],
+    sets: AnySets,
+    *,
+    forms: Sequence[Form],
+    ends_s: float,
+) -> Field:
+    """Time everything a few times, search the kernel until ``ends_s``, look at answers."""
+    peers = [machine.library(form, sets) for form in forms]
+    own = searched(machine, space, first, sets, ends_s)
     named = [c for c in (space.item.default, space.analytical) if c is not None]
-    best = sorted((one for one in own if isfinite(one.quick_ms)), key=lambda one: one.quick_ms)
+    best = sorted((one for one in own if isfinite(one.quick_ms)), key=_quick_ms)
     chosen = [*[one for one in best if one.configuration in named], *best[:OWN_FINALISTS]]
     finalists = list({one.name: one for one in chosen}.values())
     for one in finalists:
         machine.check(space, one, sets)
-    right_peers = sorted((one for one in peers if one.right), key=lambda one: one.quick_ms)[:PEER_FINALISTS]
-    machine.rounds([*(one for one in finalists if one.right), *right_peers], seed=space.case.n)
-    row = {
-        "operation": space.case.operation,
-        "n": space.case.n,
-        "dtype": space.case.dtype,
-        "batch": sets.batch,
-        "sets": sets.count,
-        "target": str(space.case.target),
-        "least": space.case.target.least,
-        "aim": space.case.target.aim,
-        "configurations": {"measured": len(own), "candidates": len(space.item.candidates)},
-        "bytes": plan.work.bytes,
-        "peers_tried": [shown(one, sets.count) for one in peers],
-        "wrong": [shown(one, sets.count) for one in finalists if not one.right],
-        "no_analytical": space.why,
-    }
-    row |= compared(space, finalists, right_peers, sets.count, copy_gb_s)
+    return Field(peers, own, finalists)
+
+
+def _quick_ms(contender: Contender) -> float:
+    return contender.quick_ms
+
+
+def contest(
+    machine: Machine, space: Space, first: Sequence[Configuration], budget_s: float, copy_gb_s: float
+) -> dict[str, Any]:
+    """The figures of one row."""
+    begun_s = time.monotonic()
+    plan = space.plans[space.item.default]
+    sets = Sets(machine.cp, plan)
+    forms = machine.libraries.forms(space.case, sets)
+    field = field_of(machine, space, first, sets, forms=forms, ends_s=begun_s + budget_s)
+    machine.rounds([*field.right_own, *field.right_peers], seed=space.case.n)
+    row = row_of(space, field, sets)
+    row |= {"batch": sets.batch, "sets": sets.count, "bytes": plan.work.bytes}
+    row |= compared(space, field.finalists, field.right_peers, sets.count, copy_gb_s)
     return {**row, "seconds": round(time.monotonic() - begun_s, 2)}
 
 
-def _searched(
-    machine: Machine, space: Space, first: Sequence[Configuration], sets: Sets, ends_s: float
+def row_of(space: Space, field: Field, sets: AnySets) -> dict[str, Any]:
+    """What a row says apart from its figures."""
+    return {
+        "operation": space.case.operation,
+        "n": space.case.n,
+        "dtype": space.case.dtype,
+        "target": str(space.case.target),
+        "least": space.case.target.least,
+        "aim": space.case.target.aim,
+        "configurations": {"measured": len(field.own), "candidates": len(space.item.candidates)},
+        "peers_tried": [shown(one, sets.count) for one in field.peers],
+        "wrong": [shown(one, sets.count) for one in field.finalists if not one.right],
+        "no_analytical": space.why,
+    }
+
+
+def searched(
+    machine: Machine, space: Space, first: Sequence[Configuration], sets: AnySets, ends_s: float
 ) -> list[Contender]:
     """Configurations, measured a few times each; default and analytical choice whatever time is left."""
     own: list[Contender] = []

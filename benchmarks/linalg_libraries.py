@@ -14,14 +14,14 @@ from linalg_operations import Case
 from linalg_sets import HostArrays, Sets
 from vendor_library import VendorLibrary, address
 
-_LOWER, _UPPER = 0, 1  # cublasFillMode_t
-_PLAIN, _TRANSPOSED = 0, 1  # cublasOperation_t
+LOWER, _UPPER = 0, 1  # cublasFillMode_t
+PLAIN, _TRANSPOSED = 0, 1  # cublasOperation_t
 _LEFT = 0  # cublasSideMode_t
 _NON_UNIT = 0  # cublasDiagType_t
 _DEFAULT_MATH, _PEDANTIC_MATH = 0, 2  # cublasMath_t; neither uses TF32
 _WORKSPACE_BYTES = 32 * 2**20  # what NVIDIA recommends for Hopper GPUs
-_LETTERS = {"float32": "S", "float64": "D"}
-_REALS = {"float32": ctypes.c_float, "float64": ctypes.c_double}
+LETTERS = {"float32": "S", "float64": "D"}
+REALS = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 
 Call = Callable[[int, int], None]
 """Puts the work on a set, given by its number, into a stream, given by its handle."""
@@ -135,8 +135,8 @@ class LinalgLibraries:
     def _potrf(self, case: Case, sets: Sets) -> Iterator[Form]:
         """Of either triangle; the matrices are symmetric, and whole."""
         A = self._pointers(sets, "A")
-        name = f"cusolverDn{_LETTERS[case.dtype]}potrfBatched"
-        for word, triangle in (("lower", _LOWER), ("upper", _UPPER)):
+        name = f"cusolverDn{LETTERS[case.dtype]}potrfBatched"
+        for word, triangle in (("lower", LOWER), ("upper", _UPPER)):
 
             def call(place: int, stream: int, triangle: int = triangle) -> None:
                 self._cusolver.call("cusolverDnSetStream", self._solver, ctypes.c_void_p(stream))
@@ -146,14 +146,14 @@ class LinalgLibraries:
                 )
 
             def converted(given: HostArrays, made: HostArrays, triangle: int = triangle) -> HostArrays:
-                factor = made["A"] if triangle == _LOWER else np.swapaxes(made["A"], 1, 2)
+                factor = made["A"] if triangle == LOWER else np.swapaxes(made["A"], 1, 2)
                 return {**made, "A": np.triu(factor) + np.tril(given["A"], -1)}
 
             yield Form("cuSOLVER potrfBatched", word, call, converted, keep=A)
 
     def _getrf(self, case: Case, sets: Sets) -> Iterator[Form]:
         A, n = self._pointers(sets, "A"), case.n
-        name = f"cublas{_LETTERS[case.dtype]}getrfBatched"
+        name = f"cublas{LETTERS[case.dtype]}getrfBatched"
 
         def call(place: int, stream: int) -> None:
             arrays = sets.arrays[place]
@@ -164,7 +164,7 @@ class LinalgLibraries:
 
     def _geqrf(self, case: Case, sets: Sets) -> Iterator[Form]:
         A, tau, n = self._pointers(sets, "A"), self._pointers(sets, "tau"), case.n
-        name, info = f"cublas{_LETTERS[case.dtype]}geqrfBatched", ctypes.c_int()  # on the host
+        name, info = f"cublas{LETTERS[case.dtype]}geqrfBatched", ctypes.c_int()  # on the host
 
         def call(place: int, stream: int) -> None:
             arrays = address(A[place]), n, address(tau[place])
@@ -175,10 +175,10 @@ class LinalgLibraries:
     def _trsm(self, case: Case, sets: Sets) -> Iterator[Form]:
         """The lower triangle, and the same as an upper one that is transposed."""
         L, B, n = self._pointers(sets, "L"), self._pointers(sets, "B"), case.n
-        name, one = f"cublas{_LETTERS[case.dtype]}trsmBatched", _REALS[case.dtype](1)
+        name, one = f"cublas{LETTERS[case.dtype]}trsmBatched", REALS[case.dtype](1)
         turned = Turned(self._cp, sets, "L")
         forms = (
-            ("lower", _LOWER, _PLAIN, L, None),
+            ("lower", LOWER, PLAIN, L, None),
             ("upper, transposed", _UPPER, _TRANSPOSED, turned.pointers, turned),
         )
         for word, triangle, operation, factors, keep in forms:
@@ -197,10 +197,10 @@ class LinalgLibraries:
 
     def _gemm(self, case: Case, sets: Sets) -> Iterator[Form]:
         """By strides and by pointers; in float32 also in pedantic mode."""
-        n, letter, stride = case.n, _LETTERS[case.dtype], ctypes.c_longlong(case.n * case.n)
-        one, zero = _REALS[case.dtype](1), _REALS[case.dtype](0)
+        n, letter, stride = case.n, LETTERS[case.dtype], ctypes.c_longlong(case.n * case.n)
+        one, zero = REALS[case.dtype](1), REALS[case.dtype](0)
         pointers = {name: self._pointers(sets, name) for name in "ABC"}
-        way = (_PLAIN, _PLAIN, n, n, n)
+        way = (PLAIN, PLAIN, n, n, n)
 
         def strided(place: int, stream: int, math: int = _DEFAULT_MATH) -> None:
             A, B, C = (address(sets.arrays[place][name]) for name in "ABC")
@@ -224,28 +224,28 @@ class LinalgLibraries:
 
     def _gemv(self, case: Case, sets: Sets) -> Iterator[Form]:
         """By strides and by pointers, and as products of matrices with one column."""
-        n, letter = case.n, _LETTERS[case.dtype]
+        n, letter = case.n, LETTERS[case.dtype]
         square, line = ctypes.c_longlong(n * n), ctypes.c_longlong(n)
-        one, zero = _REALS[case.dtype](1), _REALS[case.dtype](0)
+        one, zero = REALS[case.dtype](1), REALS[case.dtype](0)
         pointers = {name: self._pointers(sets, name) for name in "Axy"}
 
         def strided(place: int, stream: int) -> None:
             A, x, y = (address(sets.arrays[place][name]) for name in "Axy")
             given = (ctypes.byref(one), A, n, square, x, 1, line)
             made = (ctypes.byref(zero), y, 1, line, sets.batch)
-            self._blas_call(f"cublas{letter}gemvStridedBatched", stream, _PLAIN, n, n, *given, *made)
+            self._blas_call(f"cublas{letter}gemvStridedBatched", stream, PLAIN, n, n, *given, *made)
 
         def pointed(place: int, stream: int) -> None:
             A, x, y = (address(pointers[name][place]) for name in "Axy")
             given = (ctypes.byref(one), A, n, x, 1)
             made = (ctypes.byref(zero), y, 1, sets.batch)
-            self._blas_call(f"cublas{letter}gemvBatched", stream, _PLAIN, n, n, *given, *made)
+            self._blas_call(f"cublas{letter}gemvBatched", stream, PLAIN, n, n, *given, *made)
 
         def product(place: int, stream: int) -> None:
             A, x, y = (address(sets.arrays[place][name]) for name in "Axy")
             given = (ctypes.byref(one), A, n, square, x, n, line)
             made = (ctypes.byref(zero), y, n, line, sets.batch)
-            way = (_PLAIN, _PLAIN, n, 1, n)
+            way = (PLAIN, PLAIN, n, 1, n)
             self._blas_call(f"cublas{letter}gemmStridedBatched", stream, *way, *given, *made)
 
         keep = (one, zero, pointers)

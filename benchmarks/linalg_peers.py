@@ -12,19 +12,18 @@ judged by the law of the kernel file. Rows are printed and written as they come;
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from cold_timing import copy_bandwidth
 from linalg_contest import Machine, contest
 from linalg_libraries import LinalgLibraries
-from linalg_operations import BATCH, DTYPES, OPERATIONS, SIZES, Case, cases
-from linalg_search import Searcher
+from linalg_operations import BATCH, DTYPES, OPERATIONS, SIZES, cases
+from linalg_runs import Run, order, seconds, summary
+from linalg_search import Searcher, Space
 from provenance import provenance
 
 from tuner.compiler import Compiler
@@ -32,8 +31,7 @@ from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.errors import TunerError
-
-_LEAST_S = 1.0  # of a row's search
+from tuner.model import Configuration
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -42,14 +40,14 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="KERNEL")
-    parser.add_argument("--n", nargs="+", type=_order, default=list(SIZES), help="orders, 1 to 128")
+    parser.add_argument("--n", nargs="+", type=order(1, 128), default=list(SIZES), help="orders, 1 to 128")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--batch", type=_count, default=BATCH, help="problems; targets are for 10,000")
     parser.add_argument(
-        "--budget", type=_seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
+        "--budget", type=seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
     )
     parser.add_argument(
-        "--limit", type=_seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
+        "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
     )
     parser.add_argument("--out", type=Path, help="JSON, written after every row")
     return parser.parse_args(words)
@@ -74,67 +72,14 @@ def main(words: Sequence[str] | None = None) -> int:
         facts = {"copy_gb_s": copy_gb_s, "libraries": libraries.versions(), "missing": libraries.missing}
         print(f"copy {copy_gb_s:.0f} GB/s; {facts['libraries']}; not found: {facts['missing']}", flush=True)
         document = {"provenance": provenance(), **facts, "rows": [], "failed": [], "left_out": []}
-        ended = _measure(machine, cases(options.only, options.n, options.dtype), options, ends_s, document)
+
+        def measured(opened: tuple[Space, list[Configuration]], budget_s: float) -> dict[str, Any]:
+            return contest(machine, *opened, budget_s, copy_gb_s)
+
+        run = Run(cp, searcher.opened, measured, line, options.budget, ends_s, options.out)
+        ended = run.rows(cases(options.only, options.n, options.dtype), document)
     print(summary(document))
     return ended
-
-
-def _measure(
-    machine: Machine, rows: list[Case], options: argparse.Namespace, ends_s: float, document: dict[str, Any]
-) -> int:
-    """All rows; the space of the next one is compiled while a row is measured."""
-    ahead = ThreadPoolExecutor(1)
-    opening = ahead.submit(machine.searcher.opened, rows[0])
-    try:
-        for place, case in enumerate(rows):
-            left_s = ends_s - time.monotonic()
-            if left_s <= 0:
-                document["left_out"] = [vars(one) for one in rows[place:]]
-                break
-            budget_s = max(_LEAST_S, min(options.budget, left_s / (len(rows) - place)))
-            this, begun_s = opening, time.monotonic()
-            try:
-                space, first = this.result()
-            except TunerError as error:
-                _failed(document, case, str(error))
-                space = None
-            if place + 1 < len(rows):
-                opening = ahead.submit(machine.searcher.opened, rows[place + 1])
-            if space is not None:
-                waited_s = time.monotonic() - begun_s
-                _row(machine, (space, first), budget_s - waited_s, document)
-            _write(options.out, document)
-    except KeyboardInterrupt:
-        print("interrupted; the rows so far are kept", file=sys.stderr)
-        _write(options.out, document)
-        return 130
-    finally:
-        ahead.shutdown(wait=False, cancel_futures=True)
-        _write(options.out, document)
-    return 0
-
-
-def _row(machine: Machine, opened: Any, budget_s: float, document: dict[str, Any]) -> None:
-    space, first = opened
-    refusals = (machine.cp.cuda.driver.CUDADriverError, machine.cp.cuda.runtime.CUDARuntimeError)
-    try:
-        row = contest(machine, space, first, max(_LEAST_S, budget_s), document["copy_gb_s"])
-    except (TunerError, RuntimeError, MemoryError, ValueError, *refusals) as error:
-        _failed(document, space.case, f"{type(error).__name__}: {error}")
-    else:
-        document["rows"].append(row)
-        print(line(row), flush=True)
-    machine.cp.get_default_memory_pool().free_all_blocks()
-
-
-def _failed(document: dict[str, Any], case: Case, why: str) -> None:
-    document["failed"].append({**vars(case), "why": why})
-    print(f"{case}: {why}", flush=True)
-
-
-def _write(path: Path | None, document: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def line(row: dict[str, Any]) -> str:
@@ -165,38 +110,10 @@ def line(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def summary(document: dict[str, Any]) -> str:
-    """How many rows there are, and what became of them."""
-    rows = document["rows"]
-    met = sum(row["met"] is True for row in rows)
-    asked = sum(row["met"] is not None for row in rows)
-    wrong = sum(bool(row["wrong"]) or not row["correct"] for row in rows)
-    return (
-        f"{len(rows)} rows: {met} of {asked} targets met; {wrong} with wrong answers;"
-        f" {len(document['failed'])} failed; {len(document['left_out'])} left out for want of time"
-    )
-
-
-def _order(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 128:
-        raise argparse.ArgumentTypeError(f"{text!r} is no order; orders are 1 to 128")
-    return int(text)
-
-
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no batch; it must be 1 or more")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} are no seconds; they must be above 0")
-    return value
 
 
 if __name__ == "__main__":

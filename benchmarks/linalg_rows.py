@@ -28,6 +28,7 @@ class Contender:
         form: of the library.
         graph: whether the sets are one CUDA graph.
         times_ms: of the rounds.
+        enqueue: puts the work on all sets into a stream; None where it does not run.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Contender:
     form: Form | None = None
     graph: bool = True
     times_ms: Sequence[float] = ()
+    enqueue: Callable[[Any], None] | None = None
 
     @property
     def right(self) -> bool:
@@ -65,12 +67,12 @@ def shown(contender: Contender, sets: int) -> dict[str, Any]:
 
 
 def compared(
-    space: Space, own: Sequence[Contender], peers: Sequence[Contender], sets: int, copy_gb_s: float
+    space: Space, own: Sequence[Contender], peers: Sequence[Contender], sets: int, copy_gb_s: float | None
 ) -> dict[str, Any]:
-    """Own figures, those of the best peer, and ratios."""
+    """Own figures, those of the best peer, and ratios; with the rate of a copy also how near it they are."""
     right = {one.configuration: one for one in own if one.right}
     peer = _fastest(peers)
-    row: dict[str, Any] = {"peer": None if peer is None else _timed(peer, sets)}
+    row: dict[str, Any] = {"peer": None if peer is None else timed(peer, sets)}
     forms = {
         "default": right.get(space.item.default),
         "analytical": right.get(space.analytical),
@@ -80,9 +82,10 @@ def compared(
         if one is None:
             row[name] = None
             continue
-        row[name] = {**_timed(one, sets), "configuration": as_json(one.configuration)}
-        moved = space.plans[one.configuration].work.bytes if one.configuration is not None else 0.0
-        row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
+        row[name] = {**timed(one, sets), "configuration": as_json(one.configuration)}
+        if copy_gb_s is not None and one.configuration is not None:
+            moved = space.plans[one.configuration].work.bytes
+            row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
         if peer is not None:
             row[name]["ratio"] = _ratio(peer, one)
     best = row["best"]
@@ -94,11 +97,12 @@ def compared(
 
 def _fastest(contenders: Sequence[Contender]) -> Contender | None:
     """By the first half of the rounds, of which nothing else is reported."""
-    timed = [one for one in contenders if one.times_ms]
-    return min(timed, key=lambda one: median(list(one.half_ms(second=False))), default=None)
+    known = [one for one in contenders if one.times_ms]
+    return min(known, key=lambda one: median(list(one.half_ms(second=False))), default=None)
 
 
-def _timed(contender: Contender, sets: int) -> dict[str, Any]:
+def timed(contender: Contender, sets: int) -> dict[str, Any]:
+    """Figures of a contender, by the second half of its rounds."""
     times = [1e3 * ms / sets for ms in contender.half_ms(second=True)]
     row: dict[str, Any] = {"us": median(times), "spread_us": spread(times), "rounds": len(times)}
     row["graph"] = contender.graph

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,36 @@ FEW, MOST = 4, 256  # sets, where a few are cheap
 CHEAP_BYTES, CHEAP_READ_BYTES = 2**29, 2**31  # of a set, with arrays to restore and without
 DRAWN_ELEMENTS = 2**20  # of an input, on the host; problems beyond are repeated
 CHECKED_ELEMENTS = 2**18  # of an array, that the law looks at
+
+
+class AnySets(Protocol):
+    """Sets of arrays that contenders work on.
+
+    Attributes:
+        arrays: of each set, by the names of the buffers.
+        count: of the sets.
+    """
+
+    arrays: list[Arrays]
+    count: int
+
+    def of(self, plan: Plan) -> "AnySets":
+        """Those for another configuration, which may have other scratch arrays."""
+
+    def restore(self) -> None:
+        """Undo what runs do to their inputs."""
+
+    def begin_check(self) -> None:
+        """Restore the inputs of the first set; its outputs hold NaN, or -1."""
+
+    def given(self) -> Any:
+        """Inputs that are checked."""
+
+    def made(self) -> Any:
+        """Outputs of the first set that are checked."""
+
+    def judge(self, outputs: Any) -> Deviation:
+        """What the law of the kernel file says of them."""
 
 
 class Sets:
@@ -47,6 +77,11 @@ class Sets:
         for arrays in self.arrays:
             for name, given in self._given.items():
                 cp.copyto(arrays[name], given)
+
+    def of(self, plan: Plan) -> "Sets":
+        """The same: all configurations have the same arrays."""
+        del plan
+        return self
 
     def restore(self) -> None:
         """Undo what runs do to their inputs."""

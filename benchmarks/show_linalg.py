@@ -33,13 +33,17 @@ def main(words: Sequence[str] | None = None) -> int:
     print(text)
     if options.docs is None:
         return 0
-    page = options.docs.read_text()
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        print(f"{options.docs}: needs the lines {BEGIN.strip()} and {END.strip()}", file=sys.stderr)
+    return placed(options.docs, BEGIN, END, text)
+
+
+def placed(page: Path, begin: str, end: str, text: str) -> int:
+    """Replace what stands between two lines of a page; the exit code."""
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        print(f"{page}: needs the lines {begin.strip()} and {end.strip()}", file=sys.stderr)
         return 2
-    options.docs.write_text(before + BEGIN + text + END + after)
+    page.write_text(before + begin + text + end + after)
     return 0
 
 
@@ -71,11 +75,16 @@ def _conditions(documents: Sequence[dict[str, Any]], rows: Sequence[dict[str, An
 
 
 def _run(document: dict[str, Any]) -> str:
+    return f"{origin(document)}; a copy moves {document['copy_gb_s']:.0f} GB/s"
+
+
+def origin(document: dict[str, Any]) -> str:
+    """GPU, driver, libraries and day of a run."""
     gpus = document["provenance"]["gpus"]
     gpu = f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" if gpus else "GPU not named"
     libraries = ", ".join(f"{name} {version}" for name, version in document["libraries"].items())
     day = document["provenance"]["date"][:10]
-    return f"{gpu}, {libraries or 'no library'}, {day}; a copy moves {document['copy_gb_s']:.0f} GB/s"
+    return f"{gpu}, {libraries or 'no library'}, {day}"
 
 
 def _table(title: str, rows: Sequence[dict[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from scipy import linalg
 
 Matrix = NDArray[Any]
 VERSION = 130000
-_REALS: dict[str, Any] = {"S": ctypes.c_float, "D": ctypes.c_double}
+REALS: dict[str, Any] = {"S": ctypes.c_float, "D": ctypes.c_double}
 
 
 class FakeLibrary:
@@ -51,7 +51,7 @@ class FakeLibrary:
 
         def run() -> None:
             if not cp.timing:
-                getattr(self, f"_{routine.removesuffix('Batched')}")(_REALS[letter[0]], *arguments)
+                getattr(self, f"_{routine.removesuffix('Batched')}")(REALS[letter[0]], *arguments)
             lane.ready_s = max(lane.ready_s, cp.now_s) + self._seconds
 
         cp.do(run)
@@ -61,14 +61,14 @@ class FakeLibrary:
             factor = linalg.cholesky(matrix[:n], lower=uplo == 0)
             keep = np.triu(matrix[:n], 1) if uplo == 0 else np.tril(matrix[:n], -1)
             matrix[:n] = self.computed(factor) + keep
-        _plain(ctypes.c_int, info, batch)[...] = 0
+        plain_at(ctypes.c_int, info, batch)[...] = 0
 
     def _getrf(self, real: Any, n: int, A: Any, lda: int, pivots: Any, info: Any, batch: int) -> None:  # noqa: PLR0917
-        made = _plain(ctypes.c_int, pivots, n * batch).reshape(batch, n)
+        made = plain_at(ctypes.c_int, pivots, n * batch).reshape(batch, n)
         for matrix, row in zip(_pointed(real, A, lda, n, batch), made, strict=True):
             factors, found = linalg.lu_factor(matrix[:n])
             matrix[:n], row[...] = self.computed(factors), found + 1
-        _plain(ctypes.c_int, info, batch)[...] = 0
+        plain_at(ctypes.c_int, info, batch)[...] = 0
 
     def _geqrf(  # noqa: PLR0917 - cuBLAS's
         self, real: Any, m: int, n: int, A: Any, lda: int, tau: Any, info: Any, batch: int
@@ -210,22 +210,22 @@ class FakeLibrary:
             c[:m] = self.computed(a[:m] @ b[:k])
 
 
-def _plain(real: Any, at: Any, count: int) -> Matrix:
+def plain_at(real: Any, at: Any, count: int) -> Matrix:
     return np.ctypeslib.as_array((real * count).from_address(at.value))
 
 
-def _at(real: Any, address: int, leading: int, columns: int) -> Matrix:
+def matrix_at(real: Any, address: int, leading: int, columns: int) -> Matrix:
     """A column-major matrix."""
     flat = np.ctypeslib.as_array((real * (leading * columns)).from_address(address))
     return flat.reshape(columns, leading).T
 
 
 def _pointed(real: Any, at: Any, leading: int, columns: int, batch: int) -> list[Matrix]:
-    return [_at(real, int(one), leading, columns) for one in _plain(ctypes.c_uint64, at, batch)]
+    return [matrix_at(real, int(one), leading, columns) for one in plain_at(ctypes.c_uint64, at, batch)]
 
 
 def _strided(  # noqa: PLR0917 - what states a batch
     real: Any, at: Any, leading: int, columns: int, stride: Any, batch: int
 ) -> list[Matrix]:
     step = stride.value * ctypes.sizeof(real)
-    return [_at(real, at.value + place * step, leading, columns) for place in range(batch)]
+    return [matrix_at(real, at.value + place * step, leading, columns) for place in range(batch)]

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
     monkeypatch.setattr(peers, "Compiler", lambda _: HostCompiler(cp, OURS_S))
     monkeypatch.setattr(peers, "copy_bandwidth", lambda *_: 4000.0)
     monkeypatch.setattr(peers, "LinalgLibraries", lambda _: contest["LinalgLibraries"](cp, library, library))
-    monkeypatch.setattr(peers, "_LEAST_S", 0.0)
+    monkeypatch.setattr("linalg_runs.LEAST_S", 0.0)
     monkeypatch.setitem(contest, "_LEAD_BYTES", 1)
     monkeypatch.setitem(sets, "MOST", 3)
     monkeypatch.setattr("cold_timing.FLUSH_BYTES", 1)
@@ -86,6 +87,11 @@ def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
         return found
 
     return run
+
+
+def case_of(operation: str, n: int, dtype: str) -> Any:
+    """A row; the folder of the script is on the path."""
+    return import_module("linalg_operations").Case(operation, n, dtype)
 
 
 @on_host
@@ -196,9 +202,10 @@ def test_wrong_options_are_refused(
         (("gemv-batched", 128, "float64"), 1.0, None),
     ],
 )
-def test_targets(peers: Any, case: tuple[str, int, str], least: float | None, aim: float | None) -> None:
+@pytest.mark.usefixtures("peers")
+def test_targets(case: tuple[str, int, str], least: float | None, aim: float | None) -> None:
     """Each row has the target of its operation, order and type; what is only reported is never met."""
-    target = peers.Case(*case).target
+    target = case_of(*case).target
     assert (target.least, target.aim) == (least, aim)
     assert target.met(0.0) is (None if least is None else False)
     assert target.met(9.0) is (None if least is None else True)
@@ -209,7 +216,7 @@ def test_a_search_goes_from_the_first_to_their_neighbours(peers: Any) -> None:
     searcher = peers.Searcher(
         LIMITS, HostCompiler(rodinia_machine.ComputingCupy(), OURS_S), peers.Catalog.load(), BATCH
     )
-    space, first = searcher.opened(peers.Case("gemv-batched", 32, "float32"))
+    space, first = searcher.opened(case_of("gemv-batched", 32, "float32"))
     assert (first, space.analytical) == ([space.item.default], None)
     seen, best = list(first), space.item.default
     rng = random.Random(1)  # noqa: S311 - an order
@@ -301,7 +308,7 @@ def test_the_page_shows_the_stored_results(show: Any) -> None:
 def test_sets_exceed_the_cache(peers: Any, case: tuple[str, int, str], count: int) -> None:
     """Small arrays are many sets, so that none is in the L2 when its turn comes; large ones are few."""
     kernel = peers.Catalog.load().kernel(case[0])
-    workload = kernel.workload(peers.Case(*case).sizes, batch=10_000)
+    workload = kernel.workload(case_of(*case).sizes, batch=10_000)
     plan = kernel.plan(workload, kernel.default(workload))
     made: list[int] = []
 
