@@ -10,6 +10,7 @@ from chain_samples import LU, LU_CODE, STENCIL, STENCIL_CODE, load, lu_plan, ste
 from modelled import NoNvrtc
 
 from tuner.config.loops import BETWEEN
+from tuner.config.unused_names import unused_names
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.library_model import library_work
@@ -106,7 +107,7 @@ def test_other_arrays_change_places(tmp_path: Path, first: str, second: str, ste
             2,
             "must have the same type and shape",
         ),
-        ((('repeat = "S"\n', ""),), 2, "index and swap need repeat"),
+        ((('repeat = "S"\n', ""),), 2, "index, swap and derived need repeat"),
     ],
 )
 def test_wrong_loops_are_refused(
@@ -249,6 +250,122 @@ def test_long_chains_cost_little(tmp_path: Path) -> None:
         best_s = min(best_s, time.process_time() - begun_s)
     assert len(plan.stages) == 997
     assert best_s < 0.15
+
+
+# --- named expressions of a step -----------------------------------------------------------------
+
+NAMED = """[loop.columns.derived]
+left = "k * B"
+right = "left + B"
+rest = "N - right"
+"""
+
+
+def with_names(names: str = NAMED) -> str:
+    """The factorisation, in terms of names."""
+    text = LU.replace("N - (k + 1) * B", "rest").replace("(k + 1) * B", "right").replace("k * B", "left")
+    return text.replace('[[stage]]\nname = "panel"', f'{names}[[stage]]\nname = "panel"')
+
+
+def test_names_stand_for_their_expressions(tmp_path: Path) -> None:
+    """In grids, conditions, offsets, scalars and calls of libraries: the plans are the same."""
+    for plan, other in zip(plans_of(tmp_path, LU), plans_of(tmp_path, with_names()), strict=True):
+        assert plan.stages == other.stages
+
+
+def test_names_of_the_only_launch(tmp_path: Path) -> None:
+    """They follow the steps in blocks and shared bytes, too; what is the same in all is evaluated once."""
+    names = (
+        '[launch.derived]\nwidth = "min(B, N)"\nbytes = "4 * width * step"\nhalf = "width // (1 + step)"\n'
+    )
+    block = ('block = "B"\n', f'block = ["half", 1]\nshared_bytes = "bytes"\n{names}')
+    plan = stencil(tmp_path, block, ('grid = "ceil_div(N, B)"', 'grid = "N // width"'))
+    blocks = [(stage.block[0], stage.shared_bytes) for stage in plan.stages]
+    assert blocks == [(32, 0), (16, 128), (10, 256), (8, 384)]
+    assert plan.stages[1].grid == (2, 1, 1)
+    assert plan.stages[1].grid is plan.stages[3].grid  # the two have the same arrays
+
+
+def test_a_naive_kernel_knows_the_names_of_the_first_step(tmp_path: Path) -> None:
+    """As it knows the number of the step."""
+    text = STENCIL.replace("[problem.sizes]", '[problem]\nreference_entry = "naive"\n[problem.sizes]', 1)
+    text = text.replace("[work]", '[launch.derived]\nlate = "step + 7"\n[work]')
+    text = text.replace('value = "step"', 'value = "late"')
+    kernel = load(tmp_path, text, STENCIL_CODE + STENCIL_CODE.replace("void stencil", "void naive"))
+    workload = kernel.workload({"N": 64, "S": 3})
+    reference = kernel.plan(workload, kernel.default(workload)).reference
+    assert reference is not None
+    assert reference.stages[0].arguments[3] == Scalar("int32", 7)
+
+
+def test_loops_name_their_own(tmp_path: Path) -> None:
+    """One name may mean something else in another loop."""
+    loops = """[loop.first]
+repeat = 2
+[loop.first.derived]
+value = "step + 10"
+[loop.second]
+repeat = 2
+[loop.second.derived]
+value = "step + 20"
+"""
+    stages = "".join(
+        f'[[stage]]\nname = "{name}"\nloop = "{name}"\nentry = "stencil"\ngrid = 1\nblock = "B"\n'
+        for name in ("first", "second")
+    )
+    launch = STENCIL[STENCIL.index("[launch]") : STENCIL.index("[work]")]
+    text = STENCIL.replace(launch, loops + stages).replace('value = "step"', 'value = "value"')
+    text = text.replace('entry = "stencil"\n[problem', "[problem")
+    kernel = load(tmp_path, text, STENCIL_CODE)
+    workload = kernel.workload({"N": 64, "S": 1})
+    plan = kernel.plan(workload, kernel.default(workload))
+    assert [stage.arguments[3] for stage in plan.stages] == [Scalar("int32", n) for n in (10, 11, 20, 21)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("rest =", "B =", r"\[loop.columns.derived\] B: the name is taken by \[tunables\]; choose another"),
+        ("rest =", "k =", r"\[loop.columns.derived\] k: the name is taken by the index of \[loop.columns\]"),
+        ("rest =", "if =", r"\[loop.columns.derived\] if: this name is a word of the expression language"),
+        ("rest =", '"a b" =', r"\[loop.columns.derived\] a b: .* does not have the form"),
+        ('"k * B"', "[1]", r"\[loop.columns.derived\] left: must be "),
+        ('"k * B"', '"k * C"', r"\[loop.columns.derived\] left: expression 'k \* C': unknown name 'C'"),
+        ('"k * B"', '"right - B"', "derived. left: expression 'right - B': right stands below"),
+        ('"k * B"', '"left + B"', r"left: expression 'left \+ B': left is this name itself"),
+        ('"k * B"', '"k * B // (2 - k)"', r"derived\] left: .*zero.* \(in step 2 of \[loop.columns\]"),
+        ('"k * B"', '"(k + 1) * 1e200 * B * 1e200"', r"derived\] left: .*finite.* \(in step 0"),
+        ('repeat = "N // B"', 'repeat = "rest"', r"\[loop.columns\] repeat: .* unknown name 'rest'"),
+        ('entry = "rows"', 'entry = "rows<{rest}>"', "entry: expression 'rest': unknown name 'rest'"),
+        ("[loop.columns]\n", "[derived]\nrest = 1\n[loop.columns]\n", r"derived\] rest: .* by \[derived\]"),
+    ],
+)  # fmt: skip
+def test_wrong_names_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """Each with the table, the name and what would be right."""
+    text = with_names()
+    assert old in text
+    with pytest.raises(KernelFileError, match=message):
+        plans_of(tmp_path, text.replace(old, new))
+
+
+def test_a_named_scalar_outside_of_its_loop(tmp_path: Path) -> None:
+    """Is refused when the file is read."""
+    first = '[[stage]]\nname = "first"\nentry = "rows"\ngrid = 1\nblock = 1\narguments = ["A", "below"]\n'
+    with pytest.raises(
+        KernelFileError, match="value depends on left, which belongs to a loop that this stage"
+    ):
+        load(tmp_path, with_names(NAMED + first), LU_CODE)
+
+
+def test_names_that_nothing_uses_are_told(tmp_path: Path) -> None:
+    """Also those that only such names use."""
+    idle = NAMED + 'twice = "2 * rest"\nthrice = "twice + beside"\n'
+    found = unused_names(load(tmp_path, with_names(idle), LU_CODE).recipe)
+    assert [line.partition(":")[0] for line in found] == [
+        "[loop.columns.derived] twice",
+        "[loop.columns.derived] thrice",
+    ]
+    assert unused_names(load(tmp_path, with_names(), LU_CODE).recipe) == []
 
 
 # --- modelled devices ----------------------------------------------------------------------------

@@ -322,7 +322,7 @@ LOADING: list[tuple[str, str, str]] = [
     (
         'G = "ceil_div',
         'G = "H + ceil_div',
-        "[derived] G: expression 'H + ceil_div(N, P * L)': unknown name 'H'",
+        "[derived] G: expression 'H + ceil_div(N, P * L)': H stands below; a name may use those above it",
     ),
     (
         '= "P"\nthreads',

@@ -38,7 +38,7 @@ class ArgumentReader:
         sizes: names that the types of arrays may use.
         names: names that everything else may use.
         folder: paths of data are relative to it.
-        indices: names of steps, which the values of scalars may use, too.
+        step_names: names of loops, which the values of scalars may use, too.
         restores: whether ``inout`` arrays are restored unless the file says otherwise.
     """
 
@@ -46,7 +46,7 @@ class ArgumentReader:
     sizes: Collection[str]
     names: Collection[str]
     folder: Path
-    indices: Collection[str] = ()
+    step_names: Collection[str] = ()
     restores: bool = False
 
     def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
@@ -63,7 +63,7 @@ class ArgumentReader:
             if name in arguments:
                 raise self.at(key).error("an argument of this name stands above")
             if isinstance(argument, ScalarArgument):
-                stepped = [*self.names, *self.indices]
+                stepped = [*self.names, *self.step_names]
                 dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.names)
                 value = Formula(self.at(f"{key} value"), argument.value, stepped)
                 arguments[name] = ScalarRecipe(name, dtype, value)
@@ -97,7 +97,7 @@ class ArgumentReader:
             if not (equals and value):
                 raise place.error(f'{text!r} does not have the form "TYPE = EXPRESSION", as in "int32 = N"')
             known = self._dtype(f"{key} fields.{name}", dtype, DTYPES, self.names)
-            fields.append(ScalarRecipe(name, known, Formula(place, value, [*self.names, *self.indices])))
+            fields.append(ScalarRecipe(name, known, Formula(place, value, [*self.names, *self.step_names])))
         return StructRecipe(argument.scalar, tuple(fields))
 
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:

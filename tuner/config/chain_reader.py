@@ -11,7 +11,7 @@ from tuner.config.chain_schema import (
     OperandTable,
     ViewTable,
 )
-from tuner.config.formulas import Formula, Place
+from tuner.config.formulas import Formula, Place, named
 from tuner.config.library_stage import LibraryStageRecipe, OperandRecipe
 from tuner.config.loops import LoopRecipe, Predecessor
 from tuner.config.schema import KernelDocument
@@ -26,7 +26,8 @@ def loop_tables(document: KernelDocument) -> dict[str, LoopTable]:
     """The loops of a file by name; that of ``[launch]`` is called so."""
     launch = document.launch
     if launch is not None and launch.repeat is not None:
-        return {_LAUNCH: LoopTable(repeat=launch.repeat, index=launch.index, swap=launch.swap)}
+        table = LoopTable(repeat=launch.repeat, index=launch.index, swap=launch.swap, derived=launch.derived)
+        return {_LAUNCH: table}
     return dict(document.loop)
 
 
@@ -40,7 +41,7 @@ class ChainReader:
 
     Attributes:
         tables: the loops by name.
-        indices: names of the numbers of their steps.
+        step_names: what the loops name: the numbers of their steps, and expressions of these.
     """
 
     def __init__(self, at: Callable[[str], Place], document: KernelDocument, names: Collection[str]) -> None:
@@ -48,7 +49,11 @@ class ChainReader:
         self._names = names
         self._in_launch = document.launch is not None and document.launch.repeat is not None
         self.tables = loop_tables(document)
-        self.indices = list(dict.fromkeys(table.index for table in self.tables.values()))
+        self.step_names = list(dict.fromkeys(name for loop in self.tables for name in self._own(loop)))
+
+    def place(self, loop: str) -> Place:
+        """The table of a loop."""
+        return self._at("[launch]" if self._in_launch else f"[loop.{loop}]")
 
     def loops(self, buffers: Collection[str]) -> dict[str, LoopRecipe]:
         """The loops by name.
@@ -58,13 +63,17 @@ class ChainReader:
         """
         found = {}
         for name, table in self.tables.items():
-            place = self._place(name)
+            place = self.place(name)
             for buffer in (buffer for pair in table.swap for buffer in pair):
                 self._check_buffer(buffer, self._at(f"{place.key} swap"), buffers)
                 if sum(pair.count(buffer) for pair in table.swap) > 1:
                     raise self._at(f"{place.key} swap").error(f"{buffer} stands twice")
             repeat = Formula(self._at(f"{place.key} repeat"), table.repeat, self._names)
-            found[name] = LoopRecipe(place, repeat, table.index, tuple((a, b) for a, b in table.swap))
+            derived = named(
+                self._at, f"{place.key[:-1]}.derived]", table.derived, [*self._names, table.index]
+            )
+            swaps = tuple((a, b) for a, b in table.swap)
+            found[name] = LoopRecipe(place, repeat, table.index, swaps, derived)
         return found
 
     def loop_of(self, stage: ChainedTable | None, key: str) -> str:
@@ -85,7 +94,7 @@ class ChainReader:
 
     def names_in(self, loop: str) -> list[str]:
         """What expressions of stages in a loop may use."""
-        return [*self._names, *([self.tables[loop].index] if loop else [])]
+        return [*self._names, *self._own(loop)]
 
     def predecessors(self, stage: ChainedTable | None) -> tuple[Predecessor, ...]:
         """What a stage runs after, besides the stages of its own stream."""
@@ -108,13 +117,15 @@ class ChainReader:
         Raises:
             KernelFileError: there is one.
         """
-        known = self.tables[loop].index if loop else ""
+        known = self._own(loop)
         for value in (value for argument in arguments for value in values_of(argument)):
-            foreign = (value.expression.names & set(self.indices)) - {known}
+            foreign = value.expression.names & set(self.step_names).difference(known)
             if foreign:
+                indices = {table.index for table in self.tables.values()}
+                which = "numbers the steps of" if foreign <= indices else "belongs to"
                 raise place.error(
-                    f"{value.place.key} depends on {', '.join(sorted(foreign))}, which numbers the steps of a"
-                    " loop that this stage is not in"
+                    f"{value.place.key} depends on {', '.join(sorted(foreign))}, which {which} a loop that"
+                    " this stage is not in"
                 )
 
     def library_stage(
@@ -175,7 +186,7 @@ class ChainReader:
             self._check_after(stage, stages[:number], stages)
         for name in self.tables:
             if name not in {stage.loop for stage in stages}:
-                raise self._place(name).error('no stage is in this loop; write loop = "..." in [[stage]]')
+                raise self.place(name).error('no stage is in this loop; write loop = "..." in [[stage]]')
         return stages
 
     def _check_after(
@@ -202,5 +213,6 @@ class ChainReader:
                 f"no buffer is called {name!r}; choose from {', '.join(buffers)}{suggestion(name, buffers)}"
             )
 
-    def _place(self, loop: str) -> Place:
-        return self._at("[launch]" if self._in_launch else f"[loop.{loop}]")
+    def _own(self, loop: str) -> list[str]:
+        """The names of a loop; none without one."""
+        return [self.tables[loop].index, *self.tables[loop].derived] if loop else []

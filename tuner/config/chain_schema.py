@@ -40,6 +40,10 @@ class LoopTable(FileTable):
         description="Pairs of arrays, as [['u', 'v']]: a step reads the first and writes the second, and the "
         "next step reads what this one wrote.",
     )
+    derived: dict[Name, Formula] = Field(
+        default={},
+        description="Named expressions of a step, usable where the index is, and in those that follow.",
+    )
 
 
 class ViewTable(FileTable):

@@ -100,6 +100,9 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
         model, rest = _inside_stage(model, rest)
     elif table == "loop" and rest:
         shown, rest = f"[loop.{rest[0]}]", rest[1:]
+        shown, rest = _inside_loop(shown, rest)
+    elif table == "launch":
+        shown, rest = _inside_loop(shown, rest)
     elif table == "problem" and rest and rest[0] in _NESTED:
         shown, rest = f"[problem.{rest[0]}]", rest[1:]
         if rest[1:2] == ["range"]:
@@ -111,6 +114,11 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
         shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
     known = _MODELS.get(model if len(loc) > 1 else "")
     return str(loc[-1]), shown, known
+
+
+def _inside_loop(shown: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
+    """The named expressions of a loop are a table of their own."""
+    return (f"{shown[:-1]}.derived]", rest[1:]) if rest[:1] == ["derived"] and rest[1:] else (shown, rest)
 
 
 def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | str]]:

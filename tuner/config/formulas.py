@@ -1,9 +1,9 @@
 """Expressions and texts of a kernel file with the place they stand in, so that errors can name it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from tuner.errors import ExpressionError, KernelFileError, suggestion
+from tuner.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.expressions import Expression, NoValue
 from tuner.model import TunableValue
 
@@ -44,6 +44,20 @@ class Formula:
         """
         try:
             result: TunableValue = self.expression.evaluate(env)
+        except ExpressionError as e:
+            raise self.place.error(e) from e
+        return result
+
+    def value_or_none(self, env: Environment) -> TunableValue | NoValue:
+        """The value; none where the expression comes to a tunable that has none.
+
+        Raises:
+            KernelFileError: the expression has no result.
+        """
+        try:
+            result: TunableValue = self.expression.evaluate(env)
+        except NoValueError as e:
+            return NoValue(str(e))
         except ExpressionError as e:
             raise self.place.error(e) from e
         return result
@@ -129,18 +143,51 @@ class Template:
         return _shown(value)
 
 
+def named(
+    at: Callable[[str], Place], table: str, texts: Mapping[str, TunableValue], known: Collection[str]
+) -> dict[str, Formula]:
+    """The named expressions of a table; each may use those above it.
+
+    Args:
+        at: makes the place of a key.
+        table: the table, as messages call it: ``[derived]``.
+        texts: name -> expression.
+        known: the names that all may use.
+
+    Raises:
+        KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it.
+    """
+    found: dict[str, Formula] = {}
+    for name, text in texts.items():
+        place = at(f"{table} {name}")
+        above = [*known, *found]
+        below = [one for one in texts if one not in found]
+        expression = _expression(place, str(text))
+        for other in below:
+            if other in expression.names:
+                where = "is this name itself" if other == name else "stands below"
+                raise place.error(f"expression {str(text)!r}: {other} {where}; a name may use those above it")
+        known_names(place, str(text), expression.names, above)
+        found[name] = Formula(place, expression, above)
+    return found
+
+
 def parsed(place: Place, text: str, known: Collection[str]) -> Expression:
     """The expression, when it uses no other names than ``known``.
 
     Raises:
         KernelFileError: it does, or is not an expression.
     """
-    try:
-        expression = Expression(text)
-    except ExpressionError as e:
-        raise place.error(e) from e
+    expression = _expression(place, text)
     known_names(place, text, expression.names, known)
     return expression
+
+
+def _expression(place: Place, text: str) -> Expression:
+    try:
+        return Expression(text)
+    except ExpressionError as e:
+        raise place.error(e) from e
 
 
 def known_names(place: Place, text: str, names: frozenset[str], known: Collection[str]) -> None:

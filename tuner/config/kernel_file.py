@@ -293,8 +293,11 @@ class KernelFile:
         if recipe.reference is None:
             return None
         default = self.default(workload)
-        first = dict.fromkeys((loop.index for loop in recipe.loops.values()), 0)
-        env = {**environment(recipe, workload, default), **first}
+        env = environment(recipe, workload, default)
+        if recipe.reference.loop:
+            loop = recipe.loops[recipe.reference.loop]
+            env = loop.with_constants(env)
+            loop.put_step(0, env)
         stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
         buffers = recipe.arrays(env, stages)
         return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))

@@ -82,11 +82,12 @@ class LibraryStageRecipe:
         """Nothing that is compiled."""
         return NO_SOURCE
 
-    def varying(self, index: str) -> frozenset[str]:
+    def varying(self, names: Collection[str]) -> frozenset[str]:
         """See ``StageSource.varying``."""
         used = [*self.numbers.values(), *(matrix.offset for matrix in self.matrices.values())]
         used += [matrix.leading for matrix in self.matrices.values() if matrix.leading is not None]
-        return frozenset({"library"} if any(index in one.expression.names for one in used) else ())
+        varies = any(not one.expression.names.isdisjoint(names) for one in used)
+        return frozenset({"library"} if varies else ())
 
     def stepped(
         self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from tuner.config.formulas import Environment, Formula, Place
 from tuner.errors import KernelFileError
-from tuner.model import Buffer, BufferView, LibraryCall, Stage, StageArgument, TensorMap
+from tuner.expressions import NoValue
+from tuner.model import Buffer, BufferView, LibraryCall, Stage, StageArgument, TensorMap, TunableValue
 
 MAX_LAUNCHES = 10_000
 """Stages of one run; a graph of so many takes tens of megabytes."""
@@ -41,8 +43,8 @@ class StageSource(Protocol):
     def after(self) -> tuple["Predecessor", ...]:
         """The stages that must have ended."""
 
-    def varying(self, index: str) -> frozenset[str]:
-        """The fields that depend on the number of a step."""
+    def varying(self, names: Collection[str]) -> frozenset[str]:
+        """The fields that depend on names whose values differ from step to step."""
 
     def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage | None:
         """The stage; None where a library would do nothing."""
@@ -75,12 +77,46 @@ class LoopRecipe:
         repeat: steps.
         index: name of a step's number.
         swaps: pairs of buffers: a step reads the first and writes the second.
+        derived: named expressions of a step, in their order.
     """
 
     place: Place
     repeat: Formula
     index: str
     swaps: tuple[tuple[str, str], ...]
+    derived: Mapping[str, Formula] = field(default_factory=dict)
+
+    @cached_property
+    def varying(self) -> frozenset[str]:
+        """The names whose values depend on the step."""
+        found = {self.index}
+        for name, formula in self.derived.items():
+            if not found.isdisjoint(formula.expression.names):
+                found.add(name)
+        return frozenset(found)
+
+    def with_constants(self, env: Environment) -> dict[str, TunableValue | NoValue]:
+        """An environment with the named expressions that are the same in all steps.
+
+        Raises:
+            KernelFileError: one has no result.
+        """
+        values = dict(env)
+        for name, formula in self.derived.items():
+            if name not in self.varying:
+                values[name] = formula.value_or_none(values)
+        return values
+
+    def put_step(self, step: int, values: dict[str, TunableValue | NoValue]) -> None:
+        """Put the number of a step, and the named expressions that depend on it, among the values.
+
+        Raises:
+            KernelFileError: one has no result.
+        """
+        values[self.index] = step
+        for name, formula in self.derived.items():
+            if name in self.varying:
+                values[name] = formula.value_or_none(values)
 
     def names(self, count: int, buffers: Mapping[str, Buffer]) -> "Names":
         """Which arrays stand for the swapped names in each step.
@@ -193,9 +229,9 @@ class _Steps:
     ) -> None:
         self._loop = loop
         self._body = body
-        self._env = dict(env)
+        self._env = loop.with_constants(env)
         self._buffers = buffers
-        self._varying = [recipe.varying(loop.index) for recipe in body]
+        self._varying = [recipe.varying(loop.varying) for recipe in body]
         self._known: dict[tuple[int, tuple[tuple[str, str], ...]], _StepStage] = {}
 
     def put(self, found: list[Stage], ended: dict[str, int]) -> None:
@@ -234,7 +270,7 @@ class _Steps:
 
     def _step(self, step: int, names: Names) -> Iterator[tuple[StageSource, Stage]]:
         env = self._env
-        env[self._loop.index] = step
+        self._loop.put_step(step, env)
         arrays = names.at(step)
         for number, recipe in enumerate(self._body):
             if recipe.when is not None and not recipe.when.value(env):

@@ -6,9 +6,9 @@ from typing import Any
 
 from tuner.config.argument_reader import ArgumentReader
 from tuner.config.argument_schema import ScalarArgument
-from tuner.config.chain_reader import ChainReader, loop_tables
+from tuner.config.chain_reader import ChainReader
 from tuner.config.document import argument_key, read_document
-from tuner.config.formulas import Formula, Place, parsed
+from tuner.config.formulas import Formula, Place, named, parsed
 from tuner.config.pragma_file import SUFFIXES, line_of, read_pragma_file
 from tuner.config.problem_reader import read_problem
 from tuner.config.recipe import Recipe, Rule, WorkRecipe
@@ -77,11 +77,11 @@ class _Reader:
         self.restrictions = restrictions
         self.declared = declarations(document, self.at)
         self.sizes = read_sizes(document.problem, self.at)
-        self._check_names()
         self.fixed = [*self.sizes, "batch"]
         self.names = [*self.fixed, *self.declared, *document.derived, *self.functions]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.chains = ChainReader(self.at, document, self.names)
+        self._check_names()
         self.sources = sources or SourceFolder(
             path.parent, document.kernel.headers, self.at("[kernel] headers"), texts
         )
@@ -136,7 +136,7 @@ class _Reader:
             list(self.sizes),
             self.names,
             self.sources.folder,
-            self.chains.indices,
+            self.chains.step_names,
             restores=bool(self.chains.tables),
         )
 
@@ -160,25 +160,29 @@ class _Reader:
             "problem.sizes": self.sizes,
             **{one.table: [] for one in self.declared.values()},
             "derived": self.document.derived,
-            "loop": {table.index for table in loop_tables(self.document).values()},
         }
         for name, one in self.declared.items():
             tables[one.table] = [*tables[one.table], name]
         for table, names in tables.items():
             for name in names:
-                place = self.at(f"[{table}] {name}")
-                if not is_free_name(name):
-                    raise place.error("this name is a word of the expression language; choose another")
-                if name in taken:
-                    raise place.error(f"the name is taken by {taken[name]}; choose another")
-                taken[name] = f"[{table}]"
+                self._take(self.at(f"[{table}] {name}"), name, f"[{table}]", taken)
+        for loop, its in self.chains.tables.items():
+            own, table = dict(taken), self.chains.place(loop).key
+            self._take(self.at(f"{table} index"), its.index, f"the index of {table}", own)
+            for name in its.derived:
+                self._take(self.at(f"{table[:-1]}.derived] {name}"), name, table, own)
+
+    def _take(self, place: Place, name: str, owner: str, taken: dict[str, str]) -> None:
+        if not is_free_name(name):
+            raise place.error("this name is a word of the expression language; choose another")
+        if name in taken:
+            raise place.error(f"the name is taken by {taken[name]}; choose another")
+        taken[name] = owner
 
     def _derived(self) -> dict[str, Formula]:
         known = [*self.fixed, *self.declared]
-        derived = {}
-        for name, value in self.document.derived.items():
-            derived[name] = Formula(self.at(f"[derived] {name}"), value, known)
-            known.append(name)
+        derived = named(self.at, "[derived]", self.document.derived, known)
+        known += derived
         for name, function in self.functions.items():
             derived[name] = Formula(self.at(name), PythonExpression(function, known, name), known)
         return derived

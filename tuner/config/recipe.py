@@ -12,7 +12,7 @@ from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.loops import BETWEEN, LoopRecipe, written_out
 from tuner.config.sizes import SizeValues
 from tuner.config.stage_recipe import StageRecipe
-from tuner.errors import ExpressionError, KernelFileError, NoValueError
+from tuner.errors import KernelFileError
 from tuner.expressions import Expression, NoValue
 from tuner.model import (
     Buffer,
@@ -185,15 +185,5 @@ def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environmen
     """An environment with derived names; one that comes to a tunable without a value has none itself."""
     values = dict(env)
     for name, formula in derived.items():
-        values[name] = _value_or_none(formula, values)
+        values[name] = formula.value_or_none(values)
     return values
-
-
-def _value_or_none(formula: Formula, env: Environment) -> TunableValue | NoValue:
-    try:
-        value: TunableValue = formula.expression.evaluate(env)
-    except NoValueError as e:
-        return NoValue(str(e))
-    except ExpressionError as e:
-        raise formula.place.error(e) from e
-    return value

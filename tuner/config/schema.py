@@ -93,11 +93,14 @@ class OnlyLaunchTable(LaunchTable):
     )
     index: Name = Field(default="step", description="Name of the launch's number, as in [loop].")
     swap: Swaps = Field(default=[], description="Pairs of arrays, as in [loop].")
+    derived: dict[Name, Formula] = Field(
+        default={}, description="Named expressions of a launch, as in [loop]."
+    )
 
     @model_validator(mode="after")
     def _repeated(self) -> "OnlyLaunchTable":
-        if self.repeat is None and self.model_fields_set & {"index", "swap"}:
-            raise ValueError("index and swap need repeat")
+        if self.repeat is None and self.model_fields_set & {"index", "swap", "derived"}:
+            raise ValueError("index, swap and derived need repeat")
         return self
 
 
@@ -273,7 +276,8 @@ class KernelDocument(FileTable):
     )
     launch: OnlyLaunchTable | None = Field(default=None, description="Geometry of the only launch.")
     loop: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], LoopTable] = Field(
-        default={}, description="Loops over stages: name -> steps, index, and arrays that are swapped."
+        default={},
+        description="Loops over stages: name -> steps, index, arrays that are swapped, named expressions.",
     )
     stage: list[AnyStage] = Field(
         default=[], description="Several launches, instead of [launch]; those of variants follow."

@@ -59,7 +59,7 @@ class StageRecipe:
     after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
 
-    def varying(self, index: str) -> frozenset[str]:
+    def varying(self, names: Collection[str]) -> frozenset[str]:
         """See ``StageSource.varying``."""
         values = [formula for argument in self.arguments for formula in values_of(argument)]
         used = {
@@ -71,7 +71,7 @@ class StageRecipe:
         return frozenset(
             field
             for field, formulas in used.items()
-            if any(index in formula.expression.names for formula in formulas)
+            if any(not formula.expression.names.isdisjoint(names) for formula in formulas)
         )
 
     def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage:

@@ -1,7 +1,7 @@
 """Names and macros of a kernel file that nothing uses."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 
@@ -11,7 +11,7 @@ from tuner.cuda_source.tokens import always_defined, without_comments
 from tuner.model import Plan
 
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
-_NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional")
+_NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional", "loops")
 
 
 def unused_names(recipe: Recipe) -> list[str]:
@@ -22,21 +22,24 @@ def unused_names(recipe: Recipe) -> list[str]:
     used = set(_names({f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NO_USE}))
     if recipe.problem.name in ("scan", "fft"):  # their sizes may have a meaning of their own
         used |= set(recipe.sizes)
+    tables: list[tuple[str, Iterable[str], Collection[str]]] = []
+    for key, loop in recipe.loops.items():
+        launches = [*recipe.stages, *([] if recipe.reference is None else [recipe.reference])]
+        inside = set(_names([stage for stage in launches if stage.loop == key]))
+        _follow(loop.derived, inside)
+        tables.append((f"{loop.place.key[1:-1]}.derived", loop.derived, inside))
+        used |= inside.union(loop.repeat.expression.names)
     decided = set(_names([recipe.rules, recipe.default, list(recipe.conditions.values())]))
-    for name, formula in reversed(list(recipe.derived.items())):
-        for names in (used, decided):
-            names.update(formula.expression.names if name in names else ())
+    for names in (used, decided):
+        _follow(recipe.derived, names)
     used |= {name for condition in recipe.conditions.values() for name in condition.when.expression.names}
-    tables: list[tuple[str, Iterable[str]]] = [
-        ("problem.sizes", recipe.sizes),
-        ("tunables", recipe.tunables),
-        ("derived", recipe.derived),
-    ]
+    outside = [("problem.sizes", recipe.sizes), ("tunables", recipe.tunables), ("derived", recipe.derived)]
+    tables = [*((table, listed, used) for table, listed in outside), *tables]
     return [
         f"[{table}] {name}: nothing uses it: no entry, option, array, value, geometry or macro of the source"
-        for table, listed in tables
+        for table, listed, users in tables
         for name in listed
-        if name not in used and (table == "tunables" or name not in decided)
+        if name not in users and (table == "tunables" or name not in decided)
     ]
 
 
@@ -67,6 +70,13 @@ def unused_macros(plan: Plan) -> list[str]:
             if name not in words:
                 found[f"[kernel] options: no source uses the macro {name}"] = None
     return list(found)
+
+
+def _follow(derived: Mapping[str, Formula], names: set[str]) -> None:
+    """Add to names what those of them that are derived are made of."""
+    for name, formula in reversed(list(derived.items())):
+        if name in names:
+            names |= formula.expression.names
 
 
 def _names(value: object) -> Iterator[str]:
