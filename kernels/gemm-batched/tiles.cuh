@@ -139,15 +139,16 @@ struct WarpTile {
     }
 
     __device__ __forceinline__ void write_to(double* C, int width) const {
+        double* const to = C + (column + 2 * k) * n + row + r;
 #pragma unroll
         for (int j = 0; j < across; ++j)
 #pragma unroll
-            for (int i = 0; i < down; ++i)
+            for (int c = 0; c < 2; ++c) {
+                if (column + 8 * j + 2 * k + c >= width) continue;
 #pragma unroll
-                for (int c = 0; c < 2; ++c) {
-                    const int at_row = row + 8 * i + r, at_column = column + 8 * j + 2 * k + c;
-                    if (at_row < n && at_column < width) C[at_column * n + at_row] = sum[i][j][c];
-                }
+                for (int i = 0; i < down; ++i)
+                    if (row + 8 * i + r < n) to[(8 * j + c) * n + 8 * i] = sum[i][j][c];
+            }
     }
 };
 
