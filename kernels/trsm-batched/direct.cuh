@@ -1,62 +1,54 @@
-// Triangular systems without shared memory: right-hand sides in registers, L there too where it is small, else in the L1.
+// Triangular systems without shared memory: everything is in registers.
 #pragma once
 #include "batched.cuh"
 
-// Has the L1 fetch what lies at an address.
-__device__ __forceinline__ void touch(const void* at) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("{ .reg .b32 unused; ld.global.nc.b32 unused, [%0]; }" ::"l"(at));
-#endif
-}
-
-// Columns of a lower triangle. Rows above the diagonal hold anything.
-template <class T, int n, bool in_registers>
-struct Columns {
+// A lower triangle, all of it in every thread. Rows above the diagonal hold anything.
+template <class T, int n, int threads>
+struct OwnTriangle {
     static constexpr int width = access_width<T>(n);
 
-    const T* const from;
+    T at[n][n];  // column by column
 
-    __device__ __forceinline__ explicit Columns(const T* from) : from(from) {}
-
-    // Rows k to n - 1 of column k.
-    __device__ __forceinline__ void read(int k, T (&to)[n]) const {
+    __device__ __forceinline__ void load(const T* from, int) {
 #pragma unroll
-        for (int i = 0; i < n; i += width) {
-            if (i + width <= k) continue;
-            const auto pack = *reinterpret_cast<const Pack<T, width>*>(from + k * n + i);
+        for (int k = 0; k < n; ++k)
 #pragma unroll
-            for (int w = 0; w < width; ++w) to[i + w] = pack.at[w];
-        }
+            for (int i = 0; i < n; i += width) {
+                if (i + width <= k) continue;
+                const auto pack = *reinterpret_cast<const Pack<T, width>*>(from + k * n + i);
+#pragma unroll
+                for (int w = 0; w < width; ++w) at[k][i + w] = pack.at[w];
+            }
     }
+    __device__ __forceinline__ T get(int i, int k) const { return at[k][i]; }
+};
 
-    // Called before the first column is read by the thread that has column k: all that is read later is on its way.
-    __device__ __forceinline__ void begin(int k) const {
-        constexpr int sector = 32 / sizeof(T);
+// The same with its columns spread over the threads of a problem, which are in one warp.
+template <class T, int n, int threads>
+struct SpreadTriangle {
+    static constexpr int width = access_width<T>(n), own = (n + threads - 1) / threads;
+
+    T at[own][n];
+
+    __device__ __forceinline__ void load(const T* from, int rank) {
 #pragma unroll
-        for (int step = sector; step < n + sector - 1; step += sector)
-            if (k < n && k + step < n + sector - 1) touch(from + k * n + (k + step < n ? k + step : n - 1));
+        for (int c = 0; c < own; ++c)
+#pragma unroll
+            for (int i = 0; i < n; i += width) {
+                const int k = c * threads + rank;
+                Pack<T, width> pack = {};
+                if (k < n && k < i + width) pack = *reinterpret_cast<const Pack<T, width>*>(from + k * n + i);
+#pragma unroll
+                for (int w = 0; w < width; ++w) at[c][i + w] = pack.at[w];
+            }
+    }
+    __device__ __forceinline__ T get(int i, int k) const {
+        return __shfl_sync(kAllLanes, at[k / threads][i], k % threads, threads);
     }
 };
 
-template <class T, int n>
-struct Columns<T, n, true> {
-    T at[n][n];
-
-    __device__ __forceinline__ explicit Columns(const T* from) {
-        const Columns<T, n, false> columns(from);
-#pragma unroll
-        for (int k = 0; k < n; ++k) columns.read(k, at[k]);
-    }
-    __device__ __forceinline__ void read(int k, T (&to)[n]) const {
-#pragma unroll
-        for (int i = 0; i < n; ++i)
-            if (i >= k) to[i] = at[k][i];
-    }
-    __device__ __forceinline__ void begin(int) const {}
-};
-
-// `problems` of a block, whose threads have `columns` right-hand sides each.
-template <class T, int n, int columns, int problems>
+// Solves `problems` of a block, whose threads have `columns` right-hand sides each.
+template <template <class, int, int> class Lower, class T, int n, int columns, int problems>
 __device__ __forceinline__ void solve_direct(const T* __restrict__ L, T* __restrict__ B, int batch) {
     constexpr int threads = threads_for(n, columns), own = (n + threads - 1) / threads, width = access_width<T>(n);
     static_assert(threads <= kWarp, "threads of a problem are in one warp");
@@ -65,14 +57,13 @@ __device__ __forceinline__ void solve_direct(const T* __restrict__ L, T* __restr
     const T* const triangle = L + (exists ? (size_t)problem * n * n : 0);
     T* const sides = B + (size_t)problem * n * n;
     T x[columns][n], inverse[own];  // of the diagonal, of which each thread has some
+    Lower<T, n, threads> lower;
 #pragma unroll
     for (int c = 0; c < own; ++c) {
         const int k = c * threads + rank;
         inverse[c] = k < n ? triangle[k * n + k] : T(1);
     }
-    const Columns<T, n, n*(n + 1) / 2 * sizeof(T) <= 320> lower(triangle);
-#pragma unroll
-    for (int c = 0; c < own; ++c) lower.begin(c * threads + rank);
+    lower.load(triangle, rank);
 #pragma unroll
     for (int c = 0; c < columns; ++c) {
         const int j = c * threads + rank;
@@ -82,15 +73,15 @@ __device__ __forceinline__ void solve_direct(const T* __restrict__ L, T* __restr
     for (int c = 0; c < own; ++c) inverse[c] = T(1) / inverse[c];
 #pragma unroll
     for (int k = 0; k < n; ++k) {
-        T left[n];
-        lower.read(k, left);
         const T factor = __shfl_sync(kAllLanes, inverse[k / threads], k % threads, threads);
 #pragma unroll
-        for (int c = 0; c < columns; ++c) {
-            x[c][k] *= factor;
+        for (int c = 0; c < columns; ++c) x[c][k] *= factor;
 #pragma unroll
-            for (int i = 0; i < n; ++i)
-                if (i > k) x[c][i] -= left[i] * x[c][k];
+        for (int i = 0; i < n; ++i) {
+            if (i <= k) continue;
+            const T element = lower.get(i, k);
+#pragma unroll
+            for (int c = 0; c < columns; ++c) x[c][i] -= element * x[c][k];
         }
     }
 #pragma unroll

@@ -5,7 +5,7 @@
 // A block has `strip` columns of B in shared memory, and the triangle: all of it, or the rows of one panel at a time.
 #include "direct.cuh"
 
-enum class Triangle { whole, panels, none };  // of L in shared memory
+enum class Triangle { whole, panels, own, spread };  // in shared memory, or in registers
 
 template <class T, int n, int columns, int rows, int strip, Triangle triangle>
 struct Shape {
@@ -140,8 +140,10 @@ __device__ __forceinline__ void solve_shared(const T* __restrict__ L, T* __restr
 template <class T, int n, int columns, int rows, int strip, int problems, Triangle triangle, int shared_bytes>
 __global__ void __launch_bounds__(problems* Shape<T, n, columns, rows, strip, triangle>::threads)
     trsm(const T* __restrict__ L, T* __restrict__ B, int batch) {
-    if constexpr (triangle == Triangle::none)
-        solve_direct<T, n, columns, problems>(L, B, batch);
+    if constexpr (triangle == Triangle::own)
+        solve_direct<OwnTriangle, T, n, columns, problems>(L, B, batch);
+    else if constexpr (triangle == Triangle::spread)
+        solve_direct<SpreadTriangle, T, n, columns, problems>(L, B, batch);
     else
         solve_shared<T, n, columns, rows, strip, problems, triangle, shared_bytes>(L, B, batch);
 }
