@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from cold_timing import median, outside_interval, spread
-from linalg_libraries import Form
+from linalg_forms import Form
 from linalg_search import Space, as_json
 
 from tuner.model import Configuration
