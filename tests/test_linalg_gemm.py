@@ -81,9 +81,28 @@ def test_values_are_right_in_strips(dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.parametrize(
+    ("n", "dtype", "values"),
+    [
+        (36, "float32", {"ahead": 1, "depth": 8}),
+        (36, "float64", {"ahead": 4, "depth": 8, "algorithm": "mma16"}),
+        (9, "float32", {"ahead": 2}),
+        (67, "float32", {"ahead": 2, "strip": 32}),
+    ],
+)
+def test_blocks_that_stay_are_right(n: int, dtype: str, values: dict[str, int | str]) -> None:
+    """Blocks that go through several problems, or strips of them, and have none for some slots at last."""
+    plan = batched.plan_with(GEMM, n, dtype, 19, **values)
+    assert plan.stages[0].resident
+    for flags in (CHECKED, ADDRESSES):
+        batched.check(plan, flags)
+
+
+@on_host
 def test_barriers_are_needed() -> None:
     """Before the first slab is read, and before each other."""
     batched.check_barriers([batched.plan_with(GEMM, 36, "float32", depth=8)])
+    batched.check_barriers([batched.plan_with(GEMM, 36, "float32", 5, depth=8, ahead=1)])
 
 
 @on_host

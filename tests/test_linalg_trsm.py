@@ -33,6 +33,20 @@ def test_values_are_right() -> None:
 
 
 @on_host
+@pytest.mark.parametrize("triangle", ["own", "spread"])
+def test_systems_in_registers_are_right(triangle: str) -> None:
+    """Orders that fill the threads of a problem or do not, with one right-hand side or two of each thread."""
+    orders = (1, 3, 8) if triangle == "own" else (4, 13, 32)
+    plans = [batched.plan_with(TRSM, n, "float32", 5, triangle=triangle) for n in orders]
+    if triangle == "spread":
+        plans.append(batched.plan_with(TRSM, 20, "float64", 5, triangle=triangle, columns=1))
+        plans.append(batched.plan_with(TRSM, 20, "float32", 5, triangle=triangle, columns=2))
+    host_build.build_plans(plans, CHECKED)
+    for plan in plans:
+        batched.check(plan)
+
+
+@on_host
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_order_is_right(dtype: str) -> None:
@@ -92,8 +106,10 @@ def test_faults_are_noticed(old: str, new: str) -> None:
 @on_host
 def test_what_lies_above_the_diagonal_is_not_used() -> None:
     """Not even NaN there changes a bit."""
-    for n in (13, 69):
-        plan = batched.default_plan(TRSM, n, "float32")
+    plans = [batched.default_plan(TRSM, n, "float32") for n in (13, 69)]
+    plans += [batched.plan_with(TRSM, 8, "float32", triangle=triangle) for triangle in ("own", "spread")]
+    for plan in plans:
+        n = int(dict(plan.workload.sizes)["n"])
         inputs = inputs_of(plan)
         right = batched.answered(plan, inputs)["B"]
         poisoned = inputs["L"].copy()
