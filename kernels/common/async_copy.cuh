@@ -9,7 +9,9 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool exis
     const unsigned place = unsigned(__cvta_generic_to_shared(to));
     const int given = exists ? bytes : 0;
     if constexpr (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(given) : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"  // what follows is wanted soon
+                     ::"r"(place), "l"(from), "r"(given)
+                     : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from), "n"(bytes), "r"(given)
                      : "memory");
