@@ -5,17 +5,14 @@ Numbers of enumerations are those of ``cublasLt.h``.
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from linalg_forms import REALS, Call
+from linalg_forms import REALS, Call, Factor, Product
 from vendor_library import address
 
 CANDIDATES = 8  # that the heuristics are asked for, in the order of the time they expect
 _TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
-_COMPUTE = {
-    "float32": 68,
-    "float64": 70,
-}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, which is not TF32, and 64F
+_COMPUTE = {"float32": 68, "float64": 70}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, without TF32, and 64F
 _TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
 _WORKSPACE_LIMIT = 1  # cublasLtMatmulPreferenceAttributes_t
@@ -33,22 +30,6 @@ class Heuristic(ctypes.Structure):
     )
 
 
-class _Factor(Protocol):
-    arrays: Sequence[Any]
-    leading: int
-    stride: int
-    operation: int
-
-
-class _Product(Protocol):
-    dtype: str
-    shape: tuple[int, int, int]
-    left: _Factor
-    right: _Factor
-    made: _Factor
-    batch: int
-
-
 class CublasLt:
     """cuBLASLt with a workspace.
 
@@ -62,7 +43,7 @@ class CublasLt:
         self._handle = ctypes.c_void_p()
         library.call("cublasLtCreate", ctypes.byref(self._handle))
 
-    def calls(self, product: _Product) -> Iterator[Call]:
+    def calls(self, product: Product) -> Iterator[Call]:
         """A call for each algorithm that the heuristics propose; none where they know none."""
         try:
             operation, layouts = self._described(product)
@@ -72,7 +53,7 @@ class CublasLt:
         for heuristic in found:
             yield self._call(product, operation, layouts, heuristic)
 
-    def _call(self, product: _Product, operation: Any, layouts: Sequence[Any], heuristic: Heuristic) -> Call:
+    def _call(self, product: Product, operation: Any, layouts: Sequence[Any], heuristic: Heuristic) -> Call:
         one, zero = REALS[product.dtype](1), REALS[product.dtype](0)
         left, right, made = layouts
 
@@ -88,7 +69,7 @@ class CublasLt:
 
         return call
 
-    def _described(self, product: _Product) -> tuple[Any, list[Any]]:
+    def _described(self, product: Product) -> tuple[Any, list[Any]]:
         """The operation, and the layouts of its matrices."""
         operation = ctypes.c_void_p()
         kinds = _COMPUTE[product.dtype], _TYPES[product.dtype]
@@ -103,7 +84,7 @@ class CublasLt:
         )
         return operation, [self._layout(product, factor, shape) for factor, shape in shapes]
 
-    def _layout(self, product: _Product, factor: _Factor, shape: tuple[int, int]) -> Any:
+    def _layout(self, product: Product, factor: Factor, shape: tuple[int, int]) -> Any:
         layout = ctypes.c_void_p()
         rows, columns = map(ctypes.c_uint64, shape)
         self._library.call(

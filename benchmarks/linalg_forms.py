@@ -70,6 +70,44 @@ class Form:
         return f"{self.name}, {self.settings}" if self.settings else self.name
 
 
+@dataclass(frozen=True)
+class Factor:
+    """A matrix of each problem.
+
+    Attributes:
+        arrays: of each set.
+        leading: numbers from column to column.
+        stride: from problem to problem.
+        operation: PLAIN or TRANSPOSED.
+    """
+
+    arrays: Sequence[Any]
+    leading: int
+    stride: int
+    operation: int = PLAIN
+
+
+@dataclass(frozen=True)
+class Product:
+    """``made`` = op(``left``) op(``right``) of each problem.
+
+    Attributes:
+        dtype: of all.
+        shape: rows and columns of ``made``, and how many numbers are added up.
+        left: factor.
+        right: same.
+        made: what is written.
+        batch: problems.
+    """
+
+    dtype: str
+    shape: tuple[int, int, int]
+    left: Factor
+    right: Factor
+    made: Factor
+    batch: int
+
+
 def of_sets(sets: Sets, name: str) -> list[Any]:
     """An array of each set."""
     return [arrays[name] for arrays in sets.arrays]

@@ -40,16 +40,16 @@ class LinalgLibraries:
     def __init__(self, cp: Any, cublas: Any = None, cusolver: Any = None, lt: Any = None) -> None:
         self.cp = cp
         self.missing: dict[str, str] = {}
-        self._cublas = cublas or self._opened("cuBLAS", "libcublas", (13, 12), "get_cublas_handle")
-        self._cusolver = cusolver or self._opened("cuSOLVER", "libcusolver", (12, 11), "get_cusolver_handle")
+        self._cublas: Any = cublas or self._opened("cuBLAS", "libcublas", (13, 12), "get_cublas_handle")
+        self._cusolver: Any = cusolver or self._opened(
+            "cuSOLVER", "libcusolver", (12, 11), "get_cusolver_handle"
+        )
         self._blas, self._solver = ctypes.c_void_p(), ctypes.c_void_p()
         if self._cublas is not None:
             self._cublas.call("cublasCreate_v2", ctypes.byref(self._blas))
         if self._cusolver is not None:
             self._cusolver.call("cusolverDnCreate", ctypes.byref(self._solver))
         self._workspace = cp.empty(_WORKSPACE_BYTES, "uint8")
-        if cublas is None:
-            lt = self._opened("cuBLASLt", "libcublasLt", (13, 12), "get_cublas_handle")
         self._lt = None if lt is None else CublasLt(lt, self._workspace)
 
     def versions(self) -> dict[str, str]:

@@ -1,9 +1,7 @@
 """Batched products of cuBLAS and cuBLASLt: by strides, by pointers, as a group, in several layouts."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 from cublas_lt import CublasLt
 from linalg_forms import (
@@ -14,8 +12,10 @@ from linalg_forms import (
     REALS,
     TRANSPOSED,
     Call,
+    Factor,
     Form,
     Library,
+    Product,
     Turned,
     addresses,
     of_sets,
@@ -25,58 +25,21 @@ from linalg_sets import Sets
 from vendor_library import address
 
 
-@dataclass(frozen=True)
-class Factor:
-    """A matrix of each problem.
+def by_strides(library: Library, product: Product, math: int = DEFAULT_MATH) -> Call:
+    """A product by gemmStridedBatched."""
+    name = f"cublas{LETTERS[product.dtype]}gemmStridedBatched"
+    one, zero = REALS[product.dtype](1), REALS[product.dtype](0)
+    way = (product.left.operation, product.right.operation, *product.shape)
 
-    Attributes:
-        arrays: of each set.
-        leading: numbers from column to column.
-        stride: from problem to problem.
-        operation: PLAIN or TRANSPOSED.
-    """
+    def call(place: int, stream: int) -> None:
+        A, B, C = (
+            (address(factor.arrays[place]), factor.leading, ctypes.c_longlong(factor.stride))
+            for factor in (product.left, product.right, product.made)
+        )
+        given, made = (ctypes.byref(one), *A, *B), (ctypes.byref(zero), *C)
+        library.blas(name, stream, *way, *given, *made, product.batch, math=math)
 
-    arrays: Sequence[Any]
-    leading: int
-    stride: int
-    operation: int = PLAIN
-
-
-@dataclass(frozen=True)
-class Product:
-    """``made`` = op(``left``) op(``right``) of each problem.
-
-    Attributes:
-        dtype: of all.
-        shape: rows and columns of ``made``, and how many numbers are added up.
-        left: factor.
-        right: same.
-        made: what is written.
-        batch: problems.
-    """
-
-    dtype: str
-    shape: tuple[int, int, int]
-    left: Factor
-    right: Factor
-    made: Factor
-    batch: int
-
-    def strided(self, library: Library, math: int = DEFAULT_MATH) -> Call:
-        """By gemmStridedBatched."""
-        name = f"cublas{LETTERS[self.dtype]}gemmStridedBatched"
-        one, zero = REALS[self.dtype](1), REALS[self.dtype](0)
-        way = (self.left.operation, self.right.operation, *self.shape)
-
-        def call(place: int, stream: int) -> None:
-            A, B, C = (
-                (address(factor.arrays[place]), factor.leading, ctypes.c_longlong(factor.stride))
-                for factor in (self.left, self.right, self.made)
-            )
-            given, made = (ctypes.byref(one), *A, *B), (ctypes.byref(zero), *C)
-            library.blas(name, stream, *way, *given, *made, self.batch, math=math)
-
-        return call
+    return call
 
 
 def gemm_forms(library: Library, lt: CublasLt | None, case: Case, sets: Sets) -> Iterator[Form]:
@@ -84,7 +47,7 @@ def gemm_forms(library: Library, lt: CublasLt | None, case: Case, sets: Sets) ->
     products = _square_products(library, case, sets)
     for words, product in products.items():
         yield from _strided_forms(library, lt, words, product)
-    pedantic = products[""].strided(library, PEDANTIC_MATH)
+    pedantic = by_strides(library, products[""], PEDANTIC_MATH)
     yield Form("cuBLAS gemmStridedBatched", "pedantic", pedantic)
     yield from _pointed_forms(library, case, sets)
 
@@ -108,7 +71,7 @@ def _square_products(library: Library, case: Case, sets: Sets) -> dict[str, Prod
 
 def _strided_forms(library: Library, lt: CublasLt | None, words: str, product: Product) -> Iterator[Form]:
     """By strides, and the candidates of the heuristics of cuBLASLt."""
-    yield Form("cuBLAS gemmStridedBatched", words, product.strided(library))
+    yield Form("cuBLAS gemmStridedBatched", words, by_strides(library, product))
     if lt is None:
         return
     for place, call in enumerate(lt.calls(product), start=1):
