@@ -217,8 +217,11 @@ class Field:
 
     @property
     def right_peers(self) -> list[Contender]:
-        """The fastest forms of the library that answer right."""
-        return sorted((one for one in self.peers if one.right), key=_quick_ms)[:PEER_FINALISTS]
+        """The fastest forms of the library that answer right, with some of the kernel's layout among them."""
+        right = sorted((one for one in self.peers if one.right), key=_quick_ms)
+        alike = [one for one in right if one.form is not None and not one.form.turned]
+        chosen = [*right[:PEER_FINALISTS], *alike[:PEER_FINALISTS]]
+        return list({one.name: one for one in chosen}.values())
 
     @property
     def right_own(self) -> list[Contender]:

@@ -127,9 +127,9 @@ def trsm_forms(library: Library, case: Case, sets: Sets) -> Iterator[Form]:
             library.blas(name, stream, *way, address(L), n, address(B), n, sets.batch)
 
         if side == LEFT:
-            yield Form("cuBLAS trsmBatched", words, call)
+            yield Form("cuBLAS trsmBatched", words, call, turned=triangle == UPPER)
         else:
-            yield Form("cuBLAS trsmBatched", words, call, of_turned, turned["B"].restore)
+            yield Form("cuBLAS trsmBatched", words, call, of_turned, turned["B"].restore, turned=True)
     for width in _blocks(n):
         yield _blocked_trsm(library, case, sets, width)
 

@@ -55,6 +55,7 @@ class Form:
         converted: makes of inputs and outputs the outputs as the kernel has them.
         restore: brings the arrays of this form back to the inputs, after those of the sets; None for none.
         keep: arrays that calls have addresses of.
+        turned: some of its matrices are transposed in memory.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Form:
     converted: Callable[[HostArrays, HostArrays], HostArrays] = _as_made
     restore: Callable[[], None] | None = None
     keep: Any = field(default=None, repr=False)
+    turned: bool = False
 
     @property
     def key(self) -> str:

@@ -71,11 +71,13 @@ def _square_products(library: Library, case: Case, sets: Sets) -> dict[str, Prod
 
 def _strided_forms(library: Library, lt: CublasLt | None, words: str, product: Product) -> Iterator[Form]:
     """By strides, and the candidates of the heuristics of cuBLASLt."""
-    yield Form("cuBLAS gemmStridedBatched", words, by_strides(library, product))
+    turned = "transposed" in words
+    yield Form("cuBLAS gemmStridedBatched", words, by_strides(library, product), turned=turned)
     if lt is None:
         return
     for place, call in enumerate(lt.calls(product), start=1):
-        yield Form("cuBLASLt matmul", ", ".join(filter(None, (words, f"candidate {place}"))), call)
+        settings = ", ".join(filter(None, (words, f"candidate {place}")))
+        yield Form("cuBLASLt matmul", settings, call, turned=turned)
 
 
 def _pointed_forms(library: Library, case: Case, sets: Sets) -> Iterator[Form]:
@@ -122,7 +124,7 @@ def gemv_forms(library: Library, lt: CublasLt | None, case: Case, sets: Sets) ->
         library.blas(f"cublas{letter}gemvBatched", stream, PLAIN, n, n, *given, *made, sets.batch)
 
     yield Form("cuBLAS gemvStridedBatched", "", strided)
-    yield Form("cuBLAS gemvStridedBatched", "A transposed", transposed)
+    yield Form("cuBLAS gemvStridedBatched", "A transposed", transposed, turned=True)
     yield Form("cuBLAS gemvBatched", "", pointed)
     for words, product in _thin_products(case, sets, turned).items():
         yield from _strided_forms(library, lt, words, product)
