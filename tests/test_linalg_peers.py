@@ -271,6 +271,7 @@ def row_of(n: int, us: float | None, own_us: float) -> dict[str, Any]:
         peer = {"us": us, "spread_us": 0.3, "name": "cuSOLVER potrfBatched", "form": "upper"}
         peer |= {"error": 0.4, "graph": False}
         own["ratio"] = {"median": us / own_us, "low": 2.9, "high": 3.1}
+        own["ratio_same_layout"] = {"median": 3.5, "low": 3.4, "high": 3.6}
     row = {"operation": "potrf-batched", "dtype": "float32", "n": n, "peer": peer, "least": 3.5}
     met = None if us is None else us / own_us >= 3.5
     return {**row, "default": own, "analytical": None, "best": own, "met": met}
@@ -290,16 +291,29 @@ def test_the_tables_say_what_was_measured(show: Any, tmp_path: Path) -> None:
     second.write_text(json.dumps(document_of(row_of(4, 8.0, 2.0), row_of(8, None, 5.0))))
     assert show.main([str(first), str(second), "--docs", str(page)]) == 0
     text = page.read_text()
-    assert text.startswith(f"before\n{show.BEGIN}\nA GPU, driver 580.1, cuSOLVER 12000, 2026-11-23;")
+    assert text.startswith(
+        f"before\n{show.BEGIN}\n### A GPU\n\nA GPU, driver 580.1, cuSOLVER 12000, 2026-11-23;"
+    )
     assert text.endswith(f"{show.END}after\n")
     assert "1 of 2 targets are met." in text
     assert "**potrf-batched, float32**, target ≥ 3.5 × at n = 4, 8, 64" in text
     rows = [line for line in text.splitlines() if line.startswith(("| 4 ", "| 8 ", "| 64 "))]
     assert [line.split(" | ")[0] for line in rows] == ["| 4", "| 8", "| 64"]
     assert "cuSOLVER potrfBatched, upper, no graph | 8.0 ± 0.3 | 2.0 ± 0.1 | – | 2.0 ± 0.1" in rows[0]
-    assert "4.00 (2.90–3.10) | 50 % | 0.2, 0.4 | rows=1, storage=half | yes |" in rows[0]
+    assert "4.00 (2.90–3.10) | 3.50 | 50 % | 0.2, 0.4 | rows=1, storage=half | yes |" in rows[0]
     assert rows[1].startswith("| 8 | – | – | 5.0 ± 0.1 |")
     assert rows[2].endswith("**no** |")
+
+
+def test_each_gpu_has_its_tables(show: Any) -> None:
+    """Rows of one GPU neither replace nor join those of another."""
+    other = document_of(row_of(4, 8.0, 2.0))
+    other["provenance"] = {"gpus": [{"name": "Another", "driver_version": "1"}], "date": "2026-11-26"}
+    text = show.tables([document_of(row_of(4, 1.0, 1.0)), other, document_of(row_of(8, 8.0, 2.0))])
+    first, second = text.split("### Another")
+    assert first.count("| 4 |") == first.count("| 8 |") == second.count("| 4 |") == 1
+    assert "1 of 2 targets are met." in first
+    assert "1 of 1 targets are met." in second
 
 
 def test_a_page_without_a_place_is_refused(
