@@ -9,6 +9,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
+from lu_qr import with_fault
 
 GEMM = batched.kernel_of("gemm-batched")
 
@@ -112,15 +113,19 @@ def test_barriers_are_needed() -> None:
         ("(s + 1) % buffers;", "s % buffers;"),
         ("slab.fetch(left, right, (s + 1) * depth", "slab.fetch(left, right, s * depth"),
         ("blockIdx.x % strips * strip", "0"),
-        ("k * n + e < n * n", "k * n + e < n * n - n"),
+        ("e < n * depth && k * n + e < n * n", "e < n * depth && k * n + e < n * n - n"),
         ("B + e / depth * n + k + e % depth", "B + e / depth * n + e % depth"),
         ("a[depth * Tile::leading_a + e] = T(0);", ";"),
+        ("slab = 0, unit += step;", "slab = 0, unit += 1;"),
+        ("right + column * n + row", "right + column * n"),
+        ("filled = following(filled);", ""),
     ],
 )
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
     plans = [batched.default_plan(GEMM, n, "float32") for n in (13, 35, 67)]
-    assert any(batched.is_noticed(batched.with_fault(plan, old, new)) for plan in plans)
+    plans.append(batched.plan_with(GEMM, 36, "float32", 7, depth=8, ahead=1))
+    assert any(batched.is_noticed(with_fault(plan, old, new)) for plan in plans)
 
 
 @on_host

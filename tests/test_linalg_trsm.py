@@ -9,6 +9,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
+from lu_qr import with_fault
 
 TRSM = batched.kernel_of("trsm-batched")
 
@@ -100,7 +101,7 @@ def test_faults_are_noticed(old: str, new: str) -> None:
         batched.plan_with(TRSM, 13, "float32", 9, problems=4),
         batched.plan_with(TRSM, 69, "float32", strip=64),
     ]
-    assert any(batched.is_noticed(batched.with_fault(plan, old, new)) for plan in plans)
+    assert any(batched.is_noticed(with_fault(plan, old, new)) for plan in plans)
 
 
 @on_host

@@ -57,12 +57,7 @@ __device__ __forceinline__ void multiply(const T* A, const T* B, T* C, int batch
     const T* const right = B + (size_t)problem * n * n + start * n;
     T* const b = a + buffers * a_elements;
 
-    if constexpr (Tile::padded > depth) {  // the sums go on over zeros
-        for (int e = rank; e < (Tile::padded - depth) * Tile::leading_a; e += Tile::threads)
-            a[depth * Tile::leading_a + e] = T(0);
-        for (int e = rank; e < (Tile::padded - depth) * Tile::breadth; e += Tile::threads)
-            b[e % Tile::breadth * Tile::leading_b + depth + e / Tile::breadth] = T(0);
-    }
+    pad<Tile, depth>(a, b, rank);
     Slab<Tile, T, n, strip, depth> slab;
     slab.fetch(left, right, 0, width, rank);
     slab.put(a, b, rank);

@@ -30,17 +30,6 @@ struct Stream {
     __device__ __forceinline__ T* b(int buffer) const { return a(buffer) + a_elements; }
     static __device__ __forceinline__ int following(int buffer) { return buffer == ahead ? 0 : buffer + 1; }
 
-    // The sums go on over zeros where a slab has fewer columns than are added up.
-    __device__ __forceinline__ void pad() const {
-        if constexpr (Tile::padded > depth)
-            for (int buffer = 0; buffer <= ahead; ++buffer) {
-                for (int e = rank; e < (Tile::padded - depth) * Tile::leading_a; e += threads)
-                    a(buffer)[depth * Tile::leading_a + e] = T(0);
-                for (int e = rank; e < (Tile::padded - depth) * Tile::breadth; e += threads)
-                    b(buffer)[e % Tile::breadth * Tile::leading_b + depth + e / Tile::breadth] = T(0);
-            }
-    }
-
     // Starts copies of the next slab, if there is one.
     __device__ __forceinline__ void fetch() {
         constexpr bool whole = slabs * depth == n, all = strips * strip == n;
@@ -78,7 +67,7 @@ __device__ __forceinline__ void multiply_stream(const T* A, const T* B, T* C, in
     constexpr int meeting = kWarp % Tile::threads == 0 ? kWarp : kWarp + 1;  // slots within a warp need no other
     const int first = blockIdx.x * problems + slot, step = gridDim.x * problems, units = batch * Slabs::strips;
     Slabs slabs(A, B, memory, rank, first, step, units);
-    slabs.pad();
+    for (int buffer = 0; buffer <= ahead; ++buffer) pad<Tile, depth>(slabs.a(buffer), slabs.b(buffer), rank);
 #pragma unroll 1
     for (int i = 0; i < ahead; ++i) slabs.fetch();
     int now = 0;

@@ -10,6 +10,17 @@ enum class Algorithm { fma, mma8, mma16 };
 
 __device__ constexpr int odd_multiple(int n, int step) { return ((n + step - 1) / step | 1) * step; }
 
+// Fills a slab up with zeros, over which the sums go on where it has fewer columns than are added up.
+template <class Tile, int depth, class T>
+__device__ __forceinline__ void pad(T* a, T* b, int rank) {
+    if constexpr (Tile::padded > depth) {
+        for (int e = rank; e < (Tile::padded - depth) * Tile::leading_a; e += Tile::threads)
+            a[depth * Tile::leading_a + e] = T(0);
+        for (int e = rank; e < (Tile::padded - depth) * Tile::breadth; e += Tile::threads)
+            b[e % Tile::breadth * Tile::leading_b + depth + e / Tile::breadth] = T(0);
+    }
+}
+
 // The numbers of a thread: packs of rows that neighbours continue, and every so many columns.
 template <class T, int n, int strip, int rows, int columns, int depth>
 struct ThreadTile {
