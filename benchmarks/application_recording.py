@@ -18,7 +18,7 @@ from tuner.database import Store, StoredRun
 from tuner.errors import InputError
 from tuner.measurement.co_run import compared
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import RunStatus, Trial
+from tuner.model import STREAM_PRIORITY, RunStatus, Trial, with_priority, without_priority
 from tuner.model.objective import COVERAGE, Objective
 from tuner.recordings import RecordedSpace, write
 from tuner.recordings.opening import RecordedSpaces, open_recording
@@ -206,12 +206,12 @@ def recorded_order(
 def _solo_bests(recording: RecordedSpaces, space: RecordedSpace, objective: Objective) -> Trial | None:
     """The trial with each workload at its recorded solo best; None where one was not recorded alone."""
     chosen = []
-    for name in space.names:
-        if (name,) not in recording.names:
+    for workload in space.workloads:
+        if (workload.name,) not in recording.names:
             return None
-        alone = recording.space((name,)).trials
-        best = min(alone, key=lambda trial: objective.known(alone[trial]))
-        chosen.append(best.configurations[0])
+        alone = recording.space((workload.name,)).trials
+        best = min(alone, key=lambda trial: objective.known(alone[trial])).configurations[0]
+        chosen.append(with_priority(best, 0) if STREAM_PRIORITY in workload.tunables else best)
     trial = Trial(tuple(chosen))
     return trial if math.isfinite(objective.known(space.look(trial))) else None
 
@@ -241,7 +241,7 @@ def recorded_solo(
     if against is not None and dearer is not None:
         against |= {"energy_saving": 1 - dearer.value, "energy_saving_interval": dearer.interval}
     alone = [
-        recording.space((name,)).look(Trial((one,)))
+        recording.space((name,)).look(Trial((without_priority(one),)))
         for name, one in zip(names, answer.configurations, strict=True)
     ]
     after = record_of(compared(answer, [(space.look(answer), alone)]), names)

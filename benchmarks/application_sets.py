@@ -121,9 +121,8 @@ REDUCED_SPACE = {
     ),
     "MatrixMul": Restriction("BM×BN", ("BM == BN", "BM == 16 * TM", "TN == TM", "BK == 16", "S == 1")),
 }
-# What long searches of each alone found on an H200, and configurations that are a little slower alone: larger blocks
-# of StreamCluster, which takes the same time with all of them, fewer registers of the others. With two priorities of
-# each stream 4 × 2 × 2 × 2 × 16 = 512 combinations of the four.
+# What searches of each alone found on an H200, and some that are a little slower alone, as larger blocks of
+# StreamCluster are. With two priorities of each stream 4 × 2 × 2 × 2 × 16 = 512 combinations of the four.
 CO_RUN_SPACE = {
     "StreamCluster": Restriction(
         "B P U",
@@ -150,8 +149,8 @@ CO_RUN_SPACE = {
         "X Y R T",
         (
             "T == 6 and BUFFERS == 1",
-            "X == 128 and Y == 2 and R == 16 and POWER == 'register'"
-            " or X == 64 and Y == 16 and R == 4 and POWER == 'cache'",
+            "X == 128 and POWER == 'register' or X == 64 and POWER == 'cache'",
+            "Y == 2 and R == 16 if X == 128 else Y == 16 and R == 4",
         ),
         {"X": 64, "Y": 16, "R": 4, "T": 6, "BUFFERS": 1, "POWER": "cache"},
     ),

@@ -96,9 +96,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--database", type=Path, help="keeps the runs, so that a later call goes on")
     parser.add_argument("--out", type=Path, help="the document, as JSON")
     parser.add_argument("--balance", action="store_true", help="measure solo times only")
-    parser.add_argument(
-        "--record", type=Path, metavar="FILE.zip", help="measure the co-run space completely"
-    )
+    parser.add_argument("--record", type=Path, metavar="FILE.zip", help="measure the co-run space completely")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds of --record")
     parser.add_argument("--analyse", type=Path, metavar="FILE.zip", help="play searches on a recording")
     parser.add_argument("--seeds", type=int, default=11, help="of --analyse, for policies that draw")

@@ -220,7 +220,7 @@ class SearchOptions:
     )
     stream_priorities: int = _option(
         1,
-        "Levels of stream priority to search for workloads that run together: the blocks of the highest get free"
+        "Levels of stream priority to search for workloads that run together: blocks of the highest get free"
         " multiprocessors first. 1: all are alike.",
         Range(1, 6, whole=True),
         metavar="LEVELS",

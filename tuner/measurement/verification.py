@@ -48,7 +48,9 @@ class AnswerChecks:
             parts = zip(workloads, trial.configurations, measurement.results, strict=True)
             for workload, configuration, result in parts:
                 if result.status in _KNOWN_FOR_SURE:
-                    self._known[workload, without_priority(configuration)] = Check(result.status, result.detail)
+                    self._known[workload, without_priority(configuration)] = Check(
+                        result.status, result.detail
+                    )
 
     def _seed_of(self, plan: Plan) -> int:
         """One seed for all configurations of a workload, so that they are given the same inputs."""

@@ -25,6 +25,7 @@ from tuner.model.plan import (
     Workload,
     shown_values,
     tunable_names,
+    with_priority,
     without_priority,
 )
 from tuner.model.records import RunStatus
@@ -87,5 +88,6 @@ __all__ = [
     "student_factor",
     "tunable_names",
     "unsealed",
+    "with_priority",
     "without_priority",
 ]

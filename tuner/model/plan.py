@@ -75,6 +75,11 @@ def without_priority(configuration: Configuration) -> Configuration:
     return Configuration([(name, value) for name, value in configuration.items() if name != STREAM_PRIORITY])
 
 
+def with_priority(configuration: Configuration, priority: int) -> Configuration:
+    """A configuration with a stream priority, whatever it had."""
+    return Configuration({**without_priority(configuration), STREAM_PRIORITY: priority})
+
+
 def shown_values(values: Mapping[str, TunableValue]) -> str:
     """Values of tunables as messages and tables have them: truth values as kernels get them, 0 or 1."""
     shown = ((name, int(value) if isinstance(value, bool) else value) for name, value in values.items())

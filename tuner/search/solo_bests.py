@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.interfaces import TrialStore
-from tuner.model import STREAM_PRIORITY, Configuration, RunStatus, Trial, Workload
+from tuner.model import STREAM_PRIORITY, Configuration, RunStatus, Trial, Workload, with_priority
 from tuner.model.records import Conditions, StoredRun
 from tuner.search.answer import SearchOutcome, default_trial
 from tuner.search.task import Task
@@ -85,7 +85,7 @@ def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> So
     for item, answer in zip(task.prepared, answers, strict=True):
         configuration = Configuration(answer.configurations[str(item.workload)])
         if STREAM_PRIORITY in item.space.tunables:
-            configuration = Configuration({**configuration, STREAM_PRIORITY: 0})
+            configuration = with_priority(configuration, 0)
         if configuration not in item.plans:
             missing = f"the solo best of {item.workload} (run {answer.run}) is not in the space of this run"
             return SoloBests(missing=missing)

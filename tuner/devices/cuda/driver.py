@@ -1,4 +1,4 @@
-"""The calls of the CUDA driver that CuPy lacks: clusters, tensor maps, events and priorities in graphs, variables.
+"""The calls of the CUDA driver that CuPy lacks: clusters, tensor maps, variables, events and graphs.
 
 Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy",
 "Tensor Map Object Management", "Event Management", "Module Management" and "Memory Management".

@@ -18,6 +18,7 @@ class PrioritisedGraph:
     def __init__(self, captured: Graph, driver: DriverCalls) -> None:
         self._captured = captured
         self._driver = driver
+        self.graph = captured.graph
         self.graphExec = driver.ready_graph(captured.graph)  # CuPy's name
 
     def launch(self, stream: Stream) -> None:
