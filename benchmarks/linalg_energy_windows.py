@@ -83,7 +83,7 @@ def measured_windows(
         window_s: how long a window is, about.
     """
     loops: dict[str, Callable[[], Any]] = {RESTORING: _loop(machine, sets, None)}
-    loops |= {one.name: _loop(machine, sets, one.enqueue) for one in contenders}
+    loops |= {one.name: _loop(machine, sets, one) for one in contenders}
     runs = {name: max(1, round(window_s / _run_s(machine, loop))) for name, loop in loops.items()}
     found = Windows({name: [] for name in (*loops, IDLE)})
     rng = random.Random(len(loops))  # noqa: S311 - an order
@@ -120,17 +120,17 @@ def _window(meter: Meter, work: Callable[[], None]) -> RegionEnergy:
     return region.result()
 
 
-def _loop(machine: Machine, sets: AnySets, enqueue: Callable[[Any], None] | None) -> Callable[[], Any]:
+def _loop(machine: Machine, sets: AnySets, contender: Contender | None) -> Callable[[], Any]:
     """Restores all sets and works on them: one graph where it can be captured."""
 
     def both(stream: Any) -> None:
         with stream:
             sets.restore()
-        if enqueue is not None:
-            enqueue(stream)
+        if contender is not None and contender.enqueue is not None:
+            contender.enqueue(stream)
 
     current = machine.cp.cuda.get_current_stream
-    graph = machine.graph(both)
+    graph = machine.graph(both) if contender is None or contender.graph else None
     if graph is None:
         return lambda: both(current())
     return lambda: graph.launch(current())
