@@ -82,9 +82,9 @@ def measured_windows(
         count: rounds.
         window_s: how long a window is, about.
     """
-    loops: dict[str, Callable[[], Any]] = {RESTORING: _loop(machine, sets, None)}
-    loops |= {one.name: _loop(machine, sets, one) for one in contenders}
-    runs = {name: max(1, round(window_s / _run_s(machine, loop))) for name, loop in loops.items()}
+    loops: dict[str, Callable[[], Any]] = {RESTORING: loop_of(machine, sets, None)}
+    loops |= {one.name: loop_of(machine, sets, one) for one in contenders}
+    runs = {name: max(1, round(window_s / run_s(machine, loop))) for name, loop in loops.items()}
     found = Windows({name: [] for name in (*loops, IDLE)})
     rng = random.Random(len(loops))  # noqa: S311 - an order
     for _ in range(count):
@@ -120,7 +120,7 @@ def _window(meter: Meter, work: Callable[[], None]) -> RegionEnergy:
     return region.result()
 
 
-def _loop(machine: Machine, sets: AnySets, contender: Contender | None) -> Callable[[], Any]:
+def loop_of(machine: Machine, sets: AnySets, contender: Contender | None) -> Callable[[], Any]:
     """Restores all sets and works on them: one graph where it can be captured."""
 
     def both(stream: Any) -> None:
@@ -136,7 +136,7 @@ def _loop(machine: Machine, sets: AnySets, contender: Contender | None) -> Calla
     return lambda: graph.launch(current())
 
 
-def _run_s(machine: Machine, loop: Callable[[], Any]) -> float:
+def run_s(machine: Machine, loop: Callable[[], Any]) -> float:
     """Seconds of a run, from a few."""
     return max(1e-6, 1e-3 * min(machine.timer.once(loop) for _ in range(3)))
 

@@ -67,7 +67,7 @@ def large_contest(
     begun_s = time.monotonic()
     space = begin.space
     sets = begin.on(machine.cp)
-    gemm = _product(machine, libraries.gemm(space.case, sets), sets)
+    gemm = product(machine, libraries.gemm(space.case, sets), sets)
     forms = libraries.factorizations(space.case, sets)
     field = field_of(machine, space, begin.first, sets, forms=forms, ends_s=begun_s + budget_s)
     ceiling = [] if gemm is None else [gemm]
@@ -92,7 +92,7 @@ def _against(hybrid: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, An
     return hybrid
 
 
-def _product(machine: Machine, form: Form | None, sets: LargeSets) -> Contender | None:
+def product(machine: Machine, form: Form | None, sets: LargeSets) -> Contender | None:
     """The product of matrices as a contender; None where it does not run."""
     if form is None:
         return None
