@@ -24,6 +24,7 @@ from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, InputError, KernelFileError
 from tuner.model import Buffer, FlagKind, LibraryCall, Operand, Plan, Stage, Status
+from tuner.search.answer import _uncounted_cpu
 
 Rig = tuple[FakeCupy, CudaDevice]
 FACTOR_S, UPDATE_S = 2e-3, 3e-3
@@ -131,6 +132,21 @@ def test_what_models_no_cpu_refuses_host_stages(tmp_path: Path) -> None:
     nothing: Any = None
     with pytest.raises(InputError, match="stage panel is lapack-getrf of a library"):
         loaded_kernel(*(file, chosen, (), nothing), device=0, program=nothing, home=nothing, tally=nothing)
+
+
+@pytest.mark.parametrize(("scope", "told"), [("gpu", True), ("gpu+package", False), ("module", False)])
+def test_joules_that_are_not_counted_are_told(tmp_path: Path, scope: str, told: bool) -> None:
+    """Where the sensor sees the GPU alone, a notice of the run names the workload and the remedy."""
+    chosen = panel(tmp_path)
+    task: Any = SimpleNamespace(prepared=[SimpleNamespace(recorded=False, plans={0: chosen})])
+    answer: Any = SimpleNamespace(energy=SimpleNamespace(scope=scope))
+    expected = (
+        "cpu: it computes a part of panel:N=8,M=5, and its joules are not counted; --scope gpu+cpu counts"
+        " them where the host tells them"
+    )
+    assert _uncounted_cpu(task, answer) == ([expected] if told else [])
+    gpu_only: Any = SimpleNamespace(prepared=[SimpleNamespace(recorded=False, plans={0: plan("scan")})])
+    assert _uncounted_cpu(gpu_only, answer) == []
 
 
 # --- threads -------------------------------------------------------------------------------------
