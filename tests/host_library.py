@@ -13,7 +13,7 @@ from tuner.devices.cuda.host_lapack import HostLapack
 from tuner.model import LibraryCall
 
 Array = npt.NDArray[Any]
-_CP = FakeCupy({})
+_CP: Any = FakeCupy({})
 _ANY_NUMBER = SimpleNamespace(num_threads=10**4, set_num_threads=lambda _: None)  # of threads, unchanged
 _LAPACK = HostLapack(_CP, CpuThreads(10**4, lambda: [_ANY_NUMBER]))
 

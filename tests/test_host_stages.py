@@ -20,7 +20,6 @@ from tuner.devices.cuda.cpu_threads import CpuThreads
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.host_lapack import HostLapack
 from tuner.devices.cuda.launches import LaunchRefusedError
-from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, InputError, KernelFileError
 from tuner.model import Buffer, FlagKind, LibraryCall, Operand, Plan, Stage, Status
@@ -122,7 +121,7 @@ def test_wrong_host_stages_are_refused(tmp_path: Path, old: str, new: str, messa
 def test_what_models_no_cpu_refuses_host_stages(tmp_path: Path) -> None:
     """A simulated device names the stage and what to do; so does ``tuner.apply``."""
     chosen = panel(tmp_path)
-    device = SimulatedDevice("h200", gpu_model("h200"), compiler=NoNvrtc())
+    device = SimulatedDevice("h200", compiler=NoNvrtc())
     (answer,) = device.resources([chosen])
     assert isinstance(answer, CompileError)
     assert "stage 'panel' is LAPACK on the CPU, which no simulated device models; run it on cuda:N" in str(
@@ -242,7 +241,7 @@ def call_of(n: int, **changes: Any) -> LibraryCall:
 def hybrid_plan(*stages: dict[str, Any], kernel: str = "hybrid") -> Plan:
     """Stages on a matrix of order 8, those without an entry on the host."""
     base = plan("update", kernel=kernel, problem="consistent")
-    host = {"entry": "", "arguments": (), "library": call_of(8)}
+    host: dict[str, Any] = {"entry": "", "arguments": (), "library": call_of(8)}
     made: list[Stage] = [replace(base.stages[0], **({} if "entry" in one else host) | one) for one in stages]
     buffers = (Buffer("x", "float64", (8, 8), "inout"), Buffer("y", "float64", (8, 8), "out"))
     return replace(base, stages=tuple(made), buffers=buffers)

@@ -150,6 +150,7 @@ def test_a_device_checks_and_times_them(monkeypatch: pytest.MonkeyPatch, name: s
     check = device.check(plan, 7)
     assert check.status is Status.OK, check.detail
     record = device.run([plan], 0.01)
+    assert record.makespan_s is not None
     assert record.makespan_s >= 2 * cp.copy_s
     assert record.results[0].restore_s == pytest.approx(cp.copy_s)
     assert record.results[0].status is Status.OK
