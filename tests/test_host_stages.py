@@ -200,6 +200,15 @@ def test_without_threadpoolctl(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = HostLapack(FakeCupy({}), threads).flag(call_of(8))
     assert flag is not None
     assert str(flag).startswith("cpu-threads: nobody tells how many threads")
+    assert "pip install threadpoolctl" in str(flag)
+
+
+def test_a_blas_that_nobody_knows() -> None:
+    """It runs as it is; threads that are asked for are refused."""
+    threads = CpuThreads(8, list)
+    assert threads.use(0) is None
+    with pytest.raises(LaunchRefusedError, match="cannot be set: threadpoolctl does not know this BLAS"):
+        threads.use(1)
 
 
 @pytest.mark.parametrize(

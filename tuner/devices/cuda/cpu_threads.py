@@ -7,15 +7,19 @@ from typing import Any
 from tuner.devices.cuda.launches import LaunchRefusedError
 from tuner.model import Status
 
+_WHEEL = "scipy.libs"  # where SciPy's wheels keep their BLAS; NumPy's have one of their own
 _INSTALL = "pip install threadpoolctl, or gpu-tuner[hybrid]"
 
 
 class CpuThreads:
-    """Sets the threads of every BLAS that this process has loaded, and says what came of it.
+    """Sets the threads of SciPy's BLAS, and says what came of it.
 
     Args:
         processors: that this process may use; those of its affinity if not given.
-        find: gives threadpoolctl's controllers of BLAS libraries; asks threadpoolctl if not given.
+        find: gives threadpoolctl's controllers of that library; asks threadpoolctl if not given.
+
+    Attributes:
+        unknown: why nobody tells how many threads there are; empty where it is known.
     """
 
     def __init__(
@@ -25,6 +29,7 @@ class CpuThreads:
         self._find = find or _libraries
         self._libraries: Sequence[Any] | None = None
         self._in_use = -1
+        self.unknown = ""
 
     def use(self, asked: int) -> int | None:
         """Have the BLAS compute with so many threads, 0 for as many as this process may use.
@@ -41,18 +46,17 @@ class CpuThreads:
                 f"asks for {asked} threads of the CPU, and this process may use {self._processors}"
                 f" processor{'' if self._processors == 1 else 's'}"
             )
-        try:
-            self._libraries = self._find() if self._libraries is None else self._libraries
-        except ImportError as error:
+        libraries = self._found()
+        if not libraries:
             if asked == 0:
                 return None
-            raise _refused(f"{error}; the threads of the CPU cannot be set: {_INSTALL}") from error
+            raise _refused(f"the threads of the CPU cannot be set: {self.unknown}")
         wanted = asked or self._processors
         if wanted != self._in_use:
-            for library in self._libraries:
+            for library in libraries:
                 library.set_num_threads(wanted)
             self._in_use = wanted
-        found = min((library.num_threads for library in self._libraries), default=1)
+        found = min(library.num_threads for library in libraries)
         if found < asked:
             raise _refused(f"asks for {asked} threads of the CPU, and {self.name} computes with {found}")
         return found
@@ -61,15 +65,27 @@ class CpuThreads:
     def name(self) -> str:
         """The BLAS, for people."""
         known = dict.fromkeys(f"{one.internal_api} {one.version}" for one in self._libraries or ())
-        return f"SciPy's BLAS ({', '.join(known) or 'unknown to threadpoolctl'})"
+        return f"SciPy's BLAS ({', '.join(known) or 'unknown'})"
+
+    def _found(self) -> Sequence[Any]:
+        """The library, looked for once; nothing where it is not known."""
+        if self._libraries is None:
+            try:
+                self._libraries = self._find()
+            except ImportError:
+                self._libraries, self.unknown = (), _INSTALL
+            else:
+                self.unknown = "" if self._libraries else "threadpoolctl does not know this BLAS"
+        return self._libraries
 
 
 def _libraries() -> Sequence[Any]:
     import scipy.linalg.lapack  # noqa: F401, PLC0415 - loads the library that is looked for
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - an extra
 
-    found: Sequence[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
-    return found
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    own = [one for one in found if _WHEEL in one.filepath]
+    return own or found
 
 
 def _refused(message: str) -> LaunchRefusedError:

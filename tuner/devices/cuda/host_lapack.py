@@ -57,7 +57,7 @@ class HostLapack:
         """What should be told of the threads of a call: there is only one, or their number is not known."""
         found = self._threads.use(call.threads)
         if found is None:
-            told = "nobody tells how many threads SciPy's BLAS computes with: pip install threadpoolctl"
+            told = f"nobody tells how many threads SciPy's BLAS computes with: {self._threads.unknown}"
         elif found == 1 and call.threads != 1:
             told = f"{self._threads.name} computes with 1 thread"
         else:
