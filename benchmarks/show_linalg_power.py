@@ -88,7 +88,14 @@ def picture(document: Document, path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     title = f"of a run, {' + '.join(scopes)}, ± 95 %" + (f"\n{note}" if note else "")
-    axes.legend(fontsize="small", title=title, title_fontsize="x-small")
+    figure.legend(
+        loc="outside lower left",
+        fontsize="small",
+        frameon=False,
+        title=title,
+        title_fontsize="x-small",
+        alignment="left",
+    )
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

@@ -92,6 +92,7 @@ def test_a_file_of_one_host_stage(tmp_path: Path) -> None:
     [
         ('pivots = { buffer = "ipiv", offset = 2 }\n', "", "lapack-getrf needs pivots"),
         ("m = ", "k = 3\nm = ", "lapack-getrf takes no k"),
+        ('"lapack-getrf"', '"lapack-geqrf"', "lapack-geqrf needs tau"),
         ('ld = "N" }', 'ld = "N", transposed = true }', "lapack-getrf takes no transposed matrix"),
         ('ipiv", offset = 2', 'ipiv", ld = 2', r"pivots\.ld: unknown key"),
         ('ipiv", offset', 'pivots", offset', "pivots: no buffer is called 'pivots'"),

@@ -1,5 +1,6 @@
 """Factorisations of one matrix whose panels the CPU factors: right in any order of the streams."""
 
+from pathlib import Path
 from typing import Any
 
 import fake_cupy
@@ -44,8 +45,10 @@ def test_defaults_are_right(name: str, dtype: str) -> None:
 @on_host
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_right(name: str) -> None:
-    """Each value of each tunable, with no race and nothing astray."""
-    large.check_all(large.sampled_plans(KERNELS[name], 301, "float32"))
+    """Each width of a panel, with look-ahead and without, with no race and nothing astray."""
+    plans = large.sampled_plans(KERNELS[name], 201, "float32", together=2)
+    alike = {(plan.configuration["NB"], plan.configuration["ahead"]): plan for plan in plans}
+    large.check_all(list(alike.values()))
 
 
 @on_host
@@ -136,6 +139,13 @@ def test_what_lies_above_the_diagonal_is_left_alone() -> None:
     outputs = answers("potrf-hybrid", A, NB=64, ahead=1)
     assert np.isnan(outputs["A"][above]).all()
     assert np.isfinite(np.triu(outputs["A"])).all()
+
+
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90"])
+def test_kernels_compile_without_spills(architecture: str, cubins: Path) -> None:
+    """Those that do what no library does, for devices old and new."""
+    plans = [ahead(name, 301, dtype) for name in NAMES[1:] for dtype in DTYPES]
+    large.check_compiles(plans, architecture, cubins)
 
 
 @on_host

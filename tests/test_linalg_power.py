@@ -103,7 +103,7 @@ def measured(power: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
         for name, value in changes.items():
             setattr(library, name, value)
         out = tmp_path / "power.json"
-        command = ["--n", str(N), "--budget", "1e-3", "--seconds", "0.5", "--out", str(out), *words]
+        command = ["--n", str(N), "--budget", "1e-3", "--seconds", "0.3", "--out", str(out), *words]
         assert power.main(command) == code
         found: dict[str, Any] = json.loads(out.read_text())
         return found
@@ -122,14 +122,14 @@ def test_joules_and_curve_of_each_scheme(measured: Any, tmp_path: Path) -> None:
     for name, seconds in (("hybrid", 2 * HOST_S), ("cusolver", THEIRS_S)):
         one = found["schemes"][name]
         assert one["seconds"] == pytest.approx(seconds, rel=0.02)
-        assert one["runs"] == pytest.approx(0.5 / seconds, rel=0.03)
-        assert one["joules"]["value"] == pytest.approx(BUSY_W * seconds, rel=0.05)
-        assert one["net_joules"]["value"] == pytest.approx((BUSY_W - IDLE_W) * seconds, rel=0.07)
+        assert one["runs"] == pytest.approx(0.3 / seconds, rel=0.04)
+        assert one["joules"]["value"] == pytest.approx(BUSY_W * seconds, rel=0.1)
+        assert one["net_joules"]["value"] == pytest.approx((BUSY_W - IDLE_W) * seconds, rel=0.12)
         assert one["joules"]["half"] > 0
         assert one["gflops_per_w"]["value"] == pytest.approx(1e-9 * one["flops"] / one["joules"]["value"])
         watts = dict(zip(one["times_s"], one["watts"], strict=True))
         assert {round(w) for at, w in watts.items() if at < -0.05} == {IDLE_W}
-        assert {round(w) for at, w in watts.items() if 0.05 < at < 0.4} == {BUSY_W}
+        assert {round(w) for at, w in watts.items() if 0.05 < at < 0.25} == {BUSY_W}
     assert found["schemes"]["hybrid"]["configuration"]["threads"] in {0, 1}
     assert "which factors the panels of hybrid, are not counted" in plot.read_text()
     assert "Gflop/s/W" in plot.read_text()
@@ -141,7 +141,7 @@ def test_joules_of_the_host_are_added(measured: Any) -> None:
     found = measured("--only", "potrf", "--schemes", "hybrid", "gemm", "--scope", "gpu+cpu")
     hybrid = found["schemes"]["hybrid"]
     assert [part["scope"] for part in hybrid["counted"]] == ["gpu", "package"]
-    assert hybrid["joules"]["value"] == pytest.approx((BUSY_W + HOST_W) * HOST_S, rel=0.05)
+    assert hybrid["joules"]["value"] == pytest.approx((BUSY_W + HOST_W) * HOST_S, rel=0.1)
     assert found["schemes"]["gemm"]["flops"] == 2 * N**3
     assert import_module("show_linalg_power").uncounted(found) == ""
 

@@ -35,7 +35,7 @@ _OPTIONS = {
     "fft": ("m", "inverse"),
     "lapack-potrf": ("threads", "first"),
     "lapack-getrf": ("threads", "first"),
-    "lapack-geqrf": ("threads", "first"),
+    "lapack-geqrf": ("threads",),
 }
 _COMMON = ("name", "library", "loop", "stream", "after", "when")
 
@@ -145,7 +145,9 @@ class LibraryStageTable(ChainedTable):
         default=0, description="Of LAPACK: threads of the CPU; 0 for as many as the process may use."
     )
     first: int | str = Field(
-        default=0, description="Of LAPACK: rows and columns before a; pivots and info count from there."
+        default=0,
+        description="Of lapack-potrf and lapack-getrf: rows and columns before a; pivots and info count from "
+        "there.",
     )
 
     @model_validator(mode="after")
