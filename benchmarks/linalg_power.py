@@ -42,6 +42,7 @@ from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.errors import TunerError
 from tuner.interfaces import Span
+from tuner.report.power_plot import need_matplotlib
 
 SCHEMES = ("hybrid", "gpu-only", "cusolver", "gemm")
 _PAUSE_S = 0.5  # before a scheme, and behind it
@@ -75,24 +76,15 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.child is not None:
         return run_schemes(options)
     given = list(sys.argv[1:] if words is None else words)
-    with tempfile.TemporaryDirectory(prefix="tuner-linalg-power-") as folder:
-        told = Path(folder, "schemes.json")
-        try:
-            found = traced(
-                [sys.executable, __file__, *given, "--child", str(told)], options.scope, options.sensor
-            )
-            if found.code:
-                return found.code
-            document = json.loads(told.read_text())
-            idle = Span(*document["idle_s"])
-            document["schemes"] = {
-                name: scheme | figures(found, Span(*scheme["span_s"]), idle, scheme["runs"], scheme["flops"])
-                for name, scheme in document["schemes"].items()
-            }
-        except TunerError as error:
-            print(f"{error}\nThis benchmark needs a CUDA GPU whose power can be read.", file=sys.stderr)
-            return 2
-    document |= {"provenance": provenance(), "scope": options.scope}
+    try:
+        if options.plot is not None:
+            need_matplotlib()
+        document = measured(options, given)
+    except TunerError as error:
+        print(f"{error}\nThis benchmark needs a CUDA GPU whose power can be read.", file=sys.stderr)
+        return 2
+    if isinstance(document, int):
+        return document
     for name, scheme in document["schemes"].items():
         print(line(name, scheme))
     if options.out is not None:
@@ -100,6 +92,27 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.plot is not None:
         picture(document, options.plot)
     return 0
+
+
+def measured(options: argparse.Namespace, given: Sequence[str]) -> dict[str, Any] | int:
+    """What is stored; the exit code of a child that failed, which has said why.
+
+    Raises:
+        TunerError: power cannot be read, or shows nothing of a scheme.
+    """
+    with tempfile.TemporaryDirectory(prefix="tuner-linalg-power-") as folder:
+        told = Path(folder, "schemes.json")
+        command = [sys.executable, __file__, *given, "--child", str(told)]
+        found = traced(command, options.scope, options.sensor)
+        if found.code:
+            return found.code
+        document: dict[str, Any] = json.loads(told.read_text())
+    idle = Span(*document["idle_s"])
+    document["schemes"] = {
+        name: scheme | figures(found, Span(*scheme["span_s"]), idle, scheme["runs"], scheme["flops"])
+        for name, scheme in document["schemes"].items()
+    }
+    return document | {"provenance": provenance(), "scope": options.scope}
 
 
 # --- in the child --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Power over time of schemes that factor a matrix: joules, runs of the child, the picture."""
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
@@ -177,6 +178,20 @@ def test_a_sensor_that_is_missing_is_told(
     assert power.main(["--n", "64"]) == 2
     told = capsys.readouterr().err
     assert "powercap:package: a counter shows no power over time; name another --sensor" in told
+
+
+def test_pictures_that_cannot_be_drawn_are_refused_early(
+    power: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Before anything is measured."""
+
+    def traced(*_: object) -> None:
+        raise AssertionError("something is measured")
+
+    monkeypatch.setattr(power, "traced", traced)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert power.main(["--plot", str(tmp_path / "power.svg")]) == 2
+    assert "--plot needs matplotlib" in capsys.readouterr().err
 
 
 class _Opened:
