@@ -1,4 +1,4 @@
-"""Records the reduced co-run space of the applications, and plays searches on the recording."""
+"""Records a co-run space of the applications, and plays searches on the recording."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from application_sets import FOUR, KERNELS, catalog_of, spec_of
+from application_sets import FOUR, KERNELS, PRIORITIES, catalog_of, recorded_space, spec_of
 
 from tuner import registry
 from tuner.comparing.evaluations import play
@@ -71,7 +71,8 @@ def record(
         recorder = _Recorder(device, store, stack, window_s)
         spaces: list[RecordedSpace] = []
         for names in sorted(sets, key=lambda names: (len(names) > 1, -len(names))):
-            request = _request([spec_of(name, sizes) for name in names], window_s)
+            levels = PRIORITIES[recorded_space(device)] if len(names) > 1 else 1
+            request = _request([spec_of(name, sizes) for name in names], window_s, levels)
             run = recorder.measured(request, until)
             if run is None:
                 continue
@@ -88,9 +89,14 @@ def record(
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
-def _request(specs: Sequence[str], window_s: float) -> Request:
+def _request(specs: Sequence[str], window_s: float, priorities: int) -> Request:
     return Request(
-        workloads=tuple(specs), objective="energy", joules=True, policy="random", window_s=window_s
+        workloads=tuple(specs),
+        objective="energy",
+        joules=True,
+        policy="random",
+        window_s=window_s,
+        stream_priorities=priorities,
     )
 
 
@@ -98,7 +104,7 @@ class _Recorder:
     """Measures sets on one device, which is opened when the first of them is not complete yet."""
 
     def __init__(self, device: str, store: Store, stack: ExitStack, window_s: float) -> None:
-        self.catalog = catalog_of("reduced")
+        self.catalog = catalog_of(recorded_space(device))
         self.interrupted = False
         self._device = device
         self._store = store

@@ -149,7 +149,7 @@ class FakeCupy(ModuleType):
         self.declared: dict[str, tuple[str, int]] = {}  # kernel -> the variable of its source, and its bytes
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
-            Stream=lambda non_blocking: Stream(self, non_blocking),
+            Stream=lambda non_blocking, priority=0: Stream(self, non_blocking, priority),
             Device=lambda index: Gpu(self, index),
             Event=lambda **options: Event(self, **options),
             get_elapsed_time=lambda begin, end: (end.at_s - begin.at_s) * 1e3,
@@ -364,6 +364,7 @@ class Graph:
         self.stamps = stamps
         self._uploaded = False
         self._launched = False
+        self.graph = self.graphExec = id(self)
         cp.graphs.append(self)
 
     def upload(self, stream: "Stream") -> None:
@@ -400,9 +401,11 @@ class Gpu:
 
 
 class Stream:
-    def __init__(self, cp: FakeCupy, non_blocking: bool) -> None:
+    def __init__(self, cp: FakeCupy, non_blocking: bool, priority: int = 0) -> None:
         assert non_blocking
+        assert priority <= 0  # CUDA counts downwards
         self._cp = cp
+        self.priority = priority
         self.ptr = id(self)
         cp.streams[self.ptr] = self
         self.device_id = cp.gpu

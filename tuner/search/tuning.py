@@ -21,6 +21,7 @@ from tuner.search.request import (
     choose_run_limits,
     conditions_of,
     make_task,
+    prioritised,
     resolve,
 )
 from tuner.search.setup import MeasurementSetup
@@ -108,6 +109,7 @@ def tune(
     """
     spent_before = setup.measurer.spent() if setup.measurer.windows_s else None  # an earlier run's
     pairs, notices = resolve(catalog, request.workloads, setup.device)
+    pairs = prioritised(request, pairs, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
     power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
     conditions = conditions_of(
@@ -186,7 +188,7 @@ def _tune_alone(
     for workload in missing:
         spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
         listener.told(f"solo bests: {spec} is tuned alone, within {most} trials")
-        alone = replace(request, workloads=(spec,), budget=most, solo_bests=None)
+        alone = replace(request, workloads=(spec,), budget=most, solo_bests=None, stream_priorities=1)
         tuned = tune(setup, alone, catalog, store, listener, resume=True)
         if tuned.outcome.status is RunStatus.INTERRUPTED:
             raise RunInterrupted(
