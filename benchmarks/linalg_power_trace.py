@@ -17,6 +17,7 @@ from tuner.tracing.run import IdleTimes, run_traced
 
 SIGMAS = 1.96  # standard uncertainties to either side cover 95 %
 _COUNTER_S = 0.02  # between reads of a counter
+_IDLE_S = 0.5  # before the child starts
 _AROUND_S = 0.25  # of power that is kept before a scheme, and behind it
 
 Readings = Sequence[tuple[SensorInfo, Sequence[Sample]]]
@@ -70,7 +71,7 @@ def traced(command: Sequence[str], scope: str, sensor: str | None) -> Traced:
             raise InputError(f"{names}: a counter shows no power over time; name another --sensor")
         samplers = [OftenRead(one) if one.info.kind == "counter" else one for one in (*of_gpu, *of_host)]
         recorder = Recorder(samplers)
-        outcome = run_traced(command, recorder, IdleTimes(0.5))
+        outcome = run_traced(command, recorder, IdleTimes(_IDLE_S))
         readings = [(channel.info, tuple(channel.samples)) for channel in recorder.channels]
     count = len(of_gpu)
     return Traced(outcome.exit_code, [readings[:count], *([one] for one in readings[count:])])

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from benchmark_scripts import ROOT, benchmark
 from fake_cuda import LIMITS
 from fake_linalg_large import HOST_S, HostLibraries, LargeFakeLibrary
 from test_linalg_peers import HostCompiler
+from test_tracing import COUNTER as FAST_COUNTER
+from test_tracing import FakeSampler
 
 from tuner.errors import InputError
 from tuner.interfaces import Sample, SensorInfo, Span
@@ -205,6 +208,21 @@ class _Opened:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+@pytest.mark.usefixtures("power")
+def test_samples_come_while_the_child_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readings of the GPU are one part, each of the host's another; the exit code is that of the child."""
+    trace = import_module("linalg_power_trace")
+    monkeypatch.setattr(trace, "_IDLE_S", 0.02)
+    monkeypatch.setattr(trace, "gpu_for", lambda *_: None)
+    samplers = FakeSampler(), FakeSampler(replace(FAST_COUNTER, name="powercap:package", scope="package"))
+    monkeypatch.setattr(trace, "opened", lambda *_: _Opened(samplers[:1]))
+    monkeypatch.setattr(trace, "opened_host", lambda _: _Opened(samplers[1:]))
+    found = trace.traced([sys.executable, "-c", "raise SystemExit(3)"], "gpu+cpu", None)
+    assert found.code == 3
+    assert [[info.scope for info, _ in readings] for readings in found.parts] == [["gpu"], ["package"]]
+    assert all(len(samples) > 2 for readings in found.parts for _, samples in readings)
 
 
 @pytest.mark.usefixtures("power")

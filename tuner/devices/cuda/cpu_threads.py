@@ -56,7 +56,7 @@ class CpuThreads:
             for library in libraries:
                 library.set_num_threads(wanted)
             self._in_use = wanted
-        found = min(library.num_threads for library in libraries)
+        found: int = min(library.num_threads for library in libraries)
         if found < asked:
             raise _refused(f"asks for {asked} threads of the CPU, and {self.name} computes with {found}")
         return found
