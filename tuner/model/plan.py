@@ -342,6 +342,11 @@ class Plan:
         """Positions of the stages that every run launches: all but those of the set-up."""
         return tuple(index for index, stage in enumerate(self.stages) if not stage.setup)
 
+    @property
+    def has_host_stage(self) -> bool:
+        """True when the CPU computes a part of it."""
+        return any(stage.library is not None and stage.library.on_host for stage in self.stages)
+
     def label(self) -> str:
         """The words of a message: workload and configuration."""
         return f"{self.workload} [{self.configuration}]"

@@ -19,6 +19,7 @@ class FlagKind(Enum):
     UNSETTLED = "unsettled"  # energy still changed when the warm-up ended
     NO_ENERGY = "no-energy"
     NO_GRAPH = "no-graph"  # the rounds were not replayed from a graph
+    CPU_THREADS = "cpu-threads"  # host stages have one thread, or nobody knows how many
     SHORT_ROUND = "short-round"  # starting and joining the workloads is a part of it that counts
     WARM_L2 = "warm-l2"  # the arrays do not reach past the second-level cache
     ESTIMATED = "estimated"  # a bound has shown that its joules need not be measured

@@ -205,6 +205,7 @@ def outcome_of(
             *_imprecise(task, None if answer is None else trials[answer][1], scatter),
             *_unreferenced(task),
             *_restoring(task, None if answer is None else trials[answer][1]),
+            *_uncounted_cpu(task, None if answer is None else trials[answer][1]),
         ],
     )
 
@@ -260,6 +261,21 @@ def _unreferenced(task: Task) -> list[str]:
         for plan in plans
         if plan is not None and plan.problem.caution
     ]
+
+
+def _uncounted_cpu(task: Task, answer: Measurement | None) -> list[str]:
+    """A notice of the workloads that the CPU computes a part of, where only joules of the GPU are counted."""
+    if answer is None or answer.energy is None or answer.energy.scope != "gpu":
+        return []
+    plans = (next(iter(item.plans.values()), None) for item in task.prepared if not item.recorded)
+    names = [str(plan.workload) for plan in plans if plan is not None and plan.has_host_stage]
+    if not names:
+        return []
+    notice = (
+        f"cpu: it computes a part of {', '.join(names)}, and its joules are not counted;"
+        " --scope gpu+cpu counts them where the host tells them"
+    )
+    return [notice]
 
 
 def _restoring(task: Task, answer: Measurement | None) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step, has_host_stage
 from tuner.devices.cuda.prioritised_graph import PrioritisedGraph
 from tuner.devices.cuda.types import CudaEvent, Graph, Stream
 from tuner.model import Status
@@ -92,6 +92,8 @@ class Lanes:
         first fork as they were captured, and those of a fork that follows a join in reverse (seen with driver
         580). So the latter are captured in reverse, and all rounds start alike.
 
+        Workloads with host stages come last, as this thread computes them while the others run.
+
         Args:
             parts: per workload, its launches in order.
             stamps: times the round.
@@ -108,7 +110,7 @@ class Lanes:
                 self.stamp(stamps.ends[0])
             return
         self._fork.record(self.main)
-        order = range(len(parts))
+        order = sorted(range(len(parts)), key=lambda index: has_host_stage(parts[index]))
         for index in reversed(order) if behind_another and self._capturing else order:
             lane = self._lane(index)
             lane.wait_event(self._fork)

@@ -262,7 +262,7 @@ class RoundRunner:
         if cycle.round_s < known.round_s / 2:  # a single round was a bad guide
             cycle = self._played(self._builder.cycle(rotation, cycle.round_s, wanted_s, most), wanted_s)
         known.round_s = cycle.round_s
-        if cycle.flag is None:
+        if cycle.graphs:
             known.cycles[wanted_s] = cycle
         return cycle
 
