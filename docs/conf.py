@@ -30,7 +30,10 @@ default_role = "code"  # help texts and docstrings write code between single bac
 smartquotes = False  # --option keeps its two dashes
 
 autodoc_member_order = "bysource"
+autodoc_typehints = "description"  # beside each argument; signatures show names and defaults
+autodoc_typehints_description_target = "documented"
 autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 napoleon_use_ivar = True  # attributes of a class, without an entry of their own in the index
 napoleon_google_docstring = True
