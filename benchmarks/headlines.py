@@ -223,7 +223,7 @@ def main() -> None:
     before, begin, rest = page.read_text("utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{page} has no place for the table: {BEGIN.strip()} and {END.strip()} around a table")
+        raise SystemExit(f"{page} has no table between {BEGIN.strip()} and {END.strip()}")
     page.write_text(before + BEGIN + table() + END + after, "utf-8")
 
 

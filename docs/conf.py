@@ -50,6 +50,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 copybutton_prompt_text = "$ "
 copybutton_exclude = ".linenos, .go"
 

@@ -1,8 +1,8 @@
 """What the site makes of the pages: those of other folders have a place in it, and links lead within it.
 
-The pages are plain Markdown that is read in the repository, too. There they link to files beside ``docs``. In
-the site such a link leads to the page that shows the file, or to a copy of the file; a link to a folder becomes
-its text.
+The pages are plain Markdown that is read in the repository, too. There they link to files beside ``docs``.
+In the site such a link leads to the page that shows the file, or to a copy of the file. A link to a folder
+becomes its text.
 """
 
 import os
