@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "benchmarks")]
 
 from show_results import table  # noqa: E402 - found by the line above
-from site_pages import page_source  # noqa: E402 - same
+from site_pages import SHOWN, page_source  # noqa: E402 - same
 
 import tuner  # noqa: E402 - same
 
@@ -40,9 +40,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 doctest_test_doctest_blocks = ""  # examples that are run are marked so
-linkcheck_ignore = [
-    r"https?://"
-]  # links to files are checked; where there is no network, nothing else can be
+linkcheck_ignore = [r"https?://"]  # links to files are checked; the rest would need a network
 
 html_theme = "furo"
 html_title = f"tuner {release}"
@@ -52,7 +50,10 @@ html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
 copybutton_prompt_text = "$ "
-copybutton_exclude = ".linenos, .go"
+
+
+# What they show stands in other files: an incremental build reads them again.
+_GENERATED = {*SHOWN, "index", "cli", "results"}
 
 
 def setup(app: Sphinx) -> None:
@@ -60,7 +61,8 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _prepared)
 
 
-def _prepared(_app: Sphinx, page: str, source: list[str]) -> None:
-    source[0] = page_source(page, source[0]).replace(
-        "<!-- stored results -->", table() if page == "results" else ""
-    )
+def _prepared(app: Sphinx, page: str, source: list[str]) -> None:
+    if page in _GENERATED:
+        app.env.note_reread()
+    stored = table() if page == "results" else ""
+    source[0] = page_source(page, source[0]).replace("<!-- stored results -->", stored)
