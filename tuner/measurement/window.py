@@ -4,11 +4,22 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import pairwise
 
 from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockReading, Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
+from tuner.interfaces import (
+    ClockReading,
+    Device,
+    Meter,
+    PowerReading,
+    Recording,
+    RunRecord,
+    Sample,
+    SensorInfo,
+)
 from tuner.measurement.setting_lock import SettingLock
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
+from tuner.model.power_series import series_of
 from tuner.options import SearchOptions
 
 MOST_S = 10.0
@@ -160,7 +171,23 @@ class WindowRunner:
                 degrees=reading.degrees,
             )
         flags = (*measurement.flags, *self._clock.flags(clock), *told, *_at_limit(reading, clock))
-        return replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=flags)
+        return replace(
+            measurement,
+            energy=energy,
+            clock_mhz=clock.mhz,
+            flags=flags,
+            power=self._series(recording, record),
+        )
+
+    def _series(self, recording: Recording, record: RunRecord) -> tuple[str, ...]:
+        """Power over the window as text; empty without samples."""
+        counter = self._meter is not None and self._meter.info.kind == "counter"
+        points = (
+            _powers(recording.samples()) if counter else [(s.time_s, s.value) for s in recording.samples()]
+        )
+        inside = [(time_s - record.start_s, watts) for time_s, watts in points if math.isfinite(watts)]
+        packed = series_of(inside).packed()
+        return (packed,) if packed else ()
 
     def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
         """Mean power of the window, or why there is none."""
@@ -186,6 +213,15 @@ class WindowRunner:
         late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
         if late_s > 0:
             self._device.sleep(late_s)
+
+
+def _powers(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    """Mean power from each tick of an energy counter to the next; a counter that restarts leaves a gap."""
+    return [
+        (one.time_s, (after.value - one.value) / (after.time_s - one.time_s))
+        for one, after in pairwise(samples)
+        if after.time_s > one.time_s and after.value >= one.value
+    ]
 
 
 def _round_s(record: RunRecord) -> float:
