@@ -40,6 +40,7 @@ _SAMPLES = 8  # of fewer a scatter is hardly known
 _TWO_SAMPLES = 2.5  # periods: windows end up to a tenth short, and samples come late
 _SYNC_S = 1e-4  # begin and end of a window are seen by the host so late, together
 _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
+_ABSURD_W = 1e6  # no board draws as much
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
 
 
@@ -185,8 +186,9 @@ class WindowRunner:
         points = (
             _powers(recording.samples()) if counter else [(s.time_s, s.value) for s in recording.samples()]
         )
-        inside = [(time_s - record.start_s, watts) for time_s, watts in points if math.isfinite(watts)]
-        packed = series_of(inside).packed()
+        length_s = record.end_s - record.start_s
+        near = [(time_s - record.start_s, watts) for time_s, watts in points if 0 <= watts < _ABSURD_W]
+        packed = series_of([one for one in near if abs(one[0]) <= 2 * length_s]).packed()
         return (packed,) if packed else ()
 
     def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
