@@ -116,16 +116,26 @@ def _numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[
 
 
 def _change(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> str:
-    """A change with the 95 % interval of its two values, where both are known."""
+    """A change in words."""
+    found = change_of(a, b, key)
+    return _UNKNOWN if found is None else percent_with_interval(*found)
+
+
+def change_of(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> tuple[float, float | None] | None:
+    """A change from one trial to another, with half of the 95 % interval that its two values have.
+
+    Returns:
+        None where a value is not known; the interval is None where an uncertainty is not.
+    """
     before, after = a.get(key), b.get(key)
     if not before or after is None:
-        return _UNKNOWN
+        return None
     known = [part.get(f"{key}_uncertainty") for part in (a, b)]
     half = None
     if known[0] is not None and known[1] is not None and after:
         relative = math.hypot(known[0] / before, known[1] / after)
         half = _COVERAGE * relative * after / before
-    return percent_with_interval(after / before - 1, half or None)
+    return after / before - 1, half or None
 
 
 def _setting(trial: Mapping[str, Any], key: str, unit: str) -> str:

@@ -1,0 +1,46 @@
+// Energy and time over the GPU clock, or over the power limit.
+
+charts.setting = (run, box) => {
+  const { key, unit, points } = run.curves[box.dataset.of];
+  const named = run.named.answer == null ? null : box.dataset.of === "clock" ? run.t?.clock[run.named.answer] : run.t?.limit[run.named.answer];
+  const x = drawnIn(points.map((one) => one.time_s), "s");
+  const y = drawnIn(points.map((one) => one.joules ?? 0), "J");
+  const title = box.dataset.of === "clock" ? `GPU clock, ${unit}` : `power limit, ${unit}`;
+  show(box, (c) => settingOptions(run, c, { key, unit, points, named, x, y, title }));
+};
+
+function settingOptions(run, c, { key, unit, points, named, x, y, title }) {
+  const joules = points.filter((one) => one.joules != null);
+  const curve = (name, colour, of, half, axisIndex, more) => {
+    const rows = of.map((one) => [one[key], more(one), 0, half(one) ?? 0]);
+    return [
+      { ...whiskers(rows, colour), name, yAxisIndex: axisIndex },
+      { name, type: "line", yAxisIndex: axisIndex, symbolSize: 8, lineStyle: { color: colour, type: axisIndex ? "dotted" : "solid" }, itemStyle: { color: colour },
+        data: of.map((one) => ({ value: [one[key], more(one)], point: one, symbol: one.kind === "modelled" ? "emptyCircle" : "circle" })) },
+    ];
+  };
+  const answer = named == null ? undefined : { silent: true, symbol: "none", label: { formatter: "answer", color: c.green }, lineStyle: { color: c.green }, data: [{ xAxis: named }] };
+  const series = [
+    ...(joules.length ? curve("energy", c.blue, joules, (one) => interval(one.joules_uncertainty) / y.scale, 0, (one) => one.joules / y.scale) : []),
+    ...curve("time", c.amber, points, (one) => interval(one.time_s_uncertainty) / x.scale, joules.length ? 1 : 0, (one) => one.time_s / x.scale),
+  ];
+  series[series.length - 1].markLine = answer;
+  const time = axis(c, `time, ${x.unit}`, 46, { position: joules.length ? "right" : "left" });
+  return {
+    grid: place({ right: joules.length ? 66 : 24 }),
+    legend: legend(c),
+    tooltip: tooltip(c, ({ data }) => (data.point ? settingTip(run, data.point, key, unit) : "")),
+    xAxis: { type: "value", ...axis(c, title, 28) },
+    yAxis: joules.length ? [axis(c, `energy, ${y.unit}`, 50), { ...time, splitLine: { show: false } }] : [time],
+    series,
+  };
+}
+
+function settingTip(run, one, key, unit) {
+  const label = one.kind === "modelled" ? "modelled" : ["measured", run.label].filter(Boolean).join(", ");
+  return lines(
+    `${one[key]} ${unit} (${label})`,
+    `${withInterval(one.time_s, interval(one.time_s_uncertainty), "s")} per round`,
+    one.joules == null ? null : withInterval(one.joules, interval(one.joules_uncertainty), "J"),
+  );
+}
