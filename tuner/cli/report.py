@@ -40,7 +40,7 @@ def report(
     database: Path | None,
     socket: str | None,
 ) -> None:
-    """Write a report that opens in any browser, without a network: the answer, how sure it is, charts, trials.
+    """Write a report that any browser opens, without a network: the answer, how sure it is, charts, trials.
 
     RUN is a number of `tuner history`, or a file of `tuner run --json`; without one, the newest run is shown.
     With RUN2, both stand side by side, and the second is held against the first.

@@ -8,7 +8,6 @@ from tuner.report.layout import ReportLine
 from tuner.report.words import label
 
 
-
 def limit_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     """The table as lines; nothing where the answer was measured at one power limit."""
     found = limit_table(document)

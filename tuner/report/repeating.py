@@ -9,7 +9,6 @@ from tuner.model import WorkloadName
 from tuner.options import OPTIONS
 from tuner.report.ranked_trials import objective_name
 
-
 _SCOPE = re.compile(r"^\w+ of (\S+)")
 
 

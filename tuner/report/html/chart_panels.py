@@ -22,9 +22,9 @@ def chart_panels(
         yield panel("Trials", paragraphs((why,), "sub"), wide=True, id_="trials")
         return
     yield _convergence(document)
-    yield _time_energy(document, ranked)
+    yield _time_energy(ranked)
     yield from _curves(document)
-    yield from _co_run(document)
+    yield from _co_run(document, wide=not document.get("clock_curve"))
     yield _effects(effects, document)
     yield from _of_tunables(document)
     yield _power(trials)
@@ -33,9 +33,9 @@ def chart_panels(
 
 def _convergence(document: Mapping[str, Any]) -> Markup:
     sub = (
-        f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far. What lies in the"
-        " shaded band cannot be told from the lowest cost: trials do not repeat better. Rings: contenders,"
-        " measured again in turn; filled: those that tie."
+        f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far. The shaded"
+        " band cannot be told from the lowest cost: trials do not repeat better. Rings: contenders, measured"
+        " again in turn; filled: those that tie."
     )
     return panel(
         "The search",
@@ -45,7 +45,7 @@ def _convergence(document: Mapping[str, Any]) -> Markup:
     )
 
 
-def _time_energy(document: Mapping[str, Any], ranked: Sequence[RankedTrial]) -> Markup:
+def _time_energy(ranked: Sequence[RankedTrial]) -> Markup:
     title, id_ = "Time against energy", "time-energy"
     if all(one.trial.get("energy_j") is None for one in ranked):
         return panel(title, paragraphs(("No joules were measured: --joules does.",), "sub"), id_=id_)
@@ -62,13 +62,14 @@ def _curves(document: Mapping[str, Any]) -> Iterator[Markup]:
         if len(points) >= _LEAST_CURVE:
             modelled = sum(point.get("kind") == "modelled" for point in points)
             sub = (
-                f"Energy and time of one round of the same configuration at {len(points)} {setting}, with 95 %"
+                f"Energy and time of a round of the same configuration at {len(points)} {setting}, with 95 %"
                 f" intervals{f'; hollow: modelled ({modelled})' if modelled else ''}."
             )
-            yield panel(title, chart("setting", f"energy and time over {setting}", of=kind), sub=sub, id_=kind)
+            drawing = chart("setting", f"energy and time over {setting}", of=kind)
+            yield panel(title, drawing, sub=sub, id_=kind)
 
 
-def _co_run(document: Mapping[str, Any]) -> Iterator[Markup]:
+def _co_run(document: Mapping[str, Any], *, wide: bool) -> Iterator[Markup]:
     if len(document["workloads"]) < 2 or document["best"] is None:  # noqa: PLR2004 - a co-run has two
         return
     alone = document.get("one_after_another")
@@ -78,9 +79,8 @@ def _co_run(document: Mapping[str, Any]) -> Iterator[Markup]:
         f" times: modelled.{against}"
     )
     height = 320 if len(document["workloads"]) <= 4 else 480  # noqa: PLR2004 - rows
-    yield panel(
-        "Running together", chart("coRun", "time of each workload", height=height), sub=sub, id_="co-run"
-    )
+    drawing = chart("coRun", "time of each workload", height=height)
+    yield panel("Running together", drawing, sub=sub, wide=wide, id_="co-run")
 
 
 def _effects(effects: Effects, document: Mapping[str, Any]) -> Markup:
@@ -96,8 +96,8 @@ def _effects(effects: Effects, document: Mapping[str, Any]) -> Markup:
         return panel(title, paragraphs((why,), "sub"), listed(effects.tried), id_=id_)
     which = "Every configuration was measured. " if effects.complete else ""
     sub = (
-        f"{which}Excess cost of a value over the best value of its tunable, from trials that differ in nothing"
-        f" else: median, range, and number of such groups{mark}."
+        f"{which}What a value costs more than the best value of its tunable, from trials that differ in"
+        f" nothing else: median, range, and number of such groups{mark}."
     )
     rows = len(effects.known)
     height = next((h for h in (320, 480, 720, 1080, 1600) if h >= 70 + 19 * rows), 2400)
@@ -146,7 +146,7 @@ def _trials(count: int) -> Markup:
         "All trials",
         element("div", class_="controls"),
         element("div", class_="trials", data_chart="trials"),
-        sub=f"{count:,} trials. A head sorts; a filter takes words and conditions such as P>=16 or time<2e-3.",
+        sub=f"{count:,} trials. A head sorts; the filter takes words, and conditions: P>=16, time<2e-3.",
         wide=True,
         id_="trials",
     )

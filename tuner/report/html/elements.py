@@ -59,7 +59,9 @@ def cells_table(cells: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Ma
     for place, row in enumerate(cells):
         tag = "td" if place else "th"
         found = [
-            element(tag, cell, class_="number" if column else "name", scope=None if place else "col", dir="auto")
+            element(
+                tag, cell, class_="number" if column else "name", scope=None if place else "col", dir="auto"
+            )
             for column, cell in enumerate(row)
         ]
         if any(notes):

@@ -38,9 +38,7 @@ def chart(kind: str, label: str, *, height: int = 320, **options: "str | int") -
     return joined(
         (
             element("div", class_="controls"),
-            element(
-                "div", class_=f"chart h{height}", role="img", aria_label=label, data_chart=kind, **named
-            ),
+            element("div", class_=f"chart h{height}", role="img", aria_label=label, data_chart=kind, **named),
         )
     )
 

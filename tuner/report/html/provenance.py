@@ -11,12 +11,7 @@ _DEVICE = {"name": "GPU", "spec": "device", "uuid": "UUID", "driver": "driver", 
 
 def conditions_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Names and values of all that the answer is bound to."""
-    if document.get("run") is not None:
-        yield "run", str(document["run"])
-    for key, words in (("started_at", "started"), ("ended_at", "ended")):
-        if document.get(key):
-            yield words, moment(document[key])
-    yield "status", str(document["status"])
+    yield from _of_run(document)
     for key, words in _DEVICE.items():
         if document["device"].get(key):
             yield words, str(document["device"][key])
@@ -32,6 +27,15 @@ def conditions_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in (document.get("settings") or {}).items():
         if value is not None and key != "energy_precision":
             yield f"option {key}", str(value)
+
+
+def _of_run(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if document.get("run") is not None:
+        yield "run", str(document["run"])
+    for key, words in (("started_at", "started"), ("ended_at", "ended")):
+        if document.get(key):
+            yield words, moment(document[key])
+    yield "status", str(document["status"])
 
 
 def source_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -4,17 +4,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from tuner import __version__
 from tuner.report.html.effects import effects_of
 from tuner.report.html.elements import Markup, cells_table, element, joined, listed
-from tuner.report.html.page import page
+from tuner.report.html.frame import framed
 from tuner.report.html.panels import chart, panel
 from tuner.report.html.run_data import Record, run_data
 from tuner.report.html.run_section import run_section
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.run_diff import RunDifferences, change_of, differences_of
-from tuner.report.words import moment
 
+_NO_RATIOS = "The runs did not tune the same workloads, or one has no answer: ratios would say nothing."
 _COMPARED = (("time_s", "time"), ("energy_j", "energy"), ("power_w", "power"))
 
 
@@ -27,7 +26,7 @@ def run_page(document: Mapping[str, Any], made_at: datetime) -> str:
     """
     section, data = _run(document, 0)
     title = " + ".join(workload["name"] for workload in document["workloads"])
-    return _page(f"{title} – tuner", "", [section], [data], made_at)
+    return framed(f"{title} – tuner", section, {"runs": [data], "ratios": []}, made_at)
 
 
 def pair_page(
@@ -47,15 +46,14 @@ def pair_page(
     data = [data for _, data in both]
     ratios = _ratios(one, other)
     side = element("div", *(section for section, _ in both), class_="pair")
-    return _page(
-        f"{titles[0]} and {titles[1]} – tuner", comparison, [side], data, made_at, ratios=ratios
-    )
+    shown = {"runs": data, "ratios": ratios}
+    return framed(f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side)), shown, made_at)
 
 
 def _run(document: Mapping[str, Any], place: int, name: str = "") -> tuple[Markup, Record]:
     ranked = ranked_trials(document)
     effects = effects_of(document, ranked)
-    return run_section(document, ranked, effects, place, name), run_data(document, ranked, effects)
+    return run_section(document, ranked, effects, place, name), run_data(document, effects)
 
 
 def _comparison(found: RunDifferences) -> Markup:
@@ -65,8 +63,13 @@ def _comparison(found: RunDifferences) -> Markup:
         panel("Two runs side by side", titles, cells_table(found.cells), id_="comparison"),
         panel(
             "B against A",
-            chart("ratios", "ratios of time, energy and power of B to A", height=320),
-            sub="Change of the answers from A to B with 95 % intervals; drift between the runs is not in them.",
+            chart(
+                "ratios",
+                "changes of time, energy and power from A to B",
+                title="B against A, %; line: 95 %",
+                without=_NO_RATIOS,
+            ),
+            sub="Changes of the answers, with 95 % intervals; drift between the runs is not in them.",
             id_="ratios",
         ),
         panel("The answers", listed(found.answers), id_="answers"),
@@ -86,35 +89,3 @@ def _ratios(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Record]:
         if change is not None:
             found.append({"name": name, "change": change[0], "interval": change[1]})
     return found
-
-
-def _page(
-    title: str,
-    before: str | Markup,
-    sections: list[Markup],
-    runs: list[Record],
-    made_at: datetime,
-    ratios: list[Record] | None = None,
-) -> str:
-    body = joined(
-        (
-            top_bar(),
-            element("main", before, *sections),
-            footer(made_at),
-        )
-    )
-    return page(title, body, {"runs": runs, "ratios": ratios or []})
-
-
-def top_bar() -> Markup:
-    """The head of every page."""
-    theme = element("button", "light or dark", type="button", id="theme", hidden=True)
-    return element("div", element("strong", "tuner report"), theme, class_="bar")
-
-
-def footer(made_at: datetime) -> Markup:
-    """Who made the page, when, and what draws its charts."""
-    words = f"Made by tuner {__version__} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
-    plain = "Without scripts, the answer, what it gains and where it comes from stand above; charts do not."
-    return element("footer", element("p", words), element("noscript", plain))
-

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.report.html.effects import Effects
 from tuner.report.html.trial_columns import trial_columns
-from tuner.report.ranked_trials import PARTS, RankedTrial, longest_s, objective_name, same, unit_of_cost
+from tuner.report.ranked_trials import PARTS, longest_s, objective_name, same, unit_of_cost
 from tuner.report.words import label
 
 Record = dict[str, Any]
@@ -21,7 +21,7 @@ _WORDS = {
 }
 
 
-def run_data(document: Mapping[str, Any], ranked: Sequence[RankedTrial], effects: Effects) -> Record:
+def run_data(document: Mapping[str, Any], effects: Effects) -> Record:
     """The data of one run; keys are in camel case, as the scripts have them."""
     trials = document.get("trials") or []
     limit_s, name = longest_s(document), objective_name(document)

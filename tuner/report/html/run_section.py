@@ -145,7 +145,7 @@ def _settings(document: Mapping[str, Any]) -> Markup:
     """What other clocks and power limits bring, in words and rows."""
     tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
     if not tables:
-        why = "No other clock or power limit was measured with these configurations: --clocks, --power-limits."
+        why = "These configurations were measured at one clock and power limit: see --clocks, --power-limits."
         return panel("Other clocks and power limits", paragraphs((why,), "sub"), id_="settings")
     return panel("Other clocks and power limits", *map(_setting_table, tables), id_="settings")
 
@@ -163,19 +163,22 @@ def _setting_table(found: SettingTable) -> Markup:
 def _left_out(document: Mapping[str, Any]) -> Markup:
     dropped = list(dropped_lines(document)) or ["nothing was left out"]
     failed = list(failure_lines(document, verbose=len(document.get("trials", ())) <= _FEW))
-    return panel("What was left out, and why", paragraphs(dropped), listed(failed, "failures"), id_="left-out")
+    return panel(
+        "What was left out, and why", paragraphs(dropped), listed(failed, "failures"), id_="left-out"
+    )
 
 
 def _repeating(document: Mapping[str, Any]) -> Markup:
     command = repeating_command(document)
     hint = (
-        "Kernels that are not in the catalogue need their file: --kernel FILE. Sources, driver and GPU below say"
+        "Kernels outside the catalogue need their file: --kernel FILE. Sources, driver and GPU below tell"
         " whether it is the same work."
     )
-    return panel("How to repeat it", copyable(command), element("p", hint, class_="sub"), wide=True, id_="repeat")
+    return panel(
+        "How to repeat it", copyable(command), element("p", hint, class_="sub"), wide=True, id_="repeat"
+    )
 
 
 def _provenance(document: Mapping[str, Any]) -> Markup:
     content = facts(conditions_of(document)), element("h4", "Sources"), facts(source_facts(document))
     return panel("Where the numbers come from", *content, wide=True, id_="provenance")
-

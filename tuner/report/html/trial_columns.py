@@ -13,6 +13,7 @@ Record = dict[str, Any]
 Trial = Mapping[str, Any]
 
 _DIGITS, _DIGITS_UNSURE = 5, 2
+_MANY, _DIGITS_OF_MANY = 20_000, 4  # trials, whose numbers are kept to fewer digits
 _MOST_EXACT = 2**53  # JavaScript's largest whole number
 _MOST_DETAIL = 400  # characters of what went wrong
 
@@ -54,14 +55,18 @@ def trial_columns(document: Mapping[str, Any], trials: Sequence[Trial]) -> Recor
         "flags": listed("flags", ("; ".join(trial.get("flags") or ()) for trial in trials)),
         "details": listed("detail", map(_detail, trials)),
     }
-    columns["number"] = [trial.get("number", place) for place, trial in enumerate(trials, 1)]
+    numbers = [trial.get("number", place) for place, trial in enumerate(trials, 1)]
+    if numbers != list(range(1, len(trials) + 1)):
+        columns["number"] = numbers
     columns |= _numbers(trials)
-    packed = gzip.compress(json.dumps(columns, separators=(",", ":")).encode(), 9, mtime=0)
+    packed = gzip.compress(json.dumps(columns, separators=(",", ":")).encode(), 6, mtime=0)
     return {**found, "columns": base64.b64encode(packed).decode()}
 
 
 def _numbers(trials: Sequence[Trial]) -> Record:
-    def column(get: Callable[[Trial], Any], digits: int = _DIGITS) -> Record:
+    digits = _DIGITS if len(trials) <= _MANY else _DIGITS_OF_MANY
+
+    def column(get: Callable[[Trial], Any], digits: int = digits) -> Record:
         return _scaled([get(trial) for trial in trials], digits)
 
     found = {
@@ -69,12 +74,12 @@ def _numbers(trials: Sequence[Trial]) -> Record:
         "timeUnsure": column(lambda t: t.get("time_s_uncertainty"), _DIGITS_UNSURE),
         "energy": column(lambda t: t.get("energy_j")),
         "energyUnsure": column(lambda t: t.get("energy_j_uncertainty"), _DIGITS_UNSURE),
-        "power": column(lambda t: t.get("power_w"), 4),
+        "power": column(lambda t: t.get("power_w"), digits - 1),
         "clockSeen": column(lambda t: t.get("clock_seen_mhz"), 4),
     }
     if any("ended_s" in trial for trial in trials):
-        found["took"] = _scaled(_durations(trials), 4)
-        found["spent"] = column(lambda t: t.get("spent_j"), 4)
+        found["took"] = _scaled(_durations(trials), 3)
+        found["spent"] = column(lambda t: t.get("spent_j"), 3)
     return {name: one for name, one in found.items() if any(value is not None for value in one["values"])}
 
 

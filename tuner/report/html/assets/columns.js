@@ -19,7 +19,7 @@ async function opened(run) {
   const values = (list, name) => packed[name].map((place) => list[place]);
   const t = {
     count,
-    number: packed.number,
+    number: packed.number ?? Array.from({ length: count }, (_, i) => i + 1),
     time: numbers("time"),
     timeUnsure: numbers("timeUnsure"),
     energy: numbers("energy"),
@@ -39,7 +39,7 @@ async function opened(run) {
       workload: workload.name,
       place,
       name,
-      title: workloads.length > 1 ? `${workload.name} ${name}` : name,
+      title: workloads.length > 1 ? `${name} – ${workload.name}` : name,
       values: list,
       index: packed[`tunable ${place} ${name}`],
     })),

@@ -1,7 +1,7 @@
 // What each value of a tunable costs more than the best one, all else equal.
 
 charts.effects = (run, box) => {
-  const title = (one) => `${run.workloads.length > 1 ? `${one.workload} ` : ""}${one.tunable} = ${shown(one.value)}  (${one.groups})`;
+  const title = (one) => `${one.tunable} = ${shown(one.value)}  (${one.groups})${run.workloads.length > 1 ? `  ${one.workload}` : ""}`;
   const own = (one) => `${one.workload} ${one.tunable}`;
   show(box, (c) => ({
     grid: place({ left: 230, top: 10 }),

@@ -53,6 +53,7 @@ function trialColumns(run) {
   const found = [
     { title: "rank", key: "rank", number: true, value: (i) => ranks[i], text: (i) => (ranks[i] === null ? "–" : String(ranks[i])) },
     { title: "trial", key: "trial", number: true, value: (i) => t.number[i], text: (i) => String(t.number[i]) },
+    { title: "known for", key: "marks", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") },
     { title: "time", key: "time", number: true, value: (i) => t.time[i], text: (i) => si(t.time[i], "s") },
   ];
   if (some(t.energy)) {
@@ -65,7 +66,6 @@ function trialColumns(run) {
     const value = (i) => one.values[one.index[i]];
     found.push({ title: one.title, key: one.name, number: false, value, text: (i) => shown(value(i)) });
   }
-  found.push({ title: "known for", key: "marks", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") });
   found.push({ title: "status and flags", key: "status", number: false, long: true, value: (i) => t.status[i], text: (i) => [t.status[i] === "ok" ? "" : `${t.status[i]}: ${t.detail[i]}`, t.flags[i]].filter(Boolean).join("; ") || "ok" });
   return found;
 }
