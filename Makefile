@@ -13,7 +13,7 @@ SIDE_BY_SIDE := --numprocesses $(shell expr '(' $$(getconf _NPROCESSORS_ONLN) '*
 # Whether `make test` runs the pairwise tier: auto (where kernels or tests/host differ from main), always or never.
 PAIRWISE ?= auto
 
-.PHONY: run test types test-kernels test-all test-systemd test-matrix coverage man clean
+.PHONY: run test types test-kernels test-all test-systemd test-browser assets test-matrix coverage man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -60,6 +60,15 @@ coverage: $(VENV)/.test-ready
 # Manual pages of all commands; `man -l build/man/tuner.1` shows one.
 man: $(VENV)/.run-ready
 	$(BIN)/python -m tuner.cli.manual build/man
+
+# Pages in a real browser: Debian's chromium, driven by Playwright; skipped, with the reason, without them.
+test-browser: $(VENV)/.test-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
+	$(BIN)/pytest -m browser -rs
+
+# The JavaScript library of reports, anew from the registry: needs npm. What it makes is committed.
+assets:
+	tuner/report/html/echarts/build.sh build/echarts
 
 # The units, installed into a throw-away systemd: needs root and systemd-nspawn; skipped, with the reason, elsewhere.
 test-systemd: $(VENV)/.test-ready

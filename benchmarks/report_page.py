@@ -2,8 +2,8 @@
 
     python benchmarks/report_page.py [--trials 50000] [--browser /usr/bin/chromium] [--out FILE.json]
 
-The run is made up: numbers and configurations of three kinds of searches, in no order, so that little repeats that
-compression could use. Targets: 2 MB, and 5 s until every chart is drawn. Without a browser only the size is told.
+The run is made up: numbers and configurations at random, so that little repeats that compression could use.
+Targets: 2 MB, and 5 s until every chart is drawn. Without a browser only the size is told.
 """
 
 import argparse
@@ -63,12 +63,12 @@ def trial(number: int, chance: random.Random, workload: str) -> Record:
 
 def run_of(count: int) -> Record:
     """The document of a run of so many trials."""
-    chance, workload = random.Random(1), "made-up:N=1024"
+    chance, workload = random.Random(1), "made-up:N=1024"  # noqa: S311 - no secret
     trials = [trial(number, chance, workload) for number in range(1, count + 1)]
     valid = [one for one in trials if one["status"] == "ok"]
     best = min(valid, key=lambda one: float(one["energy_j"]))
-    part = {"configuration": best["configurations"][workload], "time_s": best["time_s"], "energy_share_j": None}
-    part |= {"rate": None}
+    part = {"configuration": best["configurations"][workload], "time_s": best["time_s"]}
+    part |= {"energy_share_j": None, "rate": None}
     return {
         "run": 1,
         "status": "finished",
@@ -123,7 +123,8 @@ def main() -> None:
         "made_in_s": round(time.monotonic() - begun, 2),
         "megabytes": round(len(text.encode()) / 1e6, 3),
     }
-    print(f"{asked.trials:,} trials: {found['megabytes']} MB (target {TARGET_MB} MB), made in {found['made_in_s']} s")
+    made = f"made in {found['made_in_s']} s"
+    print(f"{asked.trials:,} trials: {found['megabytes']} MB (target {TARGET_MB} MB), {made}")
     if asked.browser:
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "report.html"
@@ -131,7 +132,8 @@ def main() -> None:
             times = [ready_s(page, asked.browser) for _ in range(3)]
         found["ready_s"] = sorted(round(lasted, 2) for lasted, _ in times)
         found["messages"] = [text for _, told in times for text in told]
-        print(f"drawn after {found['ready_s']} s (target {TARGET_S} s); messages: {found['messages'] or 'none'}")
+        said = found["messages"] or "none"
+        print(f"drawn after {found['ready_s']} s (target {TARGET_S} s); messages: {said}")
     if asked.out is not None:
         asked.out.write_text(json.dumps(found, indent=2) + "\n")
 

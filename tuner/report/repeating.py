@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tuner.errors import TunerError
 from tuner.model import WorkloadName
 from tuner.options import OPTIONS
 from tuner.report.ranked_trials import objective_name
@@ -26,7 +27,12 @@ def repeating_command(document: Mapping[str, Any]) -> str:
 
 def _spec(workload: Mapping[str, Any]) -> str:
     name, batch = str(workload["name"]), workload.get("batch")
-    return name if batch in (None, 1) else str(WorkloadName.parse(name).with_batch(batch))
+    if batch in (None, 1):
+        return name
+    try:
+        return str(WorkloadName.parse(name).with_batch(batch))
+    except TunerError:  # the name of another version, or of another program's file
+        return f"{name},batch={batch}"
 
 
 def _options(document: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """HTML made of elements: whatever is put into one is escaped, so that no text of a run is markup."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tuner.untrusted.text import plain
 
@@ -48,19 +48,26 @@ def listed(sentences: Iterable[str], class_: str | None = None) -> Markup:
     return element("ul", *items, class_=class_) if items else Markup()
 
 
-def cells_table(cells: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Markup:
-    """A table of cells whose first row is the heads; cells behind the first are aligned as numbers.
+def cells_table(
+    cells: Sequence[Sequence[str]], notes: Sequence[str] = (), texts: Collection[int] = (0,)
+) -> Markup:
+    """A table of cells whose first row is the heads.
 
     Args:
         cells: rows of equally many.
         notes: of each row, as a last column of text; empty for none.
+        texts: columns that are aligned as text, the others as numbers.
     """
     rows = []
     for place, row in enumerate(cells):
         tag = "td" if place else "th"
         found = [
             element(
-                tag, cell, class_="number" if column else "name", scope=None if place else "col", dir="auto"
+                tag,
+                cell,
+                class_="name" if column in texts else "number",
+                scope=None if place else "col",
+                dir="auto",
             )
             for column, cell in enumerate(row)
         ]

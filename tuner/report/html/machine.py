@@ -102,7 +102,7 @@ def _devices(status: Mapping[str, Any], savings: Mapping[str, tuple[float, float
                 f"{with_uncertainty(joules, half, 'J')}{mark}",
             ]
         )
-    table = cells_table([heads, *rows]) if rows else paragraphs(("no device is here",))
+    table = cells_table([heads, *rows], texts=(0, 1)) if rows else paragraphs(("no device is here",))
     sub = "Expected, not metered: uses that clients told of, times what one use saves against the default."
     return panel("Devices", table, sub=sub, wide=True, id_="devices")
 
@@ -115,7 +115,11 @@ def _troubles(status: Mapping[str, Any]) -> Markup | None:
 def _table(answers: Sequence[KnownAnswer]) -> Markup:
     cells = [_HEADS, *(_row(one) for one in answers)]
     notes = ["configuration", *(_configuration(one.best) for one in answers)]
-    table = cells_table(cells, notes) if answers else paragraphs(("the daemon has tuned nothing yet",))
+    table = (
+        cells_table(cells, notes, texts=(0, 1, 2, 6))
+        if answers
+        else paragraphs(("the daemon has tuned nothing yet",))
+    )
     return panel("Answers", table, wide=True, id_="answers")
 
 
@@ -125,7 +129,7 @@ def _row(one: KnownAnswer) -> list[str]:
     device = dict(best.device) if best is not None else {}
     mark = f" ({MODELLED})" if device.get("modelled") else ""
     change = _change(one)
-    against = "–" if change is None else percent_with_interval(change["change"], change["interval"])
+    against = "–" if change is None else _against(change)
     return [
         " + ".join(one.workloads),
         best.objective if best is not None else one.objective,
@@ -136,6 +140,12 @@ def _row(one: KnownAnswer) -> list[str]:
         _state(one),
         "–" if best is None or best.run is None else str(best.run),
     ]
+
+
+def _against(change: Record) -> str:
+    if change["change"] == change["interval"] == 0:
+        return "is the default"
+    return percent_with_interval(change["change"], change["interval"])
 
 
 def _configuration(best: Best | None) -> str:
