@@ -1,7 +1,7 @@
 """Documents for tests of pages: odd runs, and names that are markup."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from report_documents import RECORDED, TX1, run_document, run_trial
@@ -14,7 +14,7 @@ LONG = "k" * 200
 SERIES = [{"times_s": [0.0, 0.1, 0.2], "watts": [600.0, 650.0, 640.0]}]
 
 
-def ordinary(*names: str, **more: Any) -> Record:
+def ordinary(*names: str, tunables: Mapping[str, Any] | None = None, **more: Any) -> Record:
     """Twelve trials of some workloads: two tunables in full, one failure, contenders and a tie."""
     names = names or ("scan:N=64",)
     trials = []
@@ -24,6 +24,7 @@ def ordinary(*names: str, **more: Any) -> Record:
             "load": ("direct", "staged", "bulk")[place // 4],
             "wide": place % 2 == 0,
         }
+        values |= tunables or {}
         failed = place == 11
         time_s = None if failed else 1e-3 * (1 + (place * 7 % 12) / 10)
         trials.append(
@@ -53,7 +54,12 @@ def odd_runs() -> Iterator[tuple[str, Record]]:
     yield "recorded", ordinary(device=RECORDED)
     yield "eight workloads", ordinary(*(f"k{place}:N=64" for place in range(8)))
     yield "long names", ordinary(f"{LONG}:N=1", f"other-{LONG}:N=1")
-    yield "markup", ordinary(MARKUP, notices=[MARKUP, RIGHT_TO_LEFT], settings={MARKUP: MARKUP})
+    yield (
+        "markup",
+        ordinary(
+            MARKUP, tunables={MARKUP: MARKUP}, notices=[MARKUP, RIGHT_TO_LEFT], settings={MARKUP: MARKUP}
+        ),
+    )
     yield "right to left", ordinary(RIGHT_TO_LEFT)
     yield "of time alone", _without_joules()
     yield "interrupted", ordinary(status="interrupted", best=None)

@@ -1,12 +1,14 @@
 """What stands around the contents of every page."""
 
 from datetime import datetime
+from importlib import metadata
 from typing import Any
 
-from tuner import __version__
 from tuner.report.html.elements import Markup, element, joined
 from tuner.report.html.page import page
 from tuner.report.words import moment
+
+_PACKAGE = "gpu-tuner"
 
 
 def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime) -> str:
@@ -26,6 +28,7 @@ def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime)
 
 def _footer(made_at: datetime) -> Markup:
     """Who made the page, when, and what draws its charts."""
-    words = f"Made by tuner {__version__} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
+    version = metadata.version(_PACKAGE)
+    words = f"Made by tuner {version} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
     plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
     return element("footer", element("p", words), element("noscript", plain))
