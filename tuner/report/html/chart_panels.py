@@ -34,8 +34,8 @@ def chart_panels(
 def _convergence(document: Mapping[str, Any]) -> Markup:
     sub = (
         f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far. The shaded"
-        " band cannot be told from the lowest cost: trials do not repeat better. Rings: contenders, measured"
-        " again in turn; filled: those that tie."
+        " band cannot be told from the lowest cost, by its own interval or by how trials repeat. Rings:"
+        " contenders, measured again in turn; filled: those that tie."
     )
     return panel(
         "The search",
@@ -97,7 +97,8 @@ def _effects(effects: Effects, document: Mapping[str, Any]) -> Markup:
     which = "Every configuration was measured. " if effects.complete else ""
     sub = (
         f"{which}What a value costs more than the best value of its tunable, from trials that differ in"
-        f" nothing else: median, range, and number of such groups{mark}."
+        f" nothing else{mark}. Dot: median; line: range; in brackets: number of such groups; shaded: two"
+        " trials may differ so by chance."
     )
     rows = len(effects.known)
     height = next((h for h in (320, 480, 720, 1080, 1600) if h >= 70 + 19 * rows), 2400)

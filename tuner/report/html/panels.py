@@ -35,12 +35,9 @@ def chart(kind: str, label: str, *, height: int = 320, **options: "str | int") -
         options: that the function takes, by name.
     """
     named = {f"data_{name}": value for name, value in options.items()}
-    return joined(
-        (
-            element("div", class_="controls"),
-            element("div", class_=f"chart h{height}", role="img", aria_label=label, data_chart=kind, **named),
-        )
-    )
+    shape = f"chart h{height}"
+    box = element("div", class_=shape, role="img", aria_label=label, data_chart=kind, **named)
+    return joined((element("div", class_="controls"), element("div", box, class_="scroll")))
 
 
 def copyable(text: str) -> Markup:

@@ -104,7 +104,8 @@ def _rounded(value: float, digits: int, exponent: int) -> int:
     if not value:
         return 0
     own = max(math.floor(math.log10(abs(value))) + 1 - digits, exponent)
-    return round(value / float(f"1e{own}")) * 10 ** (own - exponent)
+    scaled: int = round(value / float(f"1e{own}")) * 10 ** (own - exponent)
+    return scaled
 
 
 def _places(values: Iterable[Hashable]) -> tuple[list[Any], list[int]]:

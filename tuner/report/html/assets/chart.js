@@ -16,7 +16,13 @@ function show(box, options, many = false) {
   const redraw = () => chart.setOption({ ...common(), ...options(colours()) }, { notMerge: true });
   drawn.push({ chart, redraw });
   redraw();
-  new ResizeObserver(() => chart.resize()).observe(box);
+  let width = box.clientWidth;
+  new ResizeObserver(() => {
+    if (box.clientWidth === width) return; // as when it is first observed
+    width = box.clientWidth;
+    chart.resize();
+    redraw();
+  }).observe(box);
   return { chart, redraw };
 }
 
@@ -64,7 +70,9 @@ function axis(c, name, gap, more = {}) {
   };
 }
 
-const place = (more = {}) => ({ left: 66, right: 24, top: 34, bottom: 46, ...more });
+const place = (more = {}) => ({ outerBoundsMode: "none", left: 66, right: 24, top: 34, bottom: 46, ...more });
+const aside = (box, most) => Math.min(most, Math.round(0.42 * box.clientWidth)); // room for names at the left
+const below = (box) => (box.clientWidth < 520 ? 58 : 34); // a legend that may take two lines
 const legend = (c, more = {}) => ({ top: 0, left: 0, type: "plain", itemHeight: 10, textStyle: { color: c.text, fontSize: 12 }, inactiveColor: c.muted, ...more });
 
 /** Lines of 95 % intervals: rows of x, y, half of x, half of y. */
@@ -80,7 +88,7 @@ function whiskers(rows, colour, more = {}) {
     itemStyle: { color: colour },
     renderItem: (_, api) => {
       const [x, y, dx, dy] = [0, 1, 2, 3].map((dimension) => api.value(dimension));
-      const style = { stroke: colour, lineWidth: 1, opacity: 0.7 };
+      const style = { stroke: colour, lineWidth: 1, opacity: rows.length > 100 ? 0.3 : 0.7 };
       const children = [];
       if (dx > 0) children.push(bar(api.coord([x - dx, y]), api.coord([x + dx, y]), style));
       if (dy > 0) children.push(bar(api.coord([x, y - dy]), api.coord([x, y + dy]), style));
@@ -91,7 +99,7 @@ function whiskers(rows, colour, more = {}) {
 }
 
 /** The room for controls above a chart. */
-const controls = (box) => box.parentElement.querySelector(".controls");
+const controls = (box) => box.closest(".panel").querySelector(".controls");
 
 function say(box, sentence) {
   box.classList.add("empty");

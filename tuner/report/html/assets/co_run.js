@@ -5,10 +5,10 @@ charts.coRun = (run, box) => {
   const all = together && inTurn ? [...rows, { name: "the round; one after another", answer: { time: together.time_s, share: together.energy_j }, default: null, alone: inTurn }] : rows;
   const times = all.flatMap((row) => [row.answer?.time, row.default?.time, row.alone?.time_s]).filter((time) => time != null);
   const { scale, unit } = drawnIn(times, "s");
-  show(box, (c) => coRunOptions(run, c, all, scale, unit));
+  show(box, (c) => coRunOptions(run, c, { rows: all, scale, unit, left: aside(box, 190), top: below(box) }));
 };
 
-function coRunOptions(run, c, rows, scale, unit) {
+function coRunOptions(run, c, { rows, scale, unit, left, top }) {
   const bars = (name, colour, of) => ({
     name,
     type: "bar",
@@ -22,11 +22,11 @@ function coRunOptions(run, c, rows, scale, unit) {
     bars("answer, alone", c.blue, (row) => row.alone?.time_s),
   ].filter((one) => one.data.some((value) => value !== null));
   return {
-    grid: place({ left: 190 }),
+    grid: place({ left, top }),
     legend: legend(c),
     tooltip: tooltip(c, ({ data, seriesName }) => (data ? coRunTip(run, data.row, seriesName) : "")),
     xAxis: { type: "value", ...axis(c, `time in a round, ${unit}`, 28), min: 0, scale: false },
-    yAxis: { type: "category", inverse: true, data: rows.map((row) => row.name), axisLabel: { color: c.text, width: 176, overflow: "truncate" }, axisLine: { lineStyle: { color: c.line } } },
+    yAxis: { type: "category", inverse: true, data: rows.map((row) => row.name), axisLabel: { color: c.text, width: left - 14, overflow: "truncate" }, axisLine: { lineStyle: { color: c.line } } },
     series,
   };
 }

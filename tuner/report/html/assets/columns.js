@@ -57,6 +57,7 @@ async function opened(run) {
   const known = opened.cost.filter((value) => value !== null);
   const contenders = run.contenders.map((i) => opened.cost[i]).filter((value) => value !== null);
   opened.lowest = least(contenders.length ? contenders : known);
+  opened.band = bandOf(opened);
   return opened;
 }
 
@@ -65,6 +66,14 @@ function cost(run, status, time, energy) {
   if (status !== "ok" || time === null || (run.limit !== null && time > run.limit)) return null;
   if (!run.needsEnergy) return time;
   return energy === null ? null : energy * time ** run.exponent;
+}
+
+/** What cannot be told from the lowest cost, relative to it: its own 95 % interval, or how trials repeat. */
+function bandOf(run) {
+  const lowest = run.cost.indexOf(run.lowest);
+  const { time, timeUnsure, energy, energyUnsure } = run.t;
+  const parts = lowest < 0 ? [] : [(run.needsEnergy ? 1 : 0) * (energyUnsure[lowest] ?? 0) / (energy[lowest] || 1), run.exponent * (timeUnsure[lowest] ?? 0) / (time[lowest] || 1)];
+  return Math.max(interval(Math.hypot(...parts)), run.repeats?.interval ?? 0);
 }
 
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);

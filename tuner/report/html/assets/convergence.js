@@ -19,7 +19,7 @@ charts.convergence = (run, box) => {
   const scales = ["near the lowest", "all", "all, logarithmic"];
   let [by, scale] = [0, most(known) > 1.5 * run.lowest ? 0 : 1];
   const { scale: factor, unit } = drawnIn(known, run.unit);
-  const picture = show(box, (c) => convergenceOptions(run, c, { across: across[by], scale, factor, unit }), t.count > 3000);
+  const picture = show(box, (c) => convergenceOptions(run, c, { across: across[by], scale, factor, unit, top: below(box) }), t.count > 3000);
   const changed = (set) => (value) => {
     set(value);
     picture.redraw();
@@ -30,7 +30,7 @@ charts.convergence = (run, box) => {
   );
 };
 
-function convergenceOptions(run, c, { across, scale, factor, unit }) {
+function convergenceOptions(run, c, { across, scale, factor, unit, top: space }) {
   const { t, seen } = run;
   const x = across.of(t);
   const top = scale === 0 ? 1.5 * run.lowest : most(seen.filter((value) => value !== null));
@@ -51,12 +51,11 @@ function convergenceOptions(run, c, { across, scale, factor, unit }) {
   best.push([x[t.count - 1], lowest / factor]);
   const contenders = run.contenders.filter((i) => run.cost[i] !== null);
   const rings = (chosen) => chosen.map((i) => [x[i], run.cost[i] / factor, i]);
-  const repeats = run.repeats;
-  const band = repeats && [[{ yAxis: run.lowest / factor }, { yAxis: (run.lowest * (1 + repeats.interval)) / factor }]];
+  const band = run.band && [[{ yAxis: run.lowest / factor }, { yAxis: (run.lowest * (1 + run.band)) / factor }]];
   const many = t.count > 3000;
   const margin = 0.04 * (top - bottom);
   return {
-    grid: place(),
+    grid: place({ top: space }),
     legend: legend(c),
     tooltip: tooltip(c, ({ data }) => (data[2] == null ? "" : trialTip(run, data[2]))),
     xAxis: { type: "value", ...axis(c, across.title, 28), splitLine: { show: false } },

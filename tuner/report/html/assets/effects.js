@@ -4,19 +4,23 @@ charts.effects = (run, box) => {
   const title = (one) => `${one.tunable} = ${shown(one.value)}  (${one.groups})${run.workloads.length > 1 ? `  ${one.workload}` : ""}`;
   const own = (one) => `${one.workload} ${one.tunable}`;
   show(box, (c) => ({
-    grid: place({ left: 230, top: 10 }),
+    grid: place({ left: aside(box, 230), top: 10 }),
     tooltip: tooltip(c, ({ data }) => effectTip(run.effects[data.value ? data.value[2] : data[2]])),
-    xAxis: { type: "value", ...axis(c, "above the best value of the tunable, %; dot: median, line: range, shaded: within how trials repeat", 28), min: 0, scale: false },
-    yAxis: { type: "category", inverse: true, data: run.effects.map(title), axisLabel: { color: c.text, width: 216, overflow: "truncate", interval: 0, fontSize: 11 }, axisLine: { lineStyle: { color: c.line } },
-      splitLine: { show: true, interval: (line) => line > 1 && own(run.effects[line - 1]) !== own(run.effects[line - 2]), lineStyle: { color: c.muted, opacity: 0.4 } } },
+    xAxis: { type: "value", ...axis(c, "above the best value, %", 28), min: 0, scale: false },
+    yAxis: { type: "category", inverse: true, data: run.effects.map(title), axisLabel: { color: c.text, width: aside(box, 230) - 14, overflow: "truncate", interval: 0, fontSize: 11 }, axisLine: { lineStyle: { color: c.line } } },
     series: [
       { type: "custom", silent: true, data: run.effects.map((one, i) => [100 * one.least, i, 100 * one.most]), encode: { x: [0, 2], y: 1 },
-        renderItem: (_, api) => {
-          const [from, to] = [api.coord([api.value(0), api.value(1)]), api.coord([api.value(2), api.value(1)])];
-          return { type: "line", shape: { x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, style: { stroke: c.muted, lineWidth: 1.5 } };
+        renderItem: ({ coordSys }, api) => {
+          const [at, from, to] = [api.value(1), api.coord([api.value(0), api.value(1)]), api.coord([api.value(2), api.value(1)])];
+          const line = (x1, x2, y, style) => ({ type: "line", shape: { x1, x2, y1: y, y2: y }, style });
+          const children = [line(from[0], to[0], from[1], { stroke: c.muted, lineWidth: 1.5 })];
+          if (at > 0 && own(run.effects[at]) !== own(run.effects[at - 1])) {
+            children.push(line(coordSys.x, coordSys.x + coordSys.width, from[1] - api.size([0, 1])[1] / 2, { stroke: c.line, lineWidth: 1 }));
+          }
+          return { type: "group", children };
         } },
       { type: "scatter", symbolSize: 8, data: run.effects.map((one, i) => [100 * one.median, i, i]), itemStyle: { color: c.blue },
-        markArea: run.repeats ? { silent: true, itemStyle: { color: c.band }, data: [[{ xAxis: 0 }, { xAxis: 100 * run.repeats.interval }]] } : undefined },
+        markArea: run.band ? { silent: true, itemStyle: { color: c.band }, data: [[{ xAxis: 0 }, { xAxis: 100 * Math.SQRT2 * run.band }]] } : undefined },
     ],
   }));
 };

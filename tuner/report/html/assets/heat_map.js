@@ -8,7 +8,7 @@ charts.heatMap = (run, box) => {
   const tried = (one) => new Set(one.index).size;
   const first = varied.map((_, place) => place).sort((a, b) => tried(varied[b]) - tried(varied[a]));
   let [across, up] = [first[0], first[1]];
-  const picture = show(box, (c) => heatMapOptions(run, c, varied[across], varied[up]));
+  const picture = show(box, (c) => heatMapOptions(run, c, varied[across], varied[up], box.clientWidth));
   const titles = varied.map((one) => one.title);
   const changed = (set) => (value) => {
     set(value);
@@ -20,7 +20,8 @@ charts.heatMap = (run, box) => {
   );
 };
 
-function heatMapOptions(run, c, across, up) {
+function heatMapOptions(run, c, across, up, width) {
+  const narrow = width < 520;
   const cells = new Map();
   run.cost.forEach((value, i) => {
     if (value === null) return;
@@ -36,15 +37,15 @@ function heatMapOptions(run, c, across, up) {
   const names = (tunable) => tunable.values.map(shown);
   const side = (tunable, gap) => ({ type: "category", data: names(tunable), name: tunable.title, nameLocation: "middle", nameGap: gap, nameTextStyle: { color: c.muted }, axisLabel: { color: c.text, hideOverlap: true, width: 90, overflow: "truncate" }, axisLine: { lineStyle: { color: c.line } }, splitArea: { show: false } });
   return {
-    grid: place({ left: 110, right: 96, top: 12, bottom: 50 }),
+    grid: place({ left: narrow ? 76 : 110, right: narrow ? 12 : 96, top: 12, bottom: 50 }),
     tooltip: tooltip(c, ({ data: row }) => {
       const tip = trialTip(run, row[3]);
       tip.prepend(element("div", {}, `${across.title} = ${shown(across.values[row[0]])}, ${up.title} = ${shown(up.values[row[1]])}: ${row[2].toFixed(1)} % above the lowest, ${row[4]} ${row[4] === 1 ? "trial" : "trials"}`));
       return tip;
     }),
     xAxis: side(across, 30),
-    yAxis: side(up, 92),
-    visualMap: { min: 0, max: highest, calculable: false, right: 0, top: 12, itemHeight: 180, itemWidth: 12, dimension: 2, text: [`${highest.toFixed(0)} % or more`, "lowest"], textStyle: { color: c.muted, fontSize: 11 }, inRange: { color: [c.cold, c.pale, c.warm] } },
-    series: [{ type: "heatmap", data, label: { show: data.length <= MOST_WORDS, fontSize: 11, color: "#111", formatter: ({ data: row }) => row[2].toFixed(1) }, itemStyle: { borderColor: c.panel, borderWidth: 1 } }],
+    yAxis: side(up, narrow ? 58 : 92),
+    visualMap: { show: !narrow, min: 0, max: highest, calculable: false, right: 0, top: 12, itemHeight: 180, itemWidth: 12, dimension: 2, text: [`${highest.toFixed(0)} % or more`, "lowest"], textStyle: { color: c.muted, fontSize: 11 }, inRange: { color: [c.cold, c.pale, c.warm] } },
+    series: [{ type: "heatmap", data, label: { show: data.length <= MOST_WORDS && (width - 206) / across.values.length > 34, fontSize: 11, color: "#111", formatter: ({ data: row }) => row[2].toFixed(1) }, itemStyle: { borderColor: c.panel, borderWidth: 1 } }],
   };
 }

@@ -9,6 +9,7 @@ charts.parallel = (run, box) => {
     .sort((a, b) => run.cost[b] - run.cost[a]);
   if (!own.length || !near.length) return say(box, "No tunable has more than one value.");
   const kept = near.slice(-MOST_LINES);
+  box.style.minWidth = `${64 * (own.length + 3)}px`; // axes need room for their names: a narrow page scrolls
   show(box, (c) => parallelOptions(run, c, own, kept), kept.length > 400);
 };
 

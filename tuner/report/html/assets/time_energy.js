@@ -19,7 +19,7 @@ charts.timeEnergy = (run, box) => {
   }
   const outside = valid.filter((i) => t.time[i] > near.time || t.energy[i] > near.energy).length;
   let all = outside === 0;
-  const picture = show(box, (c) => timeEnergyOptions(run, c, { valid, front, x, y, near: all ? null : near }), valid.length > 3000);
+  const picture = show(box, (c) => timeEnergyOptions(run, c, { valid, front, x, y, near: all ? null : near, top: below(box) }), valid.length > 3000);
   if (outside) {
     controls(box).append(choice("trials", [`near the best (${outside} outside)`, "all"], (value) => {
       all = value === 1;
@@ -37,7 +37,7 @@ function frontOf(run, valid) {
     .filter((i) => energy[i] < lowest && ((lowest = energy[i]), true));
 }
 
-function timeEnergyOptions(run, c, { valid, front, x, y, near }) {
+function timeEnergyOptions(run, c, { valid, front, x, y, near, top }) {
   const { t } = run;
   const clocks = [...new Set(valid.map((i) => t.clock[i]))].filter((mhz) => mhz !== null);
   const at = (i) => [t.time[i] / x.scale, t.energy[i] / y.scale, i, t.clock[i]];
@@ -48,7 +48,7 @@ function timeEnergyOptions(run, c, { valid, front, x, y, near }) {
   const ends = near ? { axisLabel: { color: c.muted, hideOverlap: true, showMaxLabel: false } } : {};
   const byClock = clocks.length > 1 && !many;
   return {
-    grid: place({ right: byClock ? 74 : 24 }),
+    grid: place({ right: byClock ? 74 : 24, top }),
     legend: legend(c, { data: ["trials", "front", ...named.map(([word]) => word)] }),
     tooltip: tooltip(c, ({ data }) => (data[2] == null ? "" : trialTip(run, data[2]))),
     xAxis: { type: "value", ...axis(c, `time of a round, ${x.unit}`, 28, ends), max: near ? tidy(near.time / x.scale) : undefined },
