@@ -47,7 +47,7 @@ def daemon(request: Request) -> bytes:
         if request.query["workload"] == ["gone:N=1"]:
             return error("input", "no kernel 'gone'", 404)
         stale = ["driver was 1, is 2"]
-        return answer(best(origin="stored", run=9, stale=stale, answer=STORED, device=STATUS["devices"][0]))  # type: ignore[index]
+        return answer(best(origin="stored", run=9, stale=stale, answer=STORED, device=STATUS["devices"][0]))
     return answer(found[request.path])
 
 

@@ -25,13 +25,20 @@ function settingOptions(run, c, { key, unit, points, named, x, y, title }) {
     ...curve("time", c.amber, points, (one) => interval(one.time_s_uncertainty) / x.scale, joules.length ? 1 : 0, (one) => one.time_s / x.scale),
   ];
   series[series.length - 1].markLine = answer;
-  const time = axis(c, `time, ${x.unit}`, 46, { position: joules.length ? "right" : "left" });
+  const ends = (of, value, half, scale) => {
+    const reach = of.map((one) => [one[value] - half(one), one[value] + half(one)]);
+    const [low, high] = [least(reach.map((pair) => pair[0])), most(reach.map((pair) => pair[1]))];
+    const margin = 0.06 * (high - low);
+    return { min: tidy((low - margin) / scale), max: tidy((high + margin) / scale), axisLabel: { color: c.muted, hideOverlap: true, showMinLabel: false, showMaxLabel: false } };
+  };
+  const ofTime = ends(points, "time_s", (one) => interval(one.time_s_uncertainty) ?? 0, x.scale);
+  const time = axis(c, `time, ${x.unit}`, 46, { position: joules.length ? "right" : "left", ...ofTime });
   return {
     grid: place({ right: joules.length ? 66 : 24 }),
     legend: legend(c),
     tooltip: tooltip(c, ({ data }) => (data.point ? settingTip(run, data.point, key, unit) : "")),
     xAxis: { type: "value", ...axis(c, title, 28) },
-    yAxis: joules.length ? [axis(c, `energy, ${y.unit}`, 50), { ...time, splitLine: { show: false } }] : [time],
+    yAxis: joules.length ? [axis(c, `energy, ${y.unit}`, 50, ends(joules, "joules", (one) => interval(one.joules_uncertainty) ?? 0, y.scale)), { ...time, splitLine: { show: false } }] : [time],
     series,
   };
 }

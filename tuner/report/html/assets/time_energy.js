@@ -17,6 +17,8 @@ charts.timeEnergy = (run, box) => {
       near.energy = Math.max(near.energy, 1.02 * t.energy[i]);
     }
   }
+  near.time = Math.min(near.time, 1.02 * most(valid.map((i) => t.time[i])));
+  near.energy = Math.min(near.energy, 1.02 * most(valid.map((i) => t.energy[i])));
   const outside = valid.filter((i) => t.time[i] > near.time || t.energy[i] > near.energy).length;
   let all = outside === 0;
   const picture = show(box, (c) => timeEnergyOptions(run, c, { valid, front, x, y, near: all ? null : near, top: below(box) }), valid.length > 3000);
