@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cli_process import SMALL, tuner
-from report_documents import run_document, run_trial
+from report_documents import TX1, run_document, run_trial
 from report_pages import MARKUP, odd_runs, ordinary
 
 from tuner.report.html.effects import effects_of
@@ -186,6 +186,14 @@ def test_two_runs_stand_side_by_side_with_ratios() -> None:
     assert "B against A" in page.text
     other_work = Page(pair_page(one, ordinary("fft:N=2"), ("run 1", "run 2"), NOW))
     assert other_work.data["ratios"] == []
+
+
+def test_measured_and_modelled_runs_are_told_apart() -> None:
+    """Beside each other, each run says what kind of numbers it has, and its points do."""
+    page = Page(pair_page(ordinary(run=1), ordinary(run=2, device=TX1), ("run 1", "run 2"), NOW))
+
+    assert [run["label"] for run in page.data["runs"]] == ["", "modelled"]
+    assert page.text.count("a simulated device made these numbers") == 1
 
 
 def test_a_notebook_shows_the_same_page_in_a_frame() -> None:

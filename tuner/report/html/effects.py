@@ -14,7 +14,7 @@ from tuner.report.ranked_trials import RankedTrial
 from tuner.report.selection import tunables_of
 
 Key = tuple[Any, ...]
-_MOST_ROWS = 400  # of values with an effect in one chart
+_MOST_ROWS = 120  # of values with an effect: as many as one chart has room for
 
 
 @dataclass(frozen=True)

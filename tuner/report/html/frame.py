@@ -21,7 +21,7 @@ def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime)
         made_at: when the page is made.
     """
     theme = element("button", "light or dark", type="button", id="theme", hidden=True)
-    bar = element("div", element("strong", "tuner report"), theme, class_="bar")
+    bar = element("div", element("h1", "tuner report"), theme, class_="bar")
     body = joined((bar, element("main", content), _footer(made_at)))
     return page(title, body, data)
 

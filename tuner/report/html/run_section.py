@@ -1,6 +1,7 @@
 """One run as a part of a page: what it found in words and tables, and room for its charts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from tuner.model import shown_values
@@ -22,9 +23,10 @@ from tuner.report.repeating import repeating_command
 from tuner.report.run_report import head_lines, no_answer
 from tuner.report.trials_table import energy_of
 from tuner.report.words import label, note, si
+from tuner.untrusted.text import shortened
 
 _WIDE = 10_000  # characters: sentences are not wrapped
-_FEW = 200  # trials, of which every failure is told in full
+_MOST_FAILURES = 200  # that are told in full
 
 
 def run_section(
@@ -136,9 +138,15 @@ def _configurations(document: Mapping[str, Any]) -> Iterator[Markup]:
 def _sureness(document: Mapping[str, Any]) -> Markup:
     """How sure the numbers are, and where time and joules went."""
     sentences = list(detail_lines(document))
-    told = listed(notices_of(document), "quiet")
-    calm = element("details", element("summary", "What the search said of itself"), told) if told else None
+    calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
     return panel("How sure, and what it took", listed(sentences, "columns"), calm, wide=True, id_="sure")
+
+
+def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
+    """A list that opens when its title is clicked; None for an empty one."""
+    if not sentences:
+        return None
+    return element("details", element("summary", title), listed(sentences, class_))
 
 
 def _settings(document: Mapping[str, Any]) -> Markup:
@@ -162,10 +170,11 @@ def _setting_table(found: SettingTable) -> Markup:
 
 def _left_out(document: Mapping[str, Any]) -> Markup:
     dropped = list(dropped_lines(document)) or ["nothing was left out"]
-    failed = list(failure_lines(document, verbose=len(document.get("trials", ())) <= _FEW))
-    return panel(
-        "What was left out, and why", paragraphs(dropped), listed(failed, "failures"), id_="left-out"
-    )
+    failed = list(failure_lines(document))
+    every = [shortened(line) for line in islice(failure_lines(document, verbose=True), _MOST_FAILURES)]
+    more = every if every != failed else []
+    content = paragraphs(dropped), listed(failed, "failures"), _folded("Every failure", more, "failures")
+    return panel("What was left out, and why", *content, id_="left-out")
 
 
 def _repeating(document: Mapping[str, Any]) -> Markup:

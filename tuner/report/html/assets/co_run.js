@@ -25,7 +25,7 @@ function coRunOptions(run, c, { rows, scale, unit, left, top }) {
     grid: place({ left, top }),
     legend: legend(c),
     tooltip: tooltip(c, ({ data, seriesName }) => (data ? coRunTip(run, data.row, seriesName) : "")),
-    xAxis: { type: "value", ...axis(c, `time in a round, ${unit}`, 28), min: 0, scale: false },
+    xAxis: { type: "value", ...axis(c, marked(run, `time in a round, ${unit}`), 28), min: 0, scale: false },
     yAxis: { type: "category", inverse: true, data: rows.map((row) => row.name), axisLabel: { color: c.text, width: left - 14, overflow: "truncate" }, axisLine: { lineStyle: { color: c.line } } },
     series,
   };

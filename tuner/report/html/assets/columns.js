@@ -100,6 +100,9 @@ function marks(run, i) {
   return found;
 }
 
+/** The name of an axis, with what kind of numbers it has. */
+const marked = (run, name) => (run.label ? `${name} (${run.label})` : name);
+
 /** What a tooltip says of a trial. */
 function trialTip(run, i) {
   const { t } = run;

@@ -61,7 +61,7 @@ function convergenceOptions(run, c, { across, scale, factor, unit, top: space })
     xAxis: { type: "value", ...axis(c, across.title, 28), splitLine: { show: false } },
     yAxis: {
       type: scale === 2 ? "log" : "value",
-      ...axis(c, `${run.objective === "time" || run.objective === "energy" ? run.objective : `cost (${run.objective})`} of a round, ${unit}`, 50),
+      ...axis(c, marked(run, `${run.objective === "time" || run.objective === "energy" ? run.objective : `cost, ${run.objective},`} of a round, ${unit}`), 50),
       ...(scale === 2 ? {} : { min: tidy((bottom - margin) / factor), max: tidy((top + margin) / factor) }),
       axisLabel: { color: c.muted, hideOverlap: true, showMinLabel: false, showMaxLabel: false },
     },

@@ -3,7 +3,6 @@
 charts.power = (run, box) => {
   const palette = (c) => [c.blue, c.green, c.amber, c.red, c.violet, c.teal, c.muted];
   show(box, (c) => {
-    const label = run.label ? `, ${run.label}` : "";
     const series = run.power.flatMap((one, place) => {
       const name = `${one.name}${one.mean == null ? "" : `, ${si(one.mean, "W")}`}`;
       const colour = palette(c)[place % 7];
@@ -23,7 +22,7 @@ charts.power = (run, box) => {
       legend: legend(c),
       tooltip: tooltip(c, (found) => lines(`${found[0].value[0].toFixed(3)} s`, ...found.slice(0, 12).map((one) => `${one.seriesName}, window ${one.value[2]}: ${si(one.value[1], "W")}`)), { trigger: "axis" }),
       xAxis: { type: "value", ...axis(c, "seconds from the begin of the window", 28), max: Math.ceil(20 * most(ends)) / 20, splitLine: { show: false } },
-      yAxis: { type: "value", ...axis(c, `power, W${label}`, 46) },
+      yAxis: { type: "value", ...axis(c, marked(run, "power, W"), 46) },
       dataZoom: [{ type: "inside", xAxisIndex: 0 }],
       series,
     };

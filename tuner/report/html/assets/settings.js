@@ -32,13 +32,13 @@ function settingOptions(run, c, { key, unit, points, named, x, y, title }) {
     return { min: tidy((low - margin) / scale), max: tidy((high + margin) / scale), axisLabel: { color: c.muted, hideOverlap: true, showMinLabel: false, showMaxLabel: false } };
   };
   const ofTime = ends(points, "time_s", (one) => interval(one.time_s_uncertainty) ?? 0, x.scale);
-  const time = axis(c, `time, ${x.unit}`, 46, { position: joules.length ? "right" : "left", ...ofTime });
+  const time = axis(c, marked(run, `time, ${x.unit}`), 46, { position: joules.length ? "right" : "left", ...ofTime });
   return {
     grid: place({ right: joules.length ? 66 : 24 }),
     legend: legend(c),
     tooltip: tooltip(c, ({ data }) => (data.point ? settingTip(run, data.point, key, unit) : "")),
     xAxis: { type: "value", ...axis(c, title, 28) },
-    yAxis: joules.length ? [axis(c, `energy, ${y.unit}`, 50, ends(joules, "joules", (one) => interval(one.joules_uncertainty) ?? 0, y.scale)), { ...time, splitLine: { show: false } }] : [time],
+    yAxis: joules.length ? [axis(c, marked(run, `energy, ${y.unit}`), 50, ends(joules, "joules", (one) => interval(one.joules_uncertainty) ?? 0, y.scale)), { ...time, splitLine: { show: false } }] : [time],
     series,
   };
 }

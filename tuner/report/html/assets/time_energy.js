@@ -53,8 +53,8 @@ function timeEnergyOptions(run, c, { valid, front, x, y, near, top }) {
     grid: place({ right: byClock ? 74 : 24, top }),
     legend: legend(c, { data: ["trials", "front", ...named.map(([word]) => word)] }),
     tooltip: tooltip(c, ({ data }) => (data[2] == null ? "" : trialTip(run, data[2]))),
-    xAxis: { type: "value", ...axis(c, `time of a round, ${x.unit}`, 28, ends), max: near ? tidy(near.time / x.scale) : undefined },
-    yAxis: { type: "value", ...axis(c, `energy of a round, ${y.unit}`, 50, ends), max: near ? tidy(near.energy / y.scale) : undefined },
+    xAxis: { type: "value", ...axis(c, marked(run, `time of a round, ${x.unit}`), 28, ends), max: near ? tidy(near.time / x.scale) : undefined },
+    yAxis: { type: "value", ...axis(c, marked(run, `energy of a round, ${y.unit}`), 50, ends), max: near ? tidy(near.energy / y.scale) : undefined },
     dataZoom: [{ type: "inside", xAxisIndex: 0 }, { type: "inside", yAxisIndex: 0 }],
     visualMap: byClock
       ? { type: "continuous", dimension: 3, seriesIndex: 1, min: least(clocks), max: most(clocks), right: 0, top: 30, itemHeight: 120, itemWidth: 10,
