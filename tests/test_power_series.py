@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.model.power_series import MOST_POINTS, PowerSeries, series_of, unpacked
+from tuner.model.power_series import MOST_POINTS, PowerSeries, mean_powers, series_of, unpacked
 
 points = st.lists(st.tuples(st.floats(-10, 1e4), st.floats(0, 2e3)), min_size=1, max_size=40).map(sorted)
 
@@ -34,6 +34,13 @@ def test_long_series_are_joined() -> None:
 
     assert len(series.watts) == MOST_POINTS
     assert set(series.watts) == {0.5}
+
+
+def test_counters_are_mean_powers() -> None:
+    """From tick to tick; a counter that restarts leaves a gap."""
+    ticks = [(0.0, 100.0), (0.1, 160.0), (0.1, 170.0), (0.2, 5.0), (0.4, 125.0)]
+
+    assert mean_powers(ticks) == [(0.0, pytest.approx(600.0)), (0.2, pytest.approx(600.0))]
 
 
 def test_nothing_is_an_empty_text() -> None:

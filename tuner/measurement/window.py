@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import pairwise
 
 from tuner.errors import ClockError, PowerError
 from tuner.interfaces import (
@@ -14,12 +13,11 @@ from tuner.interfaces import (
     PowerReading,
     Recording,
     RunRecord,
-    Sample,
     SensorInfo,
 )
 from tuner.measurement.setting_lock import SettingLock
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
-from tuner.model.power_series import series_of
+from tuner.model.power_series import mean_powers, series_of
 from tuner.options import SearchOptions
 
 MOST_S = 10.0
@@ -182,10 +180,9 @@ class WindowRunner:
 
     def _series(self, recording: Recording, record: RunRecord) -> tuple[str, ...]:
         """Power over the window as text; empty without samples."""
-        counter = self._meter is not None and self._meter.info.kind == "counter"
-        points = (
-            _powers(recording.samples()) if counter else [(s.time_s, s.value) for s in recording.samples()]
-        )
+        points = [(sample.time_s, sample.value) for sample in recording.samples()]
+        if self._meter is not None and self._meter.info.kind == "counter":
+            points = mean_powers(points)
         length_s = record.end_s - record.start_s
         near = [(time_s - record.start_s, watts) for time_s, watts in points if 0 <= watts < _ABSURD_W]
         packed = series_of([one for one in near if abs(one[0]) <= 2 * length_s]).packed()
@@ -215,15 +212,6 @@ class WindowRunner:
         late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
         if late_s > 0:
             self._device.sleep(late_s)
-
-
-def _powers(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Mean power from each tick of an energy counter to the next; a counter that restarts leaves a gap."""
-    return [
-        (one.time_s, (after.value - one.value) / (after.time_s - one.time_s))
-        for one, after in pairwise(samples)
-        if after.time_s > one.time_s and after.value >= one.value
-    ]
 
 
 def _round_s(record: RunRecord) -> float:

@@ -5,6 +5,7 @@ import binascii
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 MOST_POINTS = 512
 """Of a series; of more samples, neighbours are joined into their means."""
@@ -51,6 +52,21 @@ def series_of(points: Sequence[tuple[float, float]]) -> PowerSeries:
     return PowerSeries(
         tuple(part[0][0] for part in parts), tuple(sum(w for _, w in part) / len(part) for part in parts)
     )
+
+
+def mean_powers(ticks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Mean power in W from each tick of an energy counter to the next, with the time of the tick.
+
+    A counter that restarts, or a tick that is not later than the one before, leaves a gap.
+
+    Args:
+        ticks: (time in s, joules), the oldest first.
+    """
+    return [
+        (time_s, (after_j - before_j) / (next_s - time_s))
+        for (time_s, before_j), (next_s, after_j) in pairwise(ticks)
+        if next_s > time_s and after_j >= before_j
+    ]
 
 
 def unpacked(text: str) -> PowerSeries:

@@ -5,8 +5,8 @@ const MOST_WORDS = 100; // cells with numbers in them
 charts.heatMap = (run, box) => {
   const varied = run.tunables.filter((one) => one.values.length > 1);
   if (varied.length < 2 || run.cost.every((value) => value === null)) return say(box, "Fewer than two tunables have more than one value.");
-  const tried = (one) => new Set(one.index).size;
-  const first = varied.map((_, place) => place).sort((a, b) => tried(varied[b]) - tried(varied[a]));
+  const tried = varied.map((one) => new Set(one.index).size);
+  const first = varied.map((_, place) => place).sort((a, b) => tried[b] - tried[a]);
   let [across, up] = [first[0], first[1]];
   const picture = show(box, (c) => heatMapOptions(run, c, varied[across], varied[up], box.clientWidth));
   const titles = varied.map((one) => one.title);
