@@ -48,6 +48,52 @@ def ordinary(*names: str, tunables: Mapping[str, Any] | None = None, **more: Any
     )
 
 
+def complete() -> Record:
+    """A co-run with all that has a panel: curves over clocks and power limits, one after another."""
+    found = ordinary("scan:N=64", "fft:N=2")
+    for trial in found["trials"]:
+        trial |= {"clock_mhz": 1980, "power_limit_w": 700}
+    alone = {"time_s": 5e-4, "time_s_uncertainty": 1e-6, "energy_j": 0.3, "energy_j_uncertainty": 1e-3}
+    both = {**alone, "time_s": 1e-3, "energy_j": 0.6}
+    return {
+        **found,
+        "clock_curve": [_point(mhz, mhz / 1980, "clock_mhz") for mhz in (1980, 1500, 1200)],
+        "clock_curve_of": found["best"]["configurations"],
+        "power_limit_curve": [_point(watts, watts / 700, "power_limit_w") for watts in (700, 500)],
+        "one_after_another": {
+            "repeats": 2,
+            "together": both,
+            "in_turn": both,
+            "workloads": dict.fromkeys(("scan:N=64", "fft:N=2"), alone),
+            "time_change": -0.1,
+            "time_change_interval": 0.01,
+            "energy_change": -0.2,
+            "energy_change_interval": 0.02,
+        },
+    }
+
+
+def _point(setting: int, share: float, key: str) -> Record:
+    """A point of a curve; the second lowest of the clocks is modelled."""
+    first = share == 1.0
+    return {
+        "clock_mhz": 1980,
+        "power_limit_w": 700,
+        "clock_seen_mhz": 1980.0,
+        key: setting,
+        "kind": "modelled" if setting == 1500 else "measured",
+        "time_s": 1e-3 / share,
+        "time_s_uncertainty": 1e-6,
+        "time_ratio": 1 / share,
+        "time_ratio_interval": 0.0 if first else 0.01,
+        "joules": 0.5 * share,
+        "joules_uncertainty": 1e-3,
+        "joules_ratio": share,
+        "joules_ratio_interval": 0.0 if first else 0.01,
+        "saving_per_slowdown": None if first else 0.8,
+    }
+
+
 def odd_runs() -> Iterator[tuple[str, Record]]:
     """Runs that a report must not stumble over, with what is odd."""
     yield "modelled", ordinary(device=TX1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from report_pages import LONG, MARKUP, odd_runs, ordinary
+from report_pages import LONG, MARKUP, complete, odd_runs, ordinary
 
 from tuner.report.html.notebook import notebook_frame
 from tuner.report.html.page import asset
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)
 ODD = dict(odd_runs())
 PANELS = (
     *("answer", "sure", "settings", "left-out", "convergence", "time-energy", "effects", "heat-map"),
-    *("parallel", "power", "trials", "repeat", "provenance"),
+    *("parallel", "power", "trials", "repeat", "provenance", "clock", "limit", "co-run"),
 )
 VIOLATIONS = (
     "window.violations = []; document.addEventListener('securitypolicyviolation',"
@@ -90,14 +90,15 @@ def show(browser: "Browser", tmp_path: Path) -> "Iterator[Callable[..., Shown]]"
 
 
 def test_all_panels_are_drawn(show: Callable[..., Shown]) -> None:
-    """An ordinary run has every panel, and each chart has something in it."""
-    shown = show(run_page(ordinary(), NOW))
+    """A co-run with searched clocks and limits has every panel, and each chart has something in it."""
+    shown = show(run_page(complete(), NOW))
 
     assert shown.is_clean()
     for name in PANELS:
         assert shown.panel(name).is_visible(), name
     for chart in shown.page.locator(".chart").all():
         assert chart.locator("svg path, canvas").count() > 0
+    assert shown.page.locator(".chart.empty").count() == 0
 
 
 @pytest.mark.parametrize("kind", ODD)

@@ -31,7 +31,7 @@ def totals(document: Mapping[str, Any]) -> list[str]:
     if best["energy_j"] is not None:
         parts += [energy_of(best), si(best["power_w"], "W")]
     if len(workloads) == 1:
-        parts += _rates(workloads[0])
+        parts += rates(workloads[0])
     else:
         parts[0] += " per round"
     clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
@@ -42,7 +42,8 @@ def totals(document: Mapping[str, Any]) -> list[str]:
     return [*parts, clock, *limits, *([f"({label(document)})"] if label(document) else [])]
 
 
-def _rates(workload: Mapping[str, Any]) -> list[str]:
+def rates(workload: Mapping[str, Any]) -> list[str]:
+    """What a workload achieves a second, in its own unit; empty where its work is not known."""
     value = (workload.get("best") or {}).get("rate")
     return [] if value is None else [_rate(value, workload["rate_name"])]
 

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from tuner.model import shown_values
-from tuner.report.answer import Gains, gains_of, workload_cells
+from tuner.report.answer import Gains, gains_of, rates, workload_cells
 from tuner.report.clock_curve import SettingTable, clock_table
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
@@ -105,6 +105,8 @@ def _figures(document: Mapping[str, Any]) -> Iterator[Markup]:
     if best["energy_j"] is not None:
         yield _figure(energy_of(best), f"energy of a round, 95 %{mark}")
         yield _figure(si(best["power_w"], "W"), f"mean power{mark}")
+    if len(document["workloads"]) == 1:
+        yield from (_figure(rate, f"rate{mark}") for rate in rates(document["workloads"][0]))
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']:g} MHz"
     seen = best.get("clock_seen_mhz")
     yield _figure(clock, "GPU clock" if seen is None else f"GPU clock, {seen:.0f} MHz seen")
