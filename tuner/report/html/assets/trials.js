@@ -14,7 +14,7 @@ charts.trials = (run, box) => {
       state.sort = place;
       draw();
     };
-    return element("th", { scope: "col", class: column.number ? "number" : "name" }, element("button", { type: "button", class: "sort", onclick: sort, title: "sort" }, column.title));
+    return element("th", { scope: "col", class: column.number ? "number" : "name" }, element("button", { type: "button", class: "sort", onclick: sort, title: column.of ? `${column.title} of ${column.of}` : "sort" }, column.title, column.of ? element("small", {}, column.of) : null));
   });
   const step = (by) => () => {
     state.page += by;
@@ -64,7 +64,7 @@ function trialColumns(run) {
   if (some(t.limit)) found.push({ title: "power limit", key: "limit", number: true, value: (i) => t.limit[i], text: (i) => (t.limit[i] === null ? "as found" : `${t.limit[i]} W`) });
   for (const one of run.tunables.filter((each) => each.place >= 0 && each.values.length > 1)) {
     const value = (i) => one.values[one.index[i]];
-    found.push({ title: one.title, key: one.name, number: false, value, text: (i) => shown(value(i)) });
+    found.push({ title: one.name, of: run.workloads.length > 1 ? one.workload : null, key: one.name, number: false, value, text: (i) => shown(value(i)) });
   }
   found.push({ title: "status and flags", key: "status", number: false, long: true, value: (i) => t.status[i], text: (i) => [t.status[i] === "ok" ? "" : `${t.status[i]}: ${t.detail[i]}`, t.flags[i]].filter(Boolean).join("; ") || "ok" });
   return found;
