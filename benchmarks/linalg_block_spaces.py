@@ -79,8 +79,9 @@ class BlockSpaces:
         self._rng.shuffle(order)
         own, panels = self._each(space, order, sets)
         best = sorted((one for one in own if isfinite(one.quick_ms)), key=_quick_ms)
-        near = [one for one in best if one.quick_ms <= _NEAR * best[0].quick_ms]
-        finalists = [one for one in near if one in near[:FINALISTS] or one.configuration == space.item.default]
+        default = [one for one in best if one.configuration == space.item.default]
+        chosen = {one.name: one for one in [*default, *best[:FINALISTS]]}.values()
+        finalists = [one for one in chosen if one.quick_ms <= _NEAR * best[0].quick_ms]
         for one in finalists:
             machine.check(space, one, sets)
         machine.rounds([one for one in finalists if one.right], seed=space.case.n)
