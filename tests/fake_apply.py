@@ -17,6 +17,7 @@ from fake_cupy import (
     CUDADriverError,
     CUDARuntimeError,
     DeviceArray,
+    Event,
     FakeCupy,
     Function,
     Kernel,
@@ -178,6 +179,9 @@ class DriverCupy(FakeCupy):
         self.replays = 0
         self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
         self.cuda.Stream = self._stream
+        self.cuda.ExternalStream = self.by_handle.__getitem__
+        self.cuda.UnownedMemory = lambda address, *_: address
+        self.cuda.MemoryPointer = lambda address, _: self._array(address).data
         self.cuda.get_current_stream = self._current_stream
         self.cuda.driver.launchKernel = self._launch
         self.cuda.driver.ctxGetCurrent = self._context
@@ -271,6 +275,19 @@ class CapturingStream(Stream):
         super().__init__(cp, non_blocking)
         self._driver_cupy = cp
         self.works: list[Callable[[Stream], None]] | None = None
+
+    def do(self, action: Callable[[], None]) -> None:
+        if self.works is None:
+            action()
+        else:
+            self.works.append(lambda _: action())
+
+    def wait_event(self, event: Event) -> None:
+        """Behind an event that is captured, this stream is captured, too."""
+        recorded: Any = self._driver_cupy.by_handle.get(event.lane)
+        if recorded is not None and recorded.works is not None:
+            self.works = recorded.works
+        super().wait_event(event)
 
     def begin_capture(self) -> None:
         if not self._driver_cupy.capture_works:

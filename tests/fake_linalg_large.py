@@ -144,11 +144,10 @@ class HostLibraries:
         cp = self._cp
 
         def work() -> None:
-            if not cp.timing:
-                host_library.run(call, {name: np.asarray(array) for name, array in arrays.items()})
+            if not getattr(cp, "timing", False):
+                host_library.run(call, {name: array.data.array for name, array in arrays.items()})
 
         def run(stream: Any) -> None:
-            del stream
-            cp.do(work)
+            (stream or cp).do(work)
 
         return LibraryLaunch(call, run, (), side)

@@ -7,14 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from tuner.devices.cuda.cublas import Cublas
-from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch
+from tuner.devices.cuda.cublas import WORKSPACE_BYTES, Cublas
+from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch, LibraryStage, Program
 from tuner.devices.cuda.types import Array, Stream
 from tuner.model import LibraryCall, Status
 
 # cufft.h
 _TRANSFORM = {"complex64": 0x29, "complex128": 0x69}
 _FORWARD, _INVERSE = -1, 1
+
+
+def workspaces(program: Program) -> dict[str, int]:
+    """Arrays that the calls of a program work in where they are among its arrays: bytes by name.
+
+    Calls that share none may run at the same time, whatever streams they are in.
+    """
+    sides = {
+        one.side for one in program.stages if isinstance(one, LibraryStage) and one.call.routine != "fft"
+    }
+    return {_workspace(side): WORKSPACE_BYTES for side in sorted(sides)}
+
+
+def _workspace(side: int) -> str:
+    return f"cuBLAS workspace {side}"  # no name of a kernel file
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,7 @@ class GpuLibraries:
 
         Args:
             call: what is computed.
-            arrays: by name.
+            arrays: by name, those of ``workspaces`` or not among them.
             side: the stream of the workload it runs in; transforms of two streams share no workspace.
 
         Raises:
@@ -57,7 +72,9 @@ class GpuLibraries:
                 run = self._transform(call, pointers, side)
             else:
                 self._blas = self._blas or Cublas(self._cp)
-                run = self._blas.action(call, addresses)
+                workspace = arrays.get(_workspace(side))
+                place = None if workspace is None else int(workspace.data.ptr)
+                run = self._blas.action(call, addresses, place)
         except ImportError as error:
             name = "cuFFT" if call.routine == "fft" else "cuBLAS"
             raise LaunchRefusedError(
