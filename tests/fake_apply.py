@@ -194,6 +194,10 @@ class DriverCupy(FakeCupy):
         self.allocations += 1
         return super().empty(shape, dtype)
 
+    def ndarray_at(self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None) -> DeviceArray:
+        """What ``cupy.ndarray`` makes: new memory, or the array whose memory is pointed to."""
+        return self.empty(shape, dtype) if memptr is None else memptr.array
+
     def seen(self, array: DeviceArray, address: int) -> None:
         self.by_address[address] = weakref.ref(array)
 
@@ -379,7 +383,7 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
     FakeCompiler.compiled = []
     patch.setattr(Pointer, "ptr", property(ptr))
     # cupy.ndarray allocates; views do not come this way
-    patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
+    patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)
     patch.setattr(direct, "Compiler", FakeCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)

@@ -145,9 +145,17 @@ class HostLibraries:
 
         def work() -> None:
             if not getattr(cp, "timing", False):
-                host_library.run(call, {name: array.data.array for name, array in arrays.items()})
+                host_library.run(call, {name: _memory(array) for name, array in arrays.items()})
 
         def run(stream: Any) -> None:
             (stream or cp).do(work)
 
         return LibraryLaunch(call, run, (), side)
+
+
+def _memory(array: Any) -> Any:
+    """From the first element of an array to the last one, whatever its strides."""
+    seen = array.data.array
+    span = sum((extent - 1) * step for extent, step in zip(seen.shape, seen.strides, strict=True))
+    size = 1 + span // seen.itemsize
+    return np.lib.stride_tricks.as_strided(seen, (size,), (seen.itemsize,))

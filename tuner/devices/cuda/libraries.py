@@ -25,11 +25,12 @@ def workspaces(program: Program) -> dict[str, int]:
     sides = {
         one.side for one in program.stages if isinstance(one, LibraryStage) and one.call.routine != "fft"
     }
-    return {_workspace(side): WORKSPACE_BYTES for side in sorted(sides)}
+    return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
 
 
-def _workspace(side: int) -> str:
-    return f"cuBLAS workspace {side}"  # no name of a kernel file
+def workspace_name(side: int) -> str:
+    """Name of the array that calls in a stream of the workload work in; no kernel file has it."""
+    return f"cuBLAS workspace {side}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class GpuLibraries:
                 run = self._transform(call, pointers, side)
             else:
                 self._blas = self._blas or Cublas(self._cp)
-                workspace = arrays.get(_workspace(side))
+                workspace = arrays.get(workspace_name(side))
                 place = None if workspace is None else int(workspace.data.ptr)
                 run = self._blas.action(call, addresses, place)
         except ImportError as error:

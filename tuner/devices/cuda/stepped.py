@@ -1,21 +1,11 @@
 """Runs with stages of libraries, put into streams step by step; as ``tuner.devices.cuda.packed.Run``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import Program, StageLaunch, Step
-from tuner.devices.cuda.types import Graph, Stream
-
-
-@dataclass(frozen=True)
-class _Memory:
-    """As much of an array as stages need: its pointer and its bytes."""
-
-    data: Any
-    nbytes: int
+from tuner.devices.cuda.types import Array, Graph, Stream
 
 
 class SteppedRun:
@@ -47,7 +37,7 @@ class SteppedRun:
         if self._addresses == tuple(addresses):
             return
         arrays = {
-            name: self._memory(address, size)
+            name: self._array(address, size)
             for (name, size), address in zip(self._sizes.items(), addresses, strict=True)
         }
         self._steps = (*self._program.prepared(arrays), *self._program.bound(arrays))
@@ -82,7 +72,9 @@ class SteppedRun:
             for step in self._steps:
                 step.enqueue(stream)
 
-    def _memory(self, address: int, size: int) -> _Memory:
-        cuda = self._cp.cuda
-        owned_by_caller = cuda.UnownedMemory(address, size, None, cuda.runtime.getDevice())
-        return _Memory(cuda.MemoryPointer(owned_by_caller, 0), size)
+    def _array(self, address: int, size: int) -> Array:
+        """The memory at an address as bytes; it belongs to the caller."""
+        cp = self._cp
+        memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
+        made: Array = cp.ndarray((size,), "uint8", cp.cuda.MemoryPointer(memory, 0))
+        return made
