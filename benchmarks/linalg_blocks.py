@@ -7,6 +7,7 @@ went by turns are judged by the law of the kernel file. Spaces are written as th
 in the file are not measured again, so that a run that was cut short goes on.
 
     python benchmarks/linalg_blocks.py --limit 560 --out blocks.json
+    python benchmarks/linalg_blocks.py --judge blocks.json   # how good are choices that nobody measured?
 """
 
 import argparse
@@ -19,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from linalg_block_choices import judged, shown, spaces_of
 from linalg_block_spaces import BlockSpaces
 from linalg_contest import Machine
 from linalg_large_libraries import LargeLibraries
@@ -42,6 +44,9 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--judge", nargs="+", type=Path, metavar="FILE", help="measure nothing, judge choices"
+    )
     parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="KERNEL")
     parser.add_argument("--n", nargs="+", type=order(2, 32768), default=list(SIZES), help="orders")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
@@ -54,6 +59,10 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and write; the exit code."""
     options = parsed(words)
+    if options.judge:
+        documents = [json.loads(path.read_text()) for path in options.judge]
+        print(shown(judged(spaces_of(documents, Catalog.load()))))
+        return 0
     ends_s = time.monotonic() + options.limit
     try:
         cp = probe.open_cupy(0)

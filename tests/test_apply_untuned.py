@@ -101,8 +101,8 @@ def test_answers_that_kernel_files_state(bench: Bench, monkeypatch: pytest.Monke
     bench.catalog = Catalog.load(search_path=[path.parent])
     limits = replace(LIMITS, l2_bytes=2**30)
     for registers_per_sm, origin in (
-        (limits.registers_per_sm, "analytical: by the rule 'stated' of 1 candidates; nothing was measured"),
         (32, "default"),  # no block fits
+        (limits.registers_per_sm, "analytical: by the rule 'stated' of 1 candidates; nothing was measured"),
     ):
         changed = replace(limits, registers_per_sm=registers_per_sm)
         monkeypatch.setattr(probe, "gpu_limits", lambda *_, known=changed: known)

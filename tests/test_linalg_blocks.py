@@ -1,5 +1,6 @@
 """The benchmark of all blocks of large factorisations, on a fake GPU."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,6 +64,33 @@ def test_every_configuration_is_measured(measured: Any) -> None:
     for one in row["panels"]:
         assert "NB" not in one["configuration"]
         assert one["ms"] == pytest.approx(1e3 * steps * PANEL_S)
+
+
+def measured_row(n: int, best_block: int) -> dict[str, Any]:
+    """A space of potrf whose time only depends on NB, and is least at a block."""
+    tunables = itertools.product((64, 128, 256), (32, 64), (4, 8), (128,), (1,), (0,))
+    names = ("NB", "IB", "width", "threads", "parts", "ahead")
+    rows = [dict(zip(names, values, strict=True)) for values in tunables]
+    measured = [{"configuration": one, "ms": 1.0 if one["NB"] == best_block else 2.0} for one in rows]
+    return {"operation": "potrf", "dtype": "float32", "n": n, "measured": measured, "turns": []}
+
+
+def test_choices_that_nobody_measured(
+    blocks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Phi is the harmonic mean of efficiencies; a rule did not see the order that it is judged at."""
+    path = tmp_path / "blocks.json"
+    rows = [measured_row(n, n // 8) for n in (512, 1024, 2048)]
+    path.write_text(json.dumps({"rows": rows}))
+    assert blocks.main(["--judge", str(path)]) == 0
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [(line[0], line[4]) for line in lines[2:5]] == [
+        ("| 512", "1.000"),
+        ("| 1024", "1.000"),
+        ("| 2048", "1.000"),
+    ]
+    efficiencies = [float(line[2]) for line in lines[2:4]]
+    assert efficiencies == [1.0, 0.5]  # the default has NB = 64 at both
 
 
 @on_host
