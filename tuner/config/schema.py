@@ -136,6 +136,10 @@ class StageTable(LaunchTable, ChainedTable):
     static_shared_bytes: int | str | None = Field(
         default=None, description="Shared memory declared in the source, in bytes; [resources] otherwise."
     )
+    moved_bytes: Formula | None = Field(
+        default=None,
+        description="Device memory that a launch moves, for modelled devices; its arrays once otherwise.",
+    )
 
 
 def _stage_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
