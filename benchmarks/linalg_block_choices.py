@@ -3,7 +3,8 @@
 The efficiency of a choice is the least time of the space by its own time, and Phi the harmonic mean over the
 orders ("Performance Tuning for GPU-Embedded Systems", section VI). Three choices are judged: ``[default]``
 and ``[analytical]`` of the kernel file, and a simple rule that did not see the order it is judged at: every
-tunable is a constant, or the order divided by a constant, as is best at all other orders.
+tunable is a constant, or the order divided by a constant, or of a panel's columns as many as stay in
+registers, as is best at all other orders.
 """
 
 import itertools
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.config.assignment import environment
 from tuner.config.catalog import Catalog
 from tuner.config.kernel_file import KernelFile
 from tuner.errors import KernelFileError
@@ -20,9 +22,13 @@ from tuner.model import Configuration, TunableValue
 DIVISORS = (2, 4, 8, 16, 256, 512)  # of the order
 CHOICES = ("default", "analytical", "left out")
 _NEEDS_SPREAD = 3  # values of a tunable that may follow the order
+_COLUMNS, _IN_REGISTERS = (
+    "IB",
+    "R",
+)  # of a panel: a tunable, and a derived name that is 0 where rows are in memory
 
 Document = dict[str, Any]
-Rule = Mapping[str, Callable[[int], TunableValue]]
+Chosen = dict[str, TunableValue]
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class MeasuredSpace:
     Attributes:
         ms: of each configuration that runs.
         default: of the kernel file.
+        held: configurations whose panels stay in registers.
         analytical: of the kernel file; None without one.
     """
 
@@ -39,6 +46,7 @@ class MeasuredSpace:
     dtype: str
     n: int
     ms: Mapping[Configuration, float]
+    held: frozenset[Configuration]
     default: Configuration
     analytical: Configuration | None
 
@@ -52,6 +60,12 @@ class MeasuredSpace:
         if configuration is None or configuration not in self.ms:
             return None
         return self.ms[self.best] / self.ms[configuration]
+
+
+Form = Callable[[MeasuredSpace, Chosen], TunableValue]
+"""The value of a tunable, by the space and by the values of others."""
+
+Rule = Mapping[str, Form]
 
 
 def spaces_of(documents: Sequence[Document], catalog: Catalog) -> list[MeasuredSpace]:
@@ -73,8 +87,9 @@ def _space(row: Document, kernel: KernelFile) -> MeasuredSpace:
         stated = kernel.stated(workload)
     except KernelFileError:
         stated = None
+    held = frozenset(one for one in ms if environment(kernel.recipe, workload, one).get(_IN_REGISTERS, 0))
     of = (row["operation"], row["dtype"], row["n"])
-    return MeasuredSpace(*of, ms, kernel.default(workload), stated)
+    return MeasuredSpace(*of, ms, held, kernel.default(workload), stated)
 
 
 def phi(efficiencies: Sequence[float | None]) -> float | None:
@@ -100,7 +115,10 @@ def _score(rule: Rule, spaces: Sequence[MeasuredSpace], without: MeasuredSpace) 
 
 def _chosen(rule: Rule, space: MeasuredSpace) -> Configuration:
     """What a rule says, or where that was not measured, what differs from it in the fewest tunables."""
-    said = Configuration({name: value(space.n) for name, value in rule.items()})
+    values: Chosen = {}
+    for name in sorted(rule, key=lambda one: one == _COLUMNS):  # these depend on the others
+        values[name] = rule[name](space, values)
+    said = Configuration(values)
     if said in space.ms:
         return said
     return min(space.ms, key=lambda one: sum(one[name] != value for name, value in said.items()))
@@ -109,19 +127,30 @@ def _chosen(rule: Rule, space: MeasuredSpace) -> Configuration:
 def _rules(spaces: Sequence[MeasuredSpace]) -> Iterator[Rule]:
     names = list(spaces[0].default)
     seen = {name: sorted({one[name] for space in spaces for one in space.ms}) for name in names}
-    forms = [list(_forms(seen[name])) for name in names]
+    forms = [list(_forms(name, seen[name])) for name in names]
+    if any(space.held for space in spaces):
+        forms[names.index(_COLUMNS)].append(_most_columns)
     for values in itertools.product(*forms):
         yield dict(zip(names, values, strict=True))
 
 
-def _forms(values: Sequence[Any]) -> Iterator[Callable[[int], TunableValue]]:
+def _forms(name: str, values: Sequence[Any]) -> Iterator[Form]:
     """Constants, and the order divided by constants, as the next smaller value there is."""
     for value in values:
-        yield lambda _, fixed=value: fixed
-    if len(values) < _NEEDS_SPREAD:
+        yield lambda *_, fixed=value: fixed
+    if len(values) < _NEEDS_SPREAD or name == _COLUMNS:
         return
     for divisor in DIVISORS:
-        yield lambda n, by=divisor: max((one for one in values if one <= n // by), default=values[0])
+        yield lambda space, _, by=divisor: max(
+            (one for one in values if one <= space.n // by), default=values[0]
+        )
+
+
+def _most_columns(space: MeasuredSpace, others: Chosen) -> TunableValue:
+    """As many columns of a panel as stay in registers; the fewest where none do."""
+    known = {one[_COLUMNS]: one for one in space.ms if all(one[name] == v for name, v in others.items())}
+    held = [columns for columns, one in known.items() if one in space.held]
+    return max(held, default=min(one[_COLUMNS] for one in space.ms))
 
 
 def judged(spaces: Sequence[MeasuredSpace]) -> list[Document]:
