@@ -50,11 +50,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def modelled_devices(document: Document) -> dict[str, Series]:
-    """The series of each modelled device."""
+    """The series of each modelled device, whose name says that it is one."""
     devices: dict[str, Series] = {}
     for row in document["rows"]:
         if row["gflops"] is not None:
-            series = devices.setdefault(f"{row['name']}, modelled", {})
+            series = devices.setdefault(row["name"], {})
             series.setdefault(row["operation"], {})[row["n"]] = row["gflops"]
     return devices
 

@@ -47,7 +47,7 @@ def test_only_modelled_devices(modelled: Any, capsys: pytest.CaptureFixture[str]
 def test_a_table_beside_a_recorded_gpu(show: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each row says whether its numbers are modelled or recorded; what is not there is a dash."""
     rows = [
-        {"name": "TX1", "operation": name, "n": 512, "gflops": rate}
+        {"name": "TX1 (modelled)", "operation": name, "n": 512, "gflops": rate}
         for name, rate in (("gemm", 316), ("potrf", 150.25))
     ]
     given = tmp_path / "modelled.json"
@@ -60,7 +60,7 @@ def test_a_table_beside_a_recorded_gpu(show: Any, tmp_path: Path, capsys: pytest
     large.write_text(json.dumps({"provenance": provenance, "libraries": libraries, "rows": [row]}))
     assert show.main([str(given), "--recorded", str(large)]) == 0
     told = capsys.readouterr().out
-    assert "| TX1, modelled | 512 | 316 | 150 | – | – |" in told
+    assert "| TX1 (modelled) | 512 | 316 | 150 | – | – |" in told
     (line,) = [one for one in told.splitlines() if "recorded" in one]
     assert line.endswith("recorded | 1024 | 16000 | 2500 | – | – |")
 
