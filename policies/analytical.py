@@ -140,6 +140,7 @@ def choose(
     if limits is None or roles is None or missing(candidates, limits, roles):
         return None
     known = tuple(one for one in candidates if one.launches)
+    criteria: tuple[Criterion, ...]
     if rule is None and (stated := _stated(known)):
         name, because, criteria, known = STATED, "the kernel file has an answer", (_AS_STATED,), stated
     else:

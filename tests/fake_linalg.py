@@ -106,7 +106,7 @@ class LinalgCupy(DriverCupy):
         return made
 
     def broadcast_to(self, array: Any, shape: Any) -> DeviceArray:
-        return np.broadcast_to(array, shape, subok=True)
+        return np.broadcast_to(array, shape, subok=True).view(DeviceArray)
 
     def from_dlpack(self, other: Any) -> DeviceArray:
         return self.asarray(other.held)

@@ -52,9 +52,12 @@ def test_stages_of_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, be
     A = bench.array(1, 64, 64)
     chosen = {"B": 16, "by": "library", "beside": beside}
     plan = bench.plan("lu-steps", A, configuration=chosen)
-    for run in (lambda: bench.apply("lu-steps", A, configuration=chosen), plan):
+    for planned in (False, True):
         A[...] = given
-        run()
+        if planned:
+            plan()
+        else:
+            bench.apply("lu-steps", A, configuration=chosen)
         lower, upper = np.tril(A[0].T, -1) + np.eye(64), np.triu(A[0].T)
         np.testing.assert_allclose(lower @ upper, given[0].T, rtol=1e-5, atol=1e-4)
     assert bench.cp.replays == 1

@@ -293,7 +293,8 @@ def test_workspaces_among_the_arrays(rig: Rig, blas: FakeCublas) -> None:
     arrays: dict[str, Any] = {letter: cp.empty((64, 128), "float32") for letter in ("x", "y")}
     given = cp.empty(size, "uint8")
     stream = cp.cuda.Stream(non_blocking=True)
-    program.bound({**arrays, name: given})[-1].enqueue(stream)
+    arrays[name] = given
+    program.bound(arrays)[-1].enqueue(stream)
     assert blas.workspaces == {(stream.ptr, given.data.ptr)}
 
 

@@ -197,7 +197,7 @@ class RunGraphs:
         self._run.point(addresses)
         try:
             self._graphs[addresses] = self._run.graph()
-        except self._refusals as error:
+        except (*self._refusals, LaunchRefusedError) as error:
             self._works = False
             _LOG.info("kernels are launched without CUDA graphs: %s", error)
 
