@@ -310,7 +310,7 @@ class Function:
             cp.most_queued_s = max(cp.most_queued_s, lane.ready_s - cp.now_s)
 
         cp.launched.append(cp.kernel_name(kernel))
-        cp.do(run)
+        lane.do(run)
 
 
 class Event:
@@ -338,7 +338,7 @@ class Event:
         def run() -> None:
             self.at_s = max(stream.ready_s, self._cp.now_s)
 
-        self._cp.do(run)
+        stream.do(run)
 
     def synchronize(self) -> None:
         self._cp.synchronize()
@@ -432,7 +432,7 @@ class Stream:
         def run() -> None:
             self.ready_s = max(self.ready_s, event.at_s)
 
-        self._cp.do(run)
+        self.do(run)
 
     def begin_capture(self) -> None:
         if not self._cp.capture_works:

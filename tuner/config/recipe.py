@@ -99,8 +99,9 @@ class WorkRecipe:
 class Recipe:
     """Everything a kernel file says.
 
-    ``default`` values are formulas, or texts that are values themselves; None for tunables with a condition
-    for which none is given. ``work`` is None where the file states none, and ``stream_priority`` where
+    Values of ``default`` and ``stated`` are formulas, or texts that are values themselves; None for tunables
+    with a condition for which none is given. ``stated`` is the analytical answer that the file states, and
+    empty where it states none. ``work`` is None where the file states none, and ``stream_priority`` where
     priorities are not searched.
     """
 
@@ -125,6 +126,7 @@ class Recipe:
     work: WorkRecipe | None
     min_occupancy: float | None
     analytical: bool = True
+    stated: Mapping[str, Formula | str | None] = field(default_factory=dict)
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     stream_priority: Formula | None = None

@@ -216,6 +216,7 @@ class Stage:
         after: indices of stages of the plan, before this one, that must have ended. Stages of one stream run
             one after another in any case.
         library: what a library runs in place of a launch; source, entry and geometry mean nothing then.
+        moved_bytes: device memory that it moves, for the modelled device; None for its arrays once.
     """
 
     name: str
@@ -236,6 +237,7 @@ class Stage:
     stream: int = 0
     after: tuple[int, ...] = ()
     library: LibraryCall | None = None
+    moved_bytes: float | None = None
 
     @property
     def buffers(self) -> frozenset[str]:

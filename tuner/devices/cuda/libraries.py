@@ -5,15 +5,31 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tuner.devices.cuda.cublas import Cublas
+from tuner.devices.cuda.cublas import WORKSPACE_BYTES, Cublas
 from tuner.devices.cuda.host_lapack import HostLapack
-from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch
+from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch, LibraryStage, Program
 from tuner.devices.cuda.types import Array, Stream
 from tuner.model import Flag, LibraryCall, Status
 
 # cufft.h
 _TRANSFORM = {"complex64": 0x29, "complex128": 0x69}
 _FORWARD, _INVERSE = -1, 1
+
+
+def workspaces(program: Program) -> dict[str, int]:
+    """Arrays that the calls of a program work in where they are among its arrays: bytes by name.
+
+    Calls that share none may run at the same time, whatever streams they are in.
+    """
+    sides = {
+        one.side for one in program.stages if isinstance(one, LibraryStage) and one.call.routine != "fft"
+    }
+    return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
+
+
+def workspace_name(side: int) -> str:
+    """Name of the array that calls in a stream of the workload work in; no kernel file has it."""
+    return f"cuBLAS workspace {side}"
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class GpuLibraries:
 
         Args:
             call: what is computed.
-            arrays: by name.
+            arrays: by name, those of ``workspaces`` or not among them.
             side: the stream of the workload it runs in; transforms of two streams share no workspace.
 
         Raises:
@@ -64,7 +80,9 @@ class GpuLibraries:
                 run = self._on_host().action(call, addresses)
             else:
                 self._blas = self._blas or Cublas(self._cp)
-                run = self._blas.action(call, addresses)
+                workspace = arrays.get(workspace_name(side))
+                place = None if workspace is None else int(workspace.data.ptr)
+                run = self._blas.action(call, addresses, place)
         except ImportError as error:
             name = "cuFFT" if call.routine == "fft" else "cuBLAS"
             raise LaunchRefusedError(
