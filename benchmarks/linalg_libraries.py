@@ -40,10 +40,12 @@ class LinalgLibraries:
     def __init__(self, cp: Any, cublas: Any = None, cusolver: Any = None, lt: Any = None) -> None:
         self.cp = cp
         self.missing: dict[str, str] = {}
-        self._cublas: Any = cublas or self._opened("cuBLAS", "libcublas", (13, 12), "get_cublas_handle")
-        self._cusolver: Any = cusolver or self._opened(
-            "cuSOLVER", "libcusolver", (12, 11), "get_cusolver_handle"
-        )
+        self._cublas, self._cusolver = cublas, cusolver
+        if cublas is None:
+            self._cublas = self._opened("cuBLAS", "libcublas", (13, 12), "get_cublas_handle")
+            lt = self._opened("cuBLASLt", "libcublasLt", (13, 12), "get_cublas_handle")
+        if cusolver is None:
+            self._cusolver = self._opened("cuSOLVER", "libcusolver", (12, 11), "get_cusolver_handle")
         self._blas, self._solver = ctypes.c_void_p(), ctypes.c_void_p()
         if self._cublas is not None:
             self._cublas.call("cublasCreate_v2", ctypes.byref(self._blas))

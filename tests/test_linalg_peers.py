@@ -143,6 +143,25 @@ def test_all_forms_answer_right_and_are_timed(measured: Any, operation: str, dty
         assert row[name]["roofline"] == pytest.approx(row["bytes"] / OURS_S / 4e12)
 
 
+def test_all_libraries_are_opened(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that CuPy loads, or their names among what is missing."""
+    cp = rodinia_machine.ComputingCupy()
+    opened: list[str] = []
+
+    def library(stem: str, versions: Sequence[int]) -> Any:
+        assert versions
+        opened.append(stem)
+        if stem == "libcusolver":
+            raise OSError(f"{stem} was not found")
+        fake = FakeLibrary(cp, THEIRS_S)
+        return FakeCublasLt(fake) if stem == "libcublasLt" else fake
+
+    libraries = peers.LinalgLibraries
+    monkeypatch.setitem(libraries.__init__.__globals__, "VendorLibrary", library)
+    assert libraries(cp).missing == {"cuSOLVER": "libcusolver was not found"}
+    assert opened == ["libcublas", "libcublasLt", "libcusolver"]
+
+
 @on_host
 def test_wrong_answers_of_a_library_win_nothing(measured: Any) -> None:
     """A library that answers wrong is no peer, and no target is met against it."""
