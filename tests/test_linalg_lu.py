@@ -78,7 +78,7 @@ def test_barriers_are_needed() -> None:
     """Of problems that share a warp, and of warps that share a problem."""
     lu_qr.check_barriers(
         [
-            lu_qr.plan_with(GETRF, 7, "float32", P=4, W=4, G=2),
+            lu_qr.plan_with(GETRF, 7, "float32", P=4, W=4, G=2, exchange="shuffle"),
             lu_qr.plan_with(GETRF, 37, "float32"),
             lu_qr.plan_with(GETRF, 4, "float32", **ALONE, copies="staged"),
         ]
@@ -197,7 +197,11 @@ def test_pivots_without_a_reciprocal_are_divided_by(dtype: str, n: int, values: 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_number_stays_in_its_problem(bad: float) -> None:
     """Of problems that share a warp, only the one that has it is spoilt; its ipiv are still rows."""
-    for n, values in ((7, {"P": 4, "W": 2, "G": 4}), (37, {}), (5, {**ALONE, "copies": "staged"})):
+    for n, values in (
+        (7, {"P": 4, "W": 2, "G": 4, "exchange": "shuffle"}),
+        (37, {}),
+        (5, {**ALONE, "copies": "staged"}),
+    ):
         lu_qr.check_one_bad_problem(lu_qr.plan_with(GETRF, n, "float32", **values), bad)
     plan = lu_qr.plan_with(GETRF, 37, "float32", 1)
     ipiv = lu_qr.factored(plan, np.full((1, 37, 37), bad))["ipiv"][0]

@@ -79,6 +79,7 @@ def test_barriers_are_needed() -> None:
         [
             batched.plan_with(TRSM, 13, "float32", problems=4),
             batched.plan_with(TRSM, 65, "float32", triangle="panels", strip=128),
+            batched.plan_with(TRSM, 65, "float32", triangle="panels", strip=32),  # a warp's own
         ]
     )
 
