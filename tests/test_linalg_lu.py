@@ -80,7 +80,7 @@ def test_barriers_are_needed() -> None:
         [
             lu_qr.plan_with(GETRF, 7, "float32", P=4, W=4, G=2, exchange="shuffle"),
             lu_qr.plan_with(GETRF, 37, "float32"),
-            lu_qr.plan_with(GETRF, 4, "float32", **ALONE, copies="staged"),
+            lu_qr.plan_with(GETRF, 4, "float32", 3, **ALONE, copies="staged"),
         ]
     )
 
