@@ -35,6 +35,7 @@ DAEMON = (
     ("process",),
     ("service",),
     ("api", "status"),
+    ("archive", "live"),
     ("devices", "scrub"),
     ("attempts", "backlog", "metrics"),
     ("answers",),

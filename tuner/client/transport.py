@@ -235,7 +235,7 @@ def _json(body: object) -> bytes:
 
 def _error(kind: str, status: int, message: str, address: Address) -> TunerError:
     """The daemon's own errors, in this process."""
-    if kind in ("input", "unknown-job", "too-large"):
+    if kind in ("input", "unknown-job", "unknown-run", "too-large"):
         return InputError(message)
     if kind in ("not-now", "too-many", "not-yours"):
         return DaemonRefusedError(message)

@@ -13,6 +13,11 @@ _PAGE = (
     f" WHERE run_id = ? AND number > ? AND {verified('trials')} ORDER BY number LIMIT ?"
 )
 
+_FAILED = (
+    "SELECT count(*) FROM trials WHERE run_id = ? AND status <> 'ok'"  # noqa: S608 - constant text
+    f" AND {verified('trials')}"
+)
+
 
 def trials_page(
     database: Database, run_id: int, names: Sequence[str], *, after: int = 0, limit: int
@@ -40,3 +45,13 @@ def trials_page(
         if not isinstance(searched, NotUnderstood) and not isinstance(known, NotUnderstood):
             found.append(StoredTrial(number, *searched, known[1], ended_at))
     return found, rows[-1][0] if len(rows) == limit else None
+
+
+def failed_trials(database: Database, run_id: int) -> int:
+    """How many trials of a run are not ok.
+
+    Raises:
+        StoreError: the database cannot be used just now.
+    """
+    found = database.read(lambda view: view.row(_FAILED, (run_id,)))
+    return 0 if found is None else int(found[0])

@@ -1,0 +1,106 @@
+"""Stored runs, their trials and samples, and the answers that are served."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.archive.documents import answer_document, history_document, trial_page
+from tuner.daemon.interface import NoSuchRunError
+from tuner.daemon.queue.job_specs import without_batch
+from tuner.database.storage import Repositories, Storage
+from tuner.database.trial_pages import failed_trials, trials_page
+from tuner.errors import InputError
+from tuner.model.records import StoredRun
+from tuner.search.run_rows import run_row
+from tuner.search.stored import run_document
+
+T = TypeVar("T")
+
+
+class Archive:
+    """Implements ``ArchiveInterface``.
+
+    Args:
+        storage: the database.
+        answerer: has the answers in memory.
+    """
+
+    def __init__(self, storage: Storage, answerer: Answerer) -> None:
+        self._storage = storage
+        self._answerer = answerer
+
+    async def runs(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.runs``."""
+        names = self._names(workloads)
+        found = await self._storage.read(lambda db: db.store.page(limit, before, names))
+        return [run_row(run) for run in found]
+
+    async def run(self, number: int) -> Mapping[str, Any]:
+        """See ``ArchiveInterface.run``."""
+
+        def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
+            return run_document(run, failed_trials(db.database, number))
+
+        return await self._of_run(number, read)
+
+    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
+        """See ``ArchiveInterface.trials``."""
+
+        def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
+            names = [name for name, _ in run.conditions["workloads"]]
+            found, following = trials_page(db.database, number, names, after=after, limit=limit)
+            return trial_page(run, found, following)
+
+        return await self._of_run(number, read)
+
+    async def samples(self, number: int) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.samples``."""
+        return await self._of_run(number, lambda _, db: [*db.ledger.samples(number)])
+
+    async def history(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.history``."""
+        names = self._names(workloads)
+
+        def read(db: Repositories) -> list[Mapping[str, Any]]:
+            runs = db.store.page(limit, before, names, answered=True)
+            return [history_document(run, db.ledger.samples(run.id)) for run in runs]
+
+        return await self._storage.read(read)
+
+    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.answers``."""
+        snapshot = self._answerer.snapshot
+        found = ((answer, snapshot.stale(answer)) for answer in snapshot.index.answers)
+        return [
+            answer_document(answer, reasons, snapshot.device(answer))
+            for answer, reasons in sorted(found, key=lambda pair: -pair[0].run)
+            if stale is None or bool(reasons) == stale
+        ]
+
+    def _names(self, workloads: Sequence[str]) -> list[str]:
+        """Workloads as runs name them.
+
+        Raises:
+            InputError: one is unknown.
+        """
+        catalog = self._answerer.snapshot.catalog
+        return [without_batch(str(catalog.workload(spec))) for spec in workloads]
+
+    async def _of_run(self, number: int, read: Callable[[StoredRun, Repositories], T]) -> T:
+        """Something of a run, read in one go."""
+        return await self._storage.read(partial(_of_run, number, read))
+
+
+def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repositories) -> T:
+    try:
+        run = db.store.run(number)
+    except InputError as error:
+        raise NoSuchRunError(str(error)) from error
+    if run is None:
+        raise NoSuchRunError(f"there is no run {number}")
+    return read(run, db)
