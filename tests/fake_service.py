@@ -19,7 +19,7 @@ from tuner.errors import InputError
 from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
 
 WHEN = "2026-01-02T03:04:05+00:00"
-BEST = {
+BEST: Mapping[str, Any] = {
     "time_s": 1.5e-3,
     "time_s_uncertainty": 1e-6,
     "energy_j": 0.012,
@@ -27,7 +27,7 @@ BEST = {
     "power_w": 8.0,
     "status": "ok",
 }
-TRIAL = {
+TRIAL: Mapping[str, Any] = {
     **BEST,
     "number": 1,
     "ended_at": WHEN,
@@ -37,7 +37,7 @@ TRIAL = {
     "confirmed": True,
     "searched": BEST,
 }
-RUN = {
+RUN: Mapping[str, Any] = {
     "run": 1,
     "started_at": WHEN,
     "ended_at": WHEN,
@@ -52,7 +52,7 @@ RUN = {
     "trials": 1,
     "best": TRIAL,
 }
-SAMPLE = {
+SAMPLE: Mapping[str, Any] = {
     "at": WHEN,
     "verdict": "inside",
     "cost": 0.012,
@@ -61,7 +61,7 @@ SAMPLE = {
     "unit": "J",
     "told": "0.012 J",
 }
-ANSWER = {
+ANSWER: Mapping[str, Any] = {
     "run": 1,
     "at": WHEN,
     "status": "finished",
@@ -80,7 +80,7 @@ ANSWER = {
     "sampled_at": None,
     "sample": None,
 }
-POWER = {
+POWER: Mapping[str, Any] = {
     "device": "sim:jetson-tx1",
     "at": WHEN,
     "watts": 8.0,
@@ -119,7 +119,8 @@ class FakeArchive:
 
     async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
         self._find(number)
-        return {"run": number, "count": 1, "trials": [TRIAL][after : after + limit], "next": None}
+        trials = [TRIAL][after : after + limit]
+        return {"run": number, "modelled": True, "count": 1, "trials": trials, "next": None}
 
     async def samples(self, number: int) -> list[Mapping[str, Any]]:
         self._find(number)

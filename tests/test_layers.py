@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.cli",),
     ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
     ("tuner.python", "tuner.regions", "tuner.linalg"),
-    ("tuner.report", "tuner.installing"),
+    ("tuner.report", "tuner.installing", "tuner.page"),
     ("tuner.comparing", "tuner.application", "tuner.training"),
     ("tuner.search",),
     ("tuner.measurement",),

@@ -57,6 +57,11 @@ class Client:
         self.archive = Archive(self._transport)
 
     @property
+    def transport(self) -> Transport:
+        """What sends the requests."""
+        return self._transport
+
+    @property
     def address(self) -> Address:
         """The address of the daemon."""
         return self._transport.address

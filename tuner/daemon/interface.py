@@ -207,12 +207,11 @@ class ServiceInterface(Protocol):
         NotYoursError: the job is another's, and this client may not change it.
         NotNowError: it cannot be done now.
         StoreError: the database cannot be used just now.
-
-    Attributes:
-        archive: what is stored.
     """
 
-    archive: ArchiveInterface
+    @property
+    def archive(self) -> ArchiveInterface:
+        """What is stored."""
 
     async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         """Queue a job; durable when this returns."""

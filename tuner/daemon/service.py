@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -290,7 +290,7 @@ class Service:
         """See ``ServiceInterface.events``."""
         return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[FeedEvent]:
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[FeedEvent, None]:
         """See ``ServiceInterface.follow``."""
         with self._power.watching() if power else contextlib.nullcontext():
             async for event in self._live.follow(place):

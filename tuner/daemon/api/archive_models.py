@@ -91,6 +91,7 @@ class TrialsAnswer(BaseModel):
     """A page of trials."""
 
     run: Id
+    modelled: bool = Field(description="A simulated device made the numbers.")
     count: int = Field(description="Trials of the run in all.")
     trials: list[TrialRow]
     next: int | None = Field(description="`after` of the next page; null after the last.")

@@ -1,7 +1,7 @@
 """The routes to what happens now: the stream of everything, and the power of the devices."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Query, Request
 from pydantic import BaseModel, Field
@@ -14,14 +14,14 @@ from tuner.daemon.api.places import UserSlots
 from tuner.daemon.api.responses import STREAM, caller_of_request, json_response
 from tuner.daemon.interface import ServiceInterface
 
-Place = Annotated[
-    str, Header(max_length=40, pattern=r"^([0-9a-f]{8}-[0-9]{1,19})?$", description="As browsers send it.")
-]
+_PLACE: dict[str, Any] = {"max_length": 40, "pattern": r"^([0-9a-f]{8}-[0-9]{1,19})?$"}
+Place = Annotated[str, Header(**_PLACE, description="As browsers send it; counts before `after`.")]
 
 
 class FeedQuery(RequestModel):
     """What is told beside jobs and devices."""
 
+    after: str = Field(default="", **_PLACE, description="Go on after this `id:`; empty for the beginning.")
     power: bool = Field(default=False, description="Sample the power of the devices, and tell of it.")
 
 
@@ -78,5 +78,5 @@ def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
         user = caller_of_request(request).peer.uid
         if not slots.take(user):
             return error_answer(429, "too many follow already", headers={"retry-after": "1"})
-        events = service.follow(last_event_id, power=query.power)
+        events = service.follow(last_event_id or query.after, power=query.power)
         return EventStream(events, closing, lambda: slots.leave(user), feed_text)

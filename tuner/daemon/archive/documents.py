@@ -69,6 +69,7 @@ def trial_page(run: StoredRun, trials: Sequence[StoredTrial], following: int | N
     names = [name for name, _ in run.conditions["workloads"]]
     return {
         "run": run.id,
+        "modelled": run.conditions["device"]["modelled"],
         "count": run.trials,
         "trials": [_trial(one, names) for one in trials],
         "next": following,

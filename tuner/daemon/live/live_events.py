@@ -5,7 +5,7 @@ was away for a while and says where, gets what was missed instead, as long as th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -68,7 +68,7 @@ class LiveEvents:
         """Tell of the power of a device."""
         self._feed.publish("power", _body("power", document), keep=False)
 
-    async def follow(self, place: str = "") -> AsyncIterator[FeedEvent]:
+    async def follow(self, place: str = "") -> AsyncGenerator[FeedEvent, None]:
         """The present, or what was missed since a place; then new events as they happen.
 
         Args:
@@ -102,7 +102,7 @@ class LiveEvents:
                             yield event
                     behind, closed = batch.behind, batch.closed
         except StoreError as error:
-            yield _passing("error", {"message": f"the database cannot be used: {error}"})
+            yield _passing("trouble", {"message": f"the database cannot be used: {error}"})
         finally:
             self._feed.leave(follower)
 
