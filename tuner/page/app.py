@@ -1,5 +1,6 @@
 """The page's server: the page itself, and the routes of the daemon that it needs."""
 
+import asyncio
 import html
 import importlib.resources
 import json
@@ -15,7 +16,7 @@ from starlette.routing import Route
 from tuner.client.transport import Transport
 from tuner.errors import InputError, TunerError
 from tuner.page.guard import Headers, Refusal, refusal_of_site, refusal_to_read, refusal_to_write
-from tuner.page.live_stream import live_stream
+from tuner.page.live_stream import live_stream, until_closed
 from tuner.page.peer_user import is_another_user
 from tuner.page.session import Session
 from tuner.page.upstream import asked
@@ -77,9 +78,13 @@ class PageServer:
         transport: to the daemon.
         session: who has opened the link.
         port: where the page is served, on 127.0.0.1.
+
+    Attributes:
+        closing: set when the server closes; streams end then.
     """
 
     def __init__(self, transport: Transport, session: Session, port: int) -> None:
+        self.closing = asyncio.Event()
         self._transport = transport
         self._session = session
         self._port = port
@@ -153,7 +158,9 @@ class PageServer:
             return _refused(refusal)
         power = request.query_params.get("power") == "true"
         stream = live_stream(self._transport, place, power=power)
-        return StreamingResponse(stream, headers=_HEADERS, media_type="text/event-stream")
+        return StreamingResponse(
+            until_closed(stream, self.closing), headers=_HEADERS, media_type="text/event-stream"
+        )
 
     async def _forward(self, request: Request) -> Response:
         writes = request.method == "POST"

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from urllib.parse import urlencode
 
 from tuner.client.transport import Transport
@@ -16,7 +16,7 @@ _ID = b"id: "
 _OK = 200
 
 
-async def live_stream(transport: Transport, place: str, *, power: bool) -> AsyncIterator[bytes]:
+async def live_stream(transport: Transport, place: str, *, power: bool) -> AsyncGenerator[bytes, None]:
     """Whole events of the daemon; ``away`` says that it cannot be reached, and why.
 
     A daemon that comes back is asked for what was missed.
@@ -44,6 +44,27 @@ async def live_stream(transport: Transport, place: str, *, power: bool) -> Async
         yield b"event: away\ndata: %s\n\n" % json.dumps({"message": why}).encode()
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def until_closed(
+    events: AsyncGenerator[bytes, None], closing: asyncio.Event
+) -> AsyncGenerator[bytes, None]:
+    """Events until there are no more, or the server closes."""
+    closed = asyncio.ensure_future(closing.wait())
+    try:
+        while not closing.is_set():
+            coming = asyncio.ensure_future(anext(events, b""))
+            await asyncio.wait({coming, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                coming.cancel()
+                await asyncio.wait({coming})
+                return
+            if not coming.result():
+                return
+            yield coming.result()
+    finally:
+        closed.cancel()
+        await events.aclose()
 
 
 async def _whole(answer: DaemonAnswer) -> AsyncIterator[bytes]:

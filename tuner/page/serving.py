@@ -54,6 +54,19 @@ def _bound(port: int) -> socket.socket:
     return listener
 
 
+class _Server(uvicorn.Server):
+    """Ends streams when it closes, so that their browsers see an end and not a fault."""
+
+    def __init__(self, config: uvicorn.Config, page: PageServer) -> None:
+        super().__init__(config)
+        self._page = page
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then close what is left."""
+        self._page.closing.set()
+        await super().shutdown(sockets)
+
+
 def page_server(transport: Transport, session: Session, port: int) -> uvicorn.Server:
     """A server of the page that does not run yet.
 
@@ -62,8 +75,9 @@ def page_server(transport: Transport, session: Session, port: int) -> uvicorn.Se
         session: who may ask.
         port: of 127.0.0.1 where it will be served.
     """
+    page = PageServer(transport, session, port)
     config = uvicorn.Config(
-        PageServer(transport, session, port).application(),
+        page.application(),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -74,7 +88,7 @@ def page_server(transport: Transport, session: Session, port: int) -> uvicorn.Se
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    return uvicorn.Server(config)
+    return _Server(config, page)
 
 
 def serve(transport: Transport, listener: socket.socket, opened: Callable[[str], None]) -> None:
