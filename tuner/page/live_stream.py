@@ -1,8 +1,10 @@
 """The daemon's stream of everything for one browser, which outlives the daemon."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 from urllib.parse import urlencode
 
 from tuner.client.transport import Transport
@@ -51,19 +53,19 @@ async def until_closed(
 ) -> AsyncGenerator[bytes, None]:
     """Events until there are no more, or the server closes."""
     closed = asyncio.ensure_future(closing.wait())
+    coming: asyncio.Future[Any] = closed
     try:
         while not closing.is_set():
             coming = asyncio.ensure_future(anext(events, b""))
             await asyncio.wait({coming, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                coming.cancel()
-                await asyncio.wait({coming})
-                return
-            if not coming.result():
+            if not (coming.done() and coming.result()):
                 return
             yield coming.result()
     finally:
         closed.cancel()
+        coming.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await coming
         await events.aclose()
 
 
