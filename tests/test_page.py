@@ -172,7 +172,7 @@ def test_jobs_pass_both_ways(daemon: Served, page: Page) -> None:
 )
 def test_nothing_else_is_handed_on(page: Page, method: str, target: str, status: int) -> None:
     """Only the routes that the page needs lead to the daemon, and only its own files are served."""
-    document = {} if method == "POST" else None
+    document: object = {} if method == "POST" else None
 
     assert page.ask(method, target, document, page.writing).status == status
 

@@ -21,6 +21,9 @@ from tuner.page.peer_user import is_another_user
 from tuner.page.session import Session
 from tuner.page.upstream import asked
 
+HOST = "127.0.0.1"
+"""Where the page is served."""
+
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -109,9 +112,7 @@ class PageServer:
         """A handler that answers no other user of this machine."""
 
         async def handle(request: Request) -> Response:
-            if request.client is not None and is_another_user(
-                tuple(request.client), ("127.0.0.1", self._port)
-            ):
+            if self._is_another_user(request):
                 return _refused(Refusal(403, "this page is another user's; start `tuner open` yourself"))
             try:
                 return await handler(request)
@@ -120,6 +121,10 @@ class PageServer:
                 return _error(status, str(error), "input" if status == 400 else "away")  # noqa: PLR2004
 
         return handle
+
+    def _is_another_user(self, request: Request) -> bool:
+        client = request.client
+        return client is not None and is_another_user((client.host, client.port), (HOST, self._port))
 
     async def _enter(self, request: Request) -> Response:
         refusal = refusal_of_site(_headers(request))

@@ -12,10 +12,9 @@ import uvicorn
 
 from tuner.client.transport import Transport
 from tuner.errors import InputError
-from tuner.page.app import PageServer
+from tuner.page.app import HOST, PageServer
 from tuner.page.session import Session
 
-HOST = "127.0.0.1"
 DEFAULT_PORT = 8750
 """Taken where it is free and no other was named."""
 

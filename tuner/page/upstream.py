@@ -133,7 +133,7 @@ class _DaemonConnection:
                 self._http.receive_data(await asyncio.wait_for(read, patience_s))
         except (OSError, asyncio.TimeoutError, h11.RemoteProtocolError) as error:
             raise DaemonUnavailableError(
-                f"the daemon does not answer: {error or type(error).__name__}"
+                f"the daemon does not answer: {str(error) or type(error).__name__}"
             ) from error
         return event
 

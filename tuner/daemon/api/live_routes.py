@@ -1,7 +1,7 @@
 """The routes to what happens now: the stream of everything, and the power of the devices."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Header, Query, Request
 from pydantic import BaseModel, Field
@@ -14,14 +14,21 @@ from tuner.daemon.api.places import UserSlots
 from tuner.daemon.api.responses import STREAM, caller_of_request, json_response
 from tuner.daemon.interface import ServiceInterface
 
-_PLACE: dict[str, Any] = {"max_length": 40, "pattern": r"^([0-9a-f]{8}-[0-9]{1,19})?$"}
-Place = Annotated[str, Header(**_PLACE, description="As browsers send it; counts before `after`.")]
+_MOST_LETTERS = 40  # of a place in the feed
+_PLACE = r"^([0-9a-f]{8}-[0-9]{1,19})?$"
+PlaceHeader = Annotated[
+    str,
+    Header(
+        max_length=_MOST_LETTERS, pattern=_PLACE, description="As browsers send it; counts before `after`."
+    ),
+]
+PlaceText = Annotated[str, Field(max_length=_MOST_LETTERS, pattern=_PLACE)]
 
 
 class FeedQuery(RequestModel):
     """What is told beside jobs and devices."""
 
-    after: str = Field(default="", **_PLACE, description="Go on after this `id:`; empty for the beginning.")
+    after: PlaceText = Field(default="", description="Go on after this `id:`; empty for the beginning.")
     power: bool = Field(default=False, description="Sample the power of the devices, and tell of it.")
 
 
@@ -73,7 +80,7 @@ def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
 
     @app.get("/v1/events", response_class=Response, responses={200: STREAM}, summary="Follow everything")
     async def follow(
-        query: Annotated[FeedQuery, Query()], request: Request, last_event_id: Place = ""
+        query: Annotated[FeedQuery, Query()], request: Request, last_event_id: PlaceHeader = ""
     ) -> Response:
         user = caller_of_request(request).peer.uid
         if not slots.take(user):

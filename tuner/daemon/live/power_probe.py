@@ -58,28 +58,43 @@ class _OpenedGpu:
     """The open sensors of one GPU."""
 
     def __init__(self, gpu: Gpu) -> None:
+        self._failure = ""
         with ExitStack() as stack:
-            samplers = stack.enter_context(opened(gpu, (), interval_s=_LEAST_S))
             self._clocks: ClockControl | None = stack.enter_context(readable_clocks(gpu))
             self._thermometer: TemperatureReader = stack.enter_context(closing(power.thermometer(gpu.gpu)))
             self._users: GpuUsage | None = _users(gpu, stack)
-            self._readings = [WatchedReading(sampler) for sampler in samplers]
+            self._readings = self._power(gpu, stack)
             self._stack = stack.pop_all()
+
+    def _power(self, gpu: Gpu, stack: ExitStack) -> list[WatchedReading]:
+        """Readings of its power; none where no sensor answers."""
+        try:
+            samplers = stack.enter_context(opened(gpu, (), interval_s=_LEAST_S))
+        except SensorUnavailableError as error:
+            self._failure = str(error)
+            return []
+        return [WatchedReading(sampler) for sampler in samplers]
 
     def sample(self) -> dict[str, Any]:
         """One sample; mean watts are those since the last one."""
-        for reading in self._readings:
-            reading.poll(at_once=True)
-        rows = [reading.row() for reading in self._readings]
-        row = _best(rows)
         clock = self._clock()
         return {
-            "watts": row.watts if row.watts is not None else row.shown_w,
             "clock_mhz": clock.mhz,
             "throttle_reasons": list(clock.throttle_reasons),
             "temperature_c": self._thermometer.read(),
             "processes": None if self._users is None else self._users.processes(),
             "load_percent": None if self._users is None else self._users.load_percent(),
+            **self._watts(),
+        }
+
+    def _watts(self) -> dict[str, Any]:
+        for reading in self._readings:
+            reading.poll(at_once=True)
+        row = _best([reading.row() for reading in self._readings])
+        if row is None:
+            return {"failure": self._failure}
+        return {
+            "watts": row.shown_w if row.watts is None else row.watts,
             "reading": row.info.name,
             "scope": row.info.scope,
             "failure": row.failure,
@@ -96,9 +111,13 @@ class _OpenedGpu:
             return ClockReading(None)
 
 
-def _best(rows: list[ReadingRow]) -> ReadingRow:
+def _best(rows: list[ReadingRow]) -> ReadingRow | None:
     """The reading that tells power now: a counter's mean since the last sample, where one answers."""
-    return min(rows, key=lambda row: (bool(row.failure), row.info.kind != "counter", row.watts is None))
+    return min(
+        rows,
+        key=lambda row: (bool(row.failure), row.info.kind != "counter", row.watts is None),
+        default=None,
+    )
 
 
 def _users(gpu: Gpu, stack: ExitStack) -> GpuUsage | None:

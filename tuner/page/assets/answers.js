@@ -29,6 +29,7 @@ function show() {
   setText(byId("answers-state"), `${answers.length} served, ${stale} stale`);
   byId("answers").replaceChildren(...shown.map(row));
   byId("no-answers").hidden = answers.length > 0;
+  byId("answers").closest(".scroll").hidden = answers.length === 0;
 }
 
 function row(answer) {
@@ -42,7 +43,7 @@ function row(answer) {
   made.append(
     cell("workloads", names, "words"),
     cell("objective", answer.objective),
-    cell("device", [element("span", answer.device), ...(answer.modelled ? [" ", element("span", "modelled", "tag model")] : [])]),
+    cell("device", deviceOf(answer)),
     cell("time", measured(best.time_s, best.time_s_uncertainty, "s"), "number"),
     cell("energy", measured(best.energy_j, best.energy_j_uncertainty, "J"), "number"),
     cell("against default", element("div", against(answer.against_default))),
@@ -50,6 +51,12 @@ function row(answer) {
     cell("state", element("div", null, "staleness")),
   );
   made.querySelector(".staleness").append(...staleness(answer));
+  return made;
+}
+
+function deviceOf(answer) {
+  const made = element("div", `${answer.device} `);
+  if (answer.modelled) made.append(element("span", "modelled", "tag model"));
   return made;
 }
 

@@ -27,15 +27,17 @@ export function showJobs(state) {
   if (focused) byId("jobs").querySelector(`[data-action="${focused}"]`)?.focus();
   for (const number of rows.keys()) if (!state.jobs.has(number)) rows.delete(number);
   byId("no-jobs").hidden = jobs.length > 0;
+  byId("jobs").closest(".scroll").hidden = jobs.length === 0;
 }
 
 /** The row of a job, made anew only where it differs. */
 function rowOf(job, search) {
   const trials = Math.max(job.trials, search.trials.size);
-  const text = JSON.stringify([job, trials]);
+  const run = job.run ?? search.run;
+  const text = JSON.stringify([job, trials, run]);
   const known = rows.get(job.id);
   if (known?.text === text) return known.row;
-  const row = newRow(job, trials);
+  const row = newRow({ ...job, run }, trials);
   rows.set(job.id, { text, row });
   return row;
 }

@@ -3,7 +3,7 @@
 import { byId, cell, element, setText } from "./dom.js";
 import { ParetoPlot, clockWords } from "./pareto_plot.js";
 import { get } from "./requests.js";
-import { against, configurations, measured, si } from "./words.js";
+import { against, configurations, count, measured, si } from "./words.js";
 
 const MOST_ROWS = 100;
 const PAGE = 500;
@@ -97,7 +97,7 @@ function showChoice(state, job) {
 function stateWords(job, search, trials) {
   const failed = trials.filter((trial) => trial.status !== "ok").length;
   const parts = [job.workloads.join(" + "), job.state + (job.reason ? ` (${job.reason})` : "")];
-  if (trials.length) parts.push(`${trials.length.toLocaleString()} trials${failed ? `, ${failed} failed` : ""}`);
+  if (trials.length) parts.push(`${count(trials.length, "trial")}${failed ? `, ${failed} failed` : ""}`);
   else if (search.compiled) parts.push(`compiled ${search.compiled.done} of ${search.compiled.total}`);
   if (search.joules !== null) parts.push(`${si(search.joules, "J", 3)} spent`);
   return parts.join(" · ");
@@ -114,7 +114,7 @@ function showProgress(job, search, trials) {
 function showPlot(trials) {
   const { front, left } = plot.draw(trials, byId("all-trials").checked);
   const least = front.at(-1);
-  const none = trials.length ? "Time over the trials; their energy is not measured." : "No trial yet.";
+  const none = trials.length ? "Time over the trials; their energy is not measured. Large dots are contenders, measured again." : "No trial yet.";
   setText(byId("pareto-text"), least === undefined ? none : plotWords(front, left));
 }
 
@@ -137,7 +137,7 @@ function showTrials(trials) {
 
 function row(trial, best) {
   const made = element("tr", null, trial.status !== "ok" ? "failed" : best ? "best" : "");
-  const name = `${trial.trial}${trial.confirming ? ` (× ${trial.repeat} more)` : ""}${best ? " ★" : ""}`;
+  const name = `${trial.trial}${trial.confirming ? ` (${trial.repeat} ×)` : ""}${best ? " ★" : ""}`;
   made.append(cell("trial", name, "number"));
   if (trial.status !== "ok") {
     const why = cell("failed", `${trial.status}${trial.detail ? `: ${trial.detail}` : ""}`);
@@ -158,9 +158,10 @@ function row(trial, best) {
 function answerWords(summary) {
   const best = summary?.best;
   if (!best) return "";
-  const amounts = `${measured(best.time_s, best.time_s_uncertainty, "s")}, ${measured(best.energy_j, best.energy_j_uncertainty, "J")}`;
+  const amounts = [measured(best.time_s, best.time_s_uncertainty, "s")];
+  if (best.energy_j !== null) amounts.push(measured(best.energy_j, best.energy_j_uncertainty, "J"));
   const compared = summary.against_default ? `; against the default it ${against(summary.against_default).replace(", ", " and ")}` : "";
-  return `Answer: ${configurations(best.configurations)} – ${amounts}${compared}${summary.modelled ? " (modelled)" : ""}`;
+  return `Answer${summary.modelled ? " (modelled)" : ""}: ${amounts.join(", ")}${compared}\n${configurations(best.configurations)}`;
 }
 
 function showSentences(sentences) {

@@ -51,6 +51,11 @@ export function configurations(byWorkload) {
   return all.map(([name, values]) => (all.length > 1 ? `${name}: ` : "") + configuration(values)).join("\n");
 }
 
+/** So many of a thing. */
+export function count(number, thing) {
+  return `${number.toLocaleString()} ${thing}${number === 1 ? "" : "s"}`;
+}
+
 /** A moment in local time. */
 export function moment(text) {
   if (!text) return "–";
