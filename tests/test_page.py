@@ -150,9 +150,9 @@ def test_jobs_pass_both_ways(daemon: Served, page: Page) -> None:
 
     assert (made.status, cancelled.document["state"]) == (201, "cancelled")
     assert (wrong.status, wrong.document["error"]["message"][:14]) == (400, "unknown kernel")
-    assert (
-        page.ask("GET", "/v1/jobs?limit=1", headers=page.cookie).document["jobs"][0]["state"] == "cancelled"
-    )
+    assert page.ask("GET", "/v1/answers?stale=false", headers=page.cookie).document["answers"][0]["run"] == 1
+    assert page.ask("GET", "/v1/runs/1/trials?limit=1", headers=page.cookie).document["count"] == 1
+    assert page.ask("GET", "/v1/runs/2", headers=page.cookie).document["error"]["kind"] == "unknown-run"
     assert daemon.service.rows[made.document["id"]].submitter is not None
 
 
@@ -160,6 +160,7 @@ def test_jobs_pass_both_ways(daemon: Served, page: Page) -> None:
     ("method", "target", "status"),
     [
         ("GET", "/metrics", 404),
+        ("GET", "/v1/best?workload=scan-lf", 404),
         ("GET", "/openapi.json", 404),
         ("GET", "/v1/jobs/1/events", 404),
         ("POST", "/v1/uses", 404),
@@ -221,7 +222,7 @@ def test_without_a_daemon_the_page_says_so(tmp_path: Path) -> None:
     """What is asked is 503, and the stream tells of the absence until there is a daemon."""
     with served_page(tmp_path / "none") as page:
         page.enter()
-        answer = page.ask("GET", "/v1/status", headers=page.cookie)
+        answer = page.ask("GET", "/v1/answers", headers=page.cookie)
         with streamed(page, "/v1/events") as response:
             (away,) = events(response, 1)
 

@@ -36,9 +36,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_READ = re.compile(
-    r"/v1/(status|answers|history|power|best|(jobs|runs)(/[0-9]{1,19})?|runs/[0-9]{1,19}/(trials|samples))"
-)
+_READ = re.compile(r"/v1/(answers|runs/[0-9]{1,19}(/trials)?)")
 _WRITE = re.compile(r"/v1/jobs(/[0-9]{1,19}/(cancel|pause|resume))?")
 _PLACE = re.compile(r"([0-9a-f]{8}-[0-9]{1,19})?")
 _MOST_BYTES = 65_536  # of a body, as the daemon has it

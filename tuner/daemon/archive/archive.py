@@ -1,19 +1,19 @@
 """Stored runs, their trials and samples, and the answers that are served."""
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any, TypeVar
 
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.archive.documents import answer_document, history_document, trial_page
+from tuner.daemon.archive.answers import answer_document
 from tuner.daemon.interface import NoSuchRunError
 from tuner.daemon.queue.job_specs import without_batch
 from tuner.database.storage import Repositories, Storage
-from tuner.database.trial_pages import failed_trials, trials_page
+from tuner.database.trial_pages import trials_page
 from tuner.errors import InputError
 from tuner.model.records import StoredRun
-from tuner.search.run_rows import run_row
-from tuner.search.stored import run_document
 
 T = TypeVar("T")
 
@@ -35,16 +35,11 @@ class Archive:
     ) -> list[Mapping[str, Any]]:
         """See ``ArchiveInterface.runs``."""
         names = self._names(workloads)
-        found = await self._storage.read(lambda db: db.store.page(limit, before, names))
-        return [run_row(run) for run in found]
+        return await self._storage.read(lambda db: _documents().run_rows(db.store.page(limit, before, names)))
 
     async def run(self, number: int) -> Mapping[str, Any]:
         """See ``ArchiveInterface.run``."""
-
-        def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
-            return run_document(run, failed_trials(db.database, number))
-
-        return await self._of_run(number, read)
+        return await self._of_run(number, lambda run, db: _documents().whole_run(run, db))
 
     async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
         """See ``ArchiveInterface.trials``."""
@@ -52,7 +47,7 @@ class Archive:
         def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
             names = [name for name, _ in run.conditions["workloads"]]
             found, following = trials_page(db.database, number, names, after=after, limit=limit)
-            return trial_page(run, found, following)
+            return _documents().trial_page(run, found, following)
 
         return await self._of_run(number, read)
 
@@ -68,7 +63,7 @@ class Archive:
 
         def read(db: Repositories) -> list[Mapping[str, Any]]:
             runs = db.store.page(limit, before, names, answered=True)
-            return [history_document(run, db.ledger.samples(run.id)) for run in runs]
+            return [_documents().history_document(run, db.ledger.samples(run.id)) for run in runs]
 
         return await self._storage.read(read)
 
@@ -94,6 +89,11 @@ class Archive:
     async def _of_run(self, number: int, read: Callable[[StoredRun, Repositories], T]) -> T:
         """Something of a run, read in one go."""
         return await self._storage.read(partial(_of_run, number, read))
+
+
+def _documents() -> ModuleType:
+    """What makes documents of runs; it brings in the search, which an idle daemon has no memory for."""
+    return importlib.import_module("tuner.daemon.archive.documents")
 
 
 def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repositories) -> T:

@@ -1,14 +1,15 @@
-"""Answers, their history and trials as JSON has them."""
+"""Runs, their trials and the history of answers as JSON has them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.daemon.interface import measured_saving
-from tuner.database.answers import StoredAnswer
-from tuner.model import DeviceIdentity
+from tuner.daemon.archive.answers import saving_document
+from tuner.database.storage import Repositories
+from tuner.database.trial_pages import failed_trials
 from tuner.model.records import StoredRun, StoredTrial
 from tuner.search.document import trial_document
 from tuner.search.run_rows import run_row
+from tuner.search.stored import run_document
 
 _SEARCHED = (
     *("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w"),
@@ -17,39 +18,14 @@ _SEARCHED = (
 _BOUND = ("driver", "runtime", "uuid", "name")
 
 
-def answer_document(
-    answer: StoredAnswer, stale: Sequence[str], device: DeviceIdentity | None
-) -> dict[str, Any]:
-    """An answer that is served.
+def run_rows(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
+    """Runs in a list."""
+    return [run_row(run) for run in runs]
 
-    Args:
-        answer: as it is in memory.
-        stale: why it need not be true any more; empty where it is fresh.
-        device: for which it is served; None where its GPU is not here.
-    """
-    measured = answer.conditions["device"]
-    return {
-        "run": answer.run,
-        "at": answer.at,
-        "status": answer.status.value,
-        "device": measured["spec"] if device is None else device.spec,
-        "device_name": measured["name"],
-        "modelled": measured["modelled"],
-        "objective": answer.objective,
-        "workloads": {
-            name: {"batch": batch, "configuration": dict(answer.configurations[name])}
-            for name, batch in answer.batches.items()
-        },
-        "clock_mhz": answer.clock_mhz,
-        "power_limit_w": answer.power_limit_w,
-        "stale": list(stale),
-        "best": answer.answer["best"],
-        "default": answer.answer["default"],
-        "against_default": answer.answer["against_default"],
-        "saving": _saving(answer.answer),
-        "sampled_at": answer.samples.at or None,
-        "sample": answer.samples.verdict or None,
-    }
+
+def whole_run(run: StoredRun, db: Repositories) -> dict[str, Any]:
+    """The document of a run without its trials."""
+    return run_document(run, failed_trials(db.database, run.id))
 
 
 def history_document(run: StoredRun, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -59,7 +35,7 @@ def history_document(run: StoredRun, samples: Sequence[Mapping[str, Any]]) -> di
         **run_row(run),
         **{name: run.conditions["device"].get(name) for name in _BOUND},
         "against_default": answer.get("against_default"),
-        "saving": _saving(answer),
+        "saving": saving_document(answer),
         "samples": list(samples),
     }
 
@@ -87,9 +63,3 @@ def _trial(stored: StoredTrial, names: Sequence[str]) -> dict[str, Any]:
         "confirmed": confirmed,
         "searched": {name: searched[name] for name in _SEARCHED} if confirmed else None,
     }
-
-
-def _saving(answer: Mapping[str, Any]) -> dict[str, float] | None:
-    """What one use saves against the default, with half of its 95 % interval; None where it is not known."""
-    saving = measured_saving(answer)
-    return None if saving is None else {"energy_j": saving.joules, "energy_j_interval": saving.uncertainty_j}
