@@ -292,10 +292,12 @@ class Service:
 
     async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[FeedEvent, None]:
         """See ``ServiceInterface.follow``."""
-        with self._power.watching() if power else contextlib.nullcontext():
-            async for event in self._live.follow(place):
-                if power or event.kind != "power":
-                    yield event
+        watching = self._power.watching() if power else contextlib.nullcontext()
+        with watching:
+            async with contextlib.aclosing(self._live.follow(place)) as events:
+                async for event in events:
+                    if power or event.kind != "power":
+                        yield event
 
     async def power(self) -> Mapping[str, Any]:
         """See ``ServiceInterface.power``."""

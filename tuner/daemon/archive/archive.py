@@ -47,7 +47,8 @@ class Archive:
         def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
             names = [name for name, _ in run.conditions["workloads"]]
             found, following = trials_page(db.database, number, names, after=after, limit=limit)
-            return _documents().trial_page(run, found, following)
+            page: Mapping[str, Any] = _documents().trial_page(run, found, following)
+            return page
 
         return await self._of_run(number, read)
 

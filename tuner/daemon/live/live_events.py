@@ -6,6 +6,7 @@ was away for a while and says where, gets what was missed instead, as long as th
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -76,21 +77,10 @@ class LiveEvents:
         """
         follower = self._feed.follow()
         self._look()
+        last, closed = self._feed.number(place), False
         try:
-            last = self._feed.number(place)
-            closed = False
             while not closed:
-                missed = None if last is None else self._feed.since(last)
-                yield self._begin(resumed=missed is not None)
-                if missed is None:
-                    last, missed = (
-                        self._feed.last,
-                        [],
-                    )  # what comes while the database is read is in the buffer
-                    async for event in self._jobs():
-                        yield event
-                    yield _passing("present", {}, self._feed.place(last))
-                for event in [*missed, *self._states_now()]:
+                async for event in self._beginning(last):
                     last = event.id or last
                     yield event
                 behind = False
@@ -114,11 +104,23 @@ class LiveEvents:
 
     # --- the present ----------------------------------------------------------------------------------
 
-    def _begin(self, *, resumed: bool) -> FeedEvent:
-        return _passing("begin", {"instance": self._feed.instance, "resumed": resumed})
+    async def _beginning(self, last: int | None) -> AsyncIterator[FeedEvent]:
+        """What was missed since an event, where the feed has it, else the present; then the states.
 
-    def _states_now(self) -> list[FeedEvent]:
-        return [_passing(kind, document) for kind, document in self._states()]
+        Args:
+            last: number of the event; None for none.
+        """
+        missed = None if last is None else self._feed.since(last)
+        yield _passing("begin", {"instance": self._feed.instance, "resumed": missed is not None})
+        if missed is None:
+            begun = self._feed.last  # what comes while the database is read is in the follower's buffer
+            async for event in self._jobs():
+                yield event
+            yield replace(_passing("present", {}), id=begun, place=self._feed.place(begun))
+        for event in missed or ():
+            yield event
+        for kind, document in self._states():
+            yield _passing(kind, document)
 
     async def _jobs(self) -> AsyncIterator[FeedEvent]:
         """Jobs, those that run with what has happened to them."""
@@ -187,6 +189,6 @@ def _body(
 
 
 def _passing(
-    kind: str, data: Mapping[str, Any], place: str = "", *, job: int | None = None, at: str | None = None
+    kind: str, data: Mapping[str, Any], *, job: int | None = None, at: str | None = None
 ) -> FeedEvent:
-    return FeedEvent(None, kind, encode(_body(kind, data, job=job, at=at)), place)
+    return FeedEvent(None, kind, encode(_body(kind, data, job=job, at=at)))
