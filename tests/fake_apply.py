@@ -201,7 +201,8 @@ class DriverCupy(FakeCupy):
     def seen(self, array: DeviceArray, address: int) -> None:
         self.by_address[address] = weakref.ref(array)
 
-    def _stream(self, non_blocking: bool) -> "CapturingStream":
+    def _stream(self, non_blocking: bool, priority: int = 0) -> "CapturingStream":
+        assert priority == 0
         made = CapturingStream(self, non_blocking)
         self.by_handle[made.ptr] = made
         return made

@@ -13,6 +13,7 @@ from scipy import linalg
 from tuner.devices.cuda.launches import LibraryLaunch
 from tuner.model import LibraryCall
 
+HOST_S = 5e-3  # of a host stage
 WORK_ELEMENTS, DEVICE_BYTES, HOST_BYTES = 7, 11, 13
 _KINDS = {0: ctypes.c_float, 1: ctypes.c_double}
 
@@ -146,6 +147,7 @@ class HostLibraries:
         def work() -> None:
             if not getattr(cp, "timing", False):
                 host_library.run(call, {name: _memory(array) for name, array in arrays.items()})
+            cp.now_s += HOST_S if call.on_host else 0.0
 
         def run(stream: Any) -> None:
             (stream or cp).do(work)

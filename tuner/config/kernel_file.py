@@ -281,6 +281,7 @@ class KernelFile:
                 work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
                 reference=self._reference(workload),
+                stream_priority=recipe.priority(env),
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e

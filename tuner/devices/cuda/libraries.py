@@ -1,16 +1,15 @@
-"""Stages that cuBLAS and cuFFT run: libraries that CuPy finds and loads."""
+"""Stages that cuBLAS and cuFFT run, which CuPy finds and loads, and those of LAPACK on the host."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from tuner.devices.cuda.cublas import WORKSPACE_BYTES, Cublas
+from tuner.devices.cuda.host_lapack import HostLapack
 from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch, LibraryStage, Program
 from tuner.devices.cuda.types import Array, Stream
-from tuner.model import LibraryCall, Status
+from tuner.model import Flag, LibraryCall, Status
 
 # cufft.h
 _TRANSFORM = {"complex64": 0x29, "complex128": 0x69}
@@ -22,9 +21,8 @@ def workspaces(program: Program) -> dict[str, int]:
 
     Calls that share none may run at the same time, whatever streams they are in.
     """
-    sides = {
-        one.side for one in program.stages if isinstance(one, LibraryStage) and one.call.routine != "fft"
-    }
+    called = [one for one in program.stages if isinstance(one, LibraryStage)]
+    sides = {one.side for one in called if one.call.routine != "fft" and not one.call.on_host}
     return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
 
 
@@ -50,7 +48,13 @@ class GpuLibraries:
     def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
         self._blas: Cublas | None = None
+        self._lapack: HostLapack | None = None
         self._transforms: dict[tuple[object, ...], Any] = {}
+
+    def flags(self, calls: Iterable[LibraryCall]) -> tuple[Flag, ...]:
+        """What should be told of how calls run on the host."""
+        found = (self._on_host().flag(call) for call in calls if call.on_host)
+        return tuple(dict.fromkeys(flag for flag in found if flag is not None))
 
     def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
         """A call on some arrays.
@@ -61,16 +65,18 @@ class GpuLibraries:
             side: the stream of the workload it runs in; transforms of two streams share no workspace.
 
         Raises:
-            LaunchRefusedError: the library is not installed.
+            LaunchRefusedError: the library is not installed, or does not have the threads of the CPU.
         """
         pointers = {
-            letter: arrays[one.buffer].data + one.offset_elements * np.dtype(call.dtype).itemsize
+            letter: arrays[one.buffer].data + one.offset_elements * arrays[one.buffer].dtype.itemsize
             for letter, one in call.operands
         }
         addresses = {letter: int(pointer.ptr) for letter, pointer in pointers.items()}
         try:
             if call.routine == "fft":
                 run = self._transform(call, pointers, side)
+            elif call.on_host:
+                run = self._on_host().action(call, addresses)
             else:
                 self._blas = self._blas or Cublas(self._cp)
                 workspace = arrays.get(workspace_name(side))
@@ -84,6 +90,10 @@ class GpuLibraries:
                 f" nvidia-{name.lower()}-cu12",
             ) from error
         return LibraryLaunch(call, run, tuple(addresses.values()), side)
+
+    def _on_host(self) -> HostLapack:
+        self._lapack = self._lapack or HostLapack(self._cp)
+        return self._lapack
 
     def _transform(
         self, call: LibraryCall, pointers: Mapping[str, Any], side: int
