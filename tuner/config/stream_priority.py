@@ -26,9 +26,14 @@ def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
     place = Place(str(kernel.path), f"[tunables] {STREAM_PRIORITY}")
     if STREAM_PRIORITY in {*recipe.tunables, *recipe.derived, *recipe.sizes}:
         raise place.error("is the name of the tunable of --stream-priorities; choose another name")
-    default = {**recipe.default, STREAM_PRIORITY: Formula(place, 0, ())} if recipe.default else {}
+    lowest = {STREAM_PRIORITY: Formula(place, 0, ())}
     tunables = {**recipe.tunables, STREAM_PRIORITY: tuple(range(levels))}
     priority = Formula(place, STREAM_PRIORITY, (STREAM_PRIORITY,))
-    return replace(
-        kernel, recipe=replace(recipe, tunables=tunables, default=default, stream_priority=priority)
+    several = replace(
+        recipe,
+        tunables=tunables,
+        default={**recipe.default, **lowest} if recipe.default else {},
+        stated={**recipe.stated, **lowest} if recipe.stated else {},
+        stream_priority=priority,
     )
+    return replace(kernel, recipe=several)
