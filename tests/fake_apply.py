@@ -196,7 +196,11 @@ class DriverCupy(FakeCupy):
 
     def ndarray_at(self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None) -> DeviceArray:
         """What ``cupy.ndarray`` makes: new memory, or the array whose memory is pointed to."""
-        return self.empty(shape, dtype) if memptr is None else memptr.array
+        if memptr is None:
+            return self.empty(shape, dtype)
+        held = memptr.array
+        assert (held.shape, held.dtype) == (tuple(shape), np.dtype(dtype))  # offsets are counted in elements
+        return held
 
     def seen(self, array: DeviceArray, address: int) -> None:
         self.by_address[address] = weakref.ref(array)

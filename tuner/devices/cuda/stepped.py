@@ -1,7 +1,11 @@
 """Runs with stages of libraries, put into streams step by step; as ``tuner.devices.cuda.packed.Run``."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import Program, StageLaunch, Step
@@ -17,13 +21,15 @@ class SteppedRun:
     Args:
         cp: CuPy.
         program: the plan, loaded.
-        sizes: bytes of each buffer of the plan, by name, in the order of the addresses.
+        forms: shape and NumPy dtype of each buffer of the plan, by name, in the order of the addresses.
     """
 
-    def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, cp: ModuleType, program: Program, forms: Mapping[str, tuple[tuple[int, ...], "np.dtype[Any]"]]
+    ) -> None:
         self._cp = cp
         self._program = program
-        self._sizes = dict(sizes)
+        self._forms = dict(forms)
         self._sides = SideStreams(cp)
         self._addresses: tuple[int, ...] = ()
         self._steps: Sequence[Step] = ()
@@ -37,8 +43,8 @@ class SteppedRun:
         if self._addresses == tuple(addresses):
             return
         arrays = {
-            name: self._array(address, size)
-            for (name, size), address in zip(self._sizes.items(), addresses, strict=True)
+            name: self._array(address, *form)
+            for (name, form), address in zip(self._forms.items(), addresses, strict=True)
         }
         self._steps = (*self._program.prepared(arrays), *self._program.bound(arrays))
         self._addresses = tuple(addresses)
@@ -72,9 +78,9 @@ class SteppedRun:
             for step in self._steps:
                 step.enqueue(stream)
 
-    def _array(self, address: int, size: int) -> Array:
-        """The memory at an address as bytes; it belongs to the caller."""
-        cp = self._cp
+    def _array(self, address: int, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+        """The memory at an address; it belongs to the caller."""
+        cp, size = self._cp, math.prod(shape) * dtype.itemsize
         memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
-        made: Array = cp.ndarray((size,), "uint8", cp.cuda.MemoryPointer(memory, 0))
+        made: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
         return made
