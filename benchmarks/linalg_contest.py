@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any
 
 from cold_timing import Timer, median
-from linalg_libraries import Form, LinalgLibraries
+from linalg_forms import Form
+from linalg_libraries import LinalgLibraries
 from linalg_rows import Contender, compared, shown
 from linalg_search import Searcher, Space
 from linalg_sets import AnySets, Sets
@@ -57,12 +58,15 @@ class Machine:
             for place in places:
                 form.call(place, stream.ptr)
 
-        made = self.timed(form.key, enqueue, sets)
+        def run() -> None:
+            if form.restore is not None:
+                form.restore()
+            enqueue(self.cp.cuda.get_current_stream(), [0])
+
+        made = self.timed(form.key, enqueue, sets, more=form.restore)
         made.form = form
         if not made.trouble:
-            made.deviation = self._checked(
-                lambda: enqueue(self.cp.cuda.get_current_stream(), [0]), sets, form.converted
-            )
+            made.deviation = self._checked(run, sets, form.converted)
         return made
 
     def kernel(self, space: Space, configuration: Configuration, sets: AnySets) -> Contender:
@@ -127,13 +131,23 @@ class Machine:
         enqueue: Callable[[Any, Sequence[int]], None],
         sets: AnySets,
         *,
+        more: Callable[[], None] | None = None,
         capturable: bool = True,
     ) -> Contender:
-        """Work on sets, given by their numbers, timed a few times: as a graph where it can be one."""
+        """Work on sets, given by their numbers, timed a few times: as a graph where it can be one.
+
+        ``more`` restores what does not belong to the sets.
+        """
         everything = range(sets.count)
+
+        def restore() -> None:
+            sets.restore()
+            if more is not None:
+                more()
+
         current = self.cp.cuda.get_current_stream
         try:
-            sets.restore()
+            restore()
             enqueue(current(), [0])  # loads what is loaded when first used
             self.cp.cuda.runtime.deviceSynchronize()
             graph = self.graph(lambda stream: enqueue(stream, everything)) if capturable else None
@@ -142,9 +156,9 @@ class Machine:
                 def run() -> None:
                     enqueue(current(), everything)
 
-                made = Contender(name, run, lambda: self._led(sets), graph=False)
+                made = Contender(name, run, lambda: self._led(restore, sets.count), graph=False)
             else:
-                made = Contender(name, lambda: graph.launch(current()), sets.restore)
+                made = Contender(name, lambda: graph.launch(current()), restore)
             made.enqueue = lambda stream: enqueue(stream, everything)
             made.quick_ms = self._quick_ms(made)
         except self._refusals as error:
@@ -166,10 +180,10 @@ class Machine:
             for step in steps:
                 step.enqueue(stream)
 
-    def _led(self, sets: AnySets) -> None:
-        """Restores the sets, and keeps the GPU busy while the host makes its calls."""
-        sets.restore()
-        for _ in range(1 + int(sets.count * _CALL_S / _LEAD_S)):
+    def _led(self, restore: Callable[[], None], count: int) -> None:
+        """Restores, and keeps the GPU busy while the host makes its calls, one for each set."""
+        restore()
+        for _ in range(1 + int(count * _CALL_S / _LEAD_S)):
             self._lead.fill(0)
 
     def graph(self, enqueue: Callable[[Any], None]) -> Any:
@@ -213,8 +227,11 @@ class Field:
 
     @property
     def right_peers(self) -> list[Contender]:
-        """The fastest forms of the library that answer right."""
-        return sorted((one for one in self.peers if one.right), key=_quick_ms)[:PEER_FINALISTS]
+        """The fastest forms of the library that answer right, with some of the kernel's layout among them."""
+        right = sorted((one for one in self.peers if one.right), key=_quick_ms)
+        alike = [one for one in right if one.form is not None and not one.form.turned]
+        chosen = [*right[:PEER_FINALISTS], *alike[:PEER_FINALISTS]]
+        return list({one.name: one for one in chosen}.values())
 
     @property
     def right_own(self) -> list[Contender]:

@@ -72,7 +72,9 @@ def energy_contest(
     forms = (
         libraries.factorizations(space.case, sets)
         if isinstance(sets, LargeSets)
-        else libraries.forms(space.case, sets)
+        else [
+            form for form in libraries.forms(space.case, sets) if form.restore is None
+        ]  # as windows restore
     )
     field = field_of(machine, space, begin.first, sets, forms=forms, ends_s=begun_s + budget_s)
     hybrid: HybridFound | None = None

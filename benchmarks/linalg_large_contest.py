@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from linalg_contest import Machine, field_of, row_of
+from linalg_forms import Form
 from linalg_hybrid import HybridBegin, hybrid_begin, hybrid_found, hybrid_times
 from linalg_large_libraries import LargeLibraries
 from linalg_large_operations import LargeCase
 from linalg_large_sets import LargeSets, drawn
-from linalg_libraries import Form
 from linalg_operations import Case
 from linalg_rows import Contender, compared, timed
 from linalg_search import Searcher, Space

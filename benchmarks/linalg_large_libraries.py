@@ -8,8 +8,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from linalg_forms import LETTERS, LOWER, PLAIN, REALS, Form
 from linalg_large_sets import DeviceArrays, LargeSets
-from linalg_libraries import LETTERS, LOWER, PLAIN, REALS, Form, LinalgLibraries
+from linalg_libraries import LinalgLibraries
 from linalg_operations import Case
 from vendor_library import address
 
@@ -42,20 +43,14 @@ class LargeLibraries(LinalgLibraries):
             return None
         name, n = f"cublas{LETTERS[case.dtype]}gemm_v2", case.n
         one, zero = REALS[case.dtype](1), REALS[case.dtype](0)
-        given, made = sets.given()["A"], self._cp.empty((n, n), case.dtype)
+        given, made = sets.given()["A"], self.cp.empty((n, n), case.dtype)
 
         def call(place: int, stream: int) -> None:
             del place
             factors = (ctypes.byref(one), address(given), n, address(given), n)
-            self._blas_call(
-                name, stream, PLAIN, PLAIN, n, n, n, *factors, ctypes.byref(zero), address(made), n
-            )
+            self.blas(name, stream, PLAIN, PLAIN, n, n, n, *factors, ctypes.byref(zero), address(made), n)
 
         return Form("cuBLAS gemm", "", call, keep=(one, zero, given, made))
-
-    def _solve(self, name: str, stream: int, *arguments: Any) -> None:
-        self._cusolver.call("cusolverDnSetStream", self._solver, ctypes.c_void_p(stream))
-        self._cusolver.call(name, self._solver, *arguments)
 
     def _classic(self, case: Case, sets: LargeSets) -> Form:
         """By ``cusolverDn<t>potrf`` and its like, whose sizes are int."""
@@ -65,8 +60,8 @@ class LargeLibraries(LinalgLibraries):
         length = ctypes.c_int()
         matrix = (*shape, address(arrays["A"]), n)
         self._cusolver.call(f"{name}_bufferSize", self._solver, *matrix, ctypes.byref(length))
-        work = self._cp.empty(max(1, length.value), case.dtype)
-        info = arrays["info"] if "info" in arrays else self._cp.empty(1, "int32")
+        work = self.cp.empty(max(1, length.value), case.dtype)
+        info = arrays["info"] if "info" in arrays else self.cp.empty(1, "int32")
         rest: tuple[Any, ...] = (address(work), length.value, address(info))
         if case.operation == "getrf":
             rest = (address(work), address(arrays["ipiv"]), address(info))
@@ -75,9 +70,9 @@ class LargeLibraries(LinalgLibraries):
 
         def call(place: int, stream: int) -> None:
             del place
-            self._solve(name, stream, *matrix, *rest)
+            self.solver(name, stream, *matrix, *rest)
 
-        return Form(f"cuSOLVER {case.operation}", "", call, _judged(self._cp, case), keep=(work, info))
+        return Form(f"cuSOLVER {case.operation}", "", call, _judged(self.cp, case), keep=(work, info))
 
     def _generic(self, case: Case, sets: LargeSets) -> Form:
         """By ``cusolverDnXpotrf`` and its like, whose sizes are int64_t, and pivots of getrf too."""
@@ -85,25 +80,25 @@ class LargeLibraries(LinalgLibraries):
         n, kind = ctypes.c_int64(case.n), _TYPES[case.dtype]
         parameters = ctypes.c_void_p()
         self._cusolver.call("cusolverDnCreateParams", ctypes.byref(parameters))
-        pivots = self._cp.empty(case.n, "int64")
+        pivots = self.cp.empty(case.n, "int64")
         matrix = (kind, address(arrays["A"]), n)
         before: tuple[Any, ...] = (parameters, LOWER, n) if case.operation == "potrf" else (parameters, n, n)
         tau = (kind, address(arrays["tau"])) if case.operation == "geqrf" else ()
         device_bytes, host_bytes = ctypes.c_size_t(), ctypes.c_size_t()
         sizes = (ctypes.byref(device_bytes), ctypes.byref(host_bytes))
         self._cusolver.call(f"{name}_bufferSize", self._solver, *before, *matrix, *tau, kind, *sizes)
-        work = self._cp.empty(max(1, device_bytes.value), "uint8")
+        work = self.cp.empty(max(1, device_bytes.value), "uint8")
         host = ctypes.create_string_buffer(max(1, host_bytes.value))
-        info = arrays["info"] if "info" in arrays else self._cp.empty(1, "int32")
+        info = arrays["info"] if "info" in arrays else self.cp.empty(1, "int32")
         made = (address(pivots),) if case.operation == "getrf" else tau
         works = (address(work), device_bytes, host, host_bytes, address(info))
 
         def call(place: int, stream: int) -> None:
             del place
-            self._solve(name, stream, *before, *matrix, *made, kind, *works)
+            self.solver(name, stream, *before, *matrix, *made, kind, *works)
 
         keep = (parameters, work, host, info, pivots)
-        convert = _judged(self._cp, case, pivots)
+        convert = _judged(self.cp, case, pivots)
         return Form(f"cuSOLVER {case.operation}", "64-bit", call, convert, keep=keep)
 
 

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from cold_timing import median, outside_interval, spread
-from linalg_libraries import Form
+from linalg_forms import Form
 from linalg_search import Space, as_json
 
 from tuner.model import Configuration
@@ -69,10 +69,15 @@ def shown(contender: Contender, sets: int) -> dict[str, Any]:
 def compared(
     space: Space, own: Sequence[Contender], peers: Sequence[Contender], sets: int, copy_gb_s: float | None
 ) -> dict[str, Any]:
-    """Own figures, those of the best peer, and ratios; with the rate of a copy also how near it they are."""
+    """Own figures, those of the best peer, and ratios; with the rate of a copy also how near it they are.
+
+    ``peer_same_layout`` is the best peer whose arrays lie in memory as the kernel's do.
+    """
     right = {one.configuration: one for one in own if one.right}
     peer = _fastest(peers)
+    alike = _fastest([one for one in peers if one.form is not None and not one.form.turned])
     row: dict[str, Any] = {"peer": None if peer is None else timed(peer, sets)}
+    row["peer_same_layout"] = None if alike is None else timed(alike, sets)
     forms = {
         "default": right.get(space.item.default),
         "analytical": right.get(space.analytical),
@@ -88,6 +93,8 @@ def compared(
             row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
         if peer is not None:
             row[name]["ratio"] = _ratio(peer, one)
+        if alike is not None:
+            row[name]["ratio_same_layout"] = _ratio(alike, one)
     best = row["best"]
     row["correct"] = best is not None
     ratio = None if best is None or peer is None else best["ratio"]["median"]

@@ -12,7 +12,7 @@ from tuner.config.catalog import Catalog
 from tuner.devices.cuda.direct import CompilingGpu
 from tuner.errors import TunerError
 from tuner.interfaces import Device
-from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Plan
+from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Plan, TunableValue
 from tuner.search.candidates import PreparedWorkload, judge, prepare
 from tuner.search.explaining import analytical_choice
 
@@ -63,6 +63,8 @@ class Searcher:
     def opened(self, case: Case) -> tuple[Space, list[Configuration]]:
         """The space of a case, with what is measured first: default, analytical choice, its rivals.
 
+        Of every text, such as that of an algorithm, the configuration nearest to the default is among them.
+
         Raises:
             TunerError: nothing is left of the space.
         """
@@ -81,7 +83,7 @@ class Searcher:
         except TunerError as error:
             space.why, rivals = str(error), []
         first = [one for one in (item.default, space.analytical) if one is not None]
-        return space, self.compiled(space, [*first, *rivals])
+        return space, self.compiled(space, [*first, *rivals, *_of_texts(item)])
 
     def compiled(self, space: Space, configurations: Iterable[Configuration]) -> list[Configuration]:
         """Those that compile and are allowed; the default, wherever it compiles."""
@@ -107,6 +109,18 @@ class Searcher:
             return min((len(values ^ centre) for centre in centres), default=0)
 
         return self.compiled(space, sorted(pool, key=distance)[:TOGETHER])
+
+
+def _of_texts(item: PreparedWorkload) -> list[Configuration]:
+    """Of every text that the default does not have, the candidate that is nearest to it."""
+    default = set(dict(item.default).items())
+    nearest: dict[tuple[str, TunableValue], Configuration] = {}
+    candidates = [one.configuration for one in item.candidates]
+    for one in sorted(candidates, key=lambda candidate: len(set(dict(candidate).items()) ^ default)):
+        for name, value in dict(one).items():
+            if isinstance(value, str) and (name, value) not in default:
+                nearest.setdefault((name, value), one)
+    return list(nearest.values())
 
 
 def as_json(configuration: Configuration | None) -> dict[str, Any] | None:

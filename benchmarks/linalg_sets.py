@@ -99,20 +99,20 @@ class Sets:
 
     def given(self) -> HostArrays:
         """Inputs of the problems that are checked."""
-        return {name: self._sample(array) for name, array in self._given.items()}
+        return {name: self.sample(array) for name, array in self._given.items()}
 
     def made(self) -> HostArrays:
         """Outputs of the problems that are checked, in the first set."""
         outputs = {b.name for b in self._plan.buffers if b.role in {"inout", "out"}}
-        return {name: self._sample(array) for name, array in self.arrays[0].items() if name in outputs}
+        return {name: self.sample(array) for name, array in self.arrays[0].items() if name in outputs}
 
     def judge(self, outputs: Mapping[str, NDArray[Any]]) -> Deviation:
         """What the law of the kernel file says of outputs of the problems that are checked."""
         sizes = {**sizes_of(self._plan), "batch": len(next(iter(outputs.values())))}
         return problem_for(self._plan.problem).residual(np, self.given(), dict(outputs), sizes)
 
-    def _sample(self, array: Any) -> NDArray[Any]:
-        """The first, the last and some problems between."""
+    def sample(self, array: Any) -> NDArray[Any]:
+        """The problems of an array that are checked: the first, the last and some between."""
         n = int(dict(self._plan.workload.sizes)["n"])
         length = max(4, min(self.batch, CHECKED_ELEMENTS // (n * n)) // 3)
         starts = sorted({0, max(0, (self.batch - length) // 2), max(0, self.batch - length)})

@@ -18,7 +18,7 @@ from linalg_operations import DTYPES, OPERATIONS
 BEGIN, END = "<!-- linalg peers -->\n", "<!-- end of linalg peers -->\n"
 COLUMNS = (
     *("n", "fastest form of the library", "µs", "default", "analytical", "best", "× the library"),
-    *("of copy", "error, of the library's", "configuration", "target met"),
+    *("× in one layout", "of copy", "error, of the library's", "configuration", "target met"),
 )
 UNMEASURED = "\nNot measured yet.\n\n"
 
@@ -48,11 +48,19 @@ def placed(page: Path, begin: str, end: str, text: str) -> int:
 
 
 def tables(documents: Sequence[dict[str, Any]]) -> str:
-    """What was measured on, and one Markdown table for each operation and type."""
+    """For each GPU what was measured on, and one Markdown table for each operation and type."""
+    of_gpus: dict[str, list[dict[str, Any]]] = {}
+    for document in documents:
+        of_gpus.setdefault(_gpu(document), []).append(document)
+    return "".join(_of_gpu(gpu, some) for gpu, some in of_gpus.items()) or UNMEASURED
+
+
+def _of_gpu(gpu: str, documents: Sequence[dict[str, Any]]) -> str:
+    """The tables of one GPU."""
     rows = {(r["operation"], r["dtype"], r["n"]): r for document in documents for r in document["rows"]}
     if not rows:
         return UNMEASURED
-    parts = [f"\n{_conditions(documents, list(rows.values()))}\n"]
+    parts = [f"\n### {gpu}\n\n{_conditions(documents, list(rows.values()))}\n"]
     for operation in OPERATIONS:
         for dtype in DTYPES:
             some = sorted((row for key, row in rows.items() if key[:2] == (operation, dtype)), key=_order)
@@ -67,24 +75,32 @@ def _order(row: dict[str, Any]) -> int:
 
 def _conditions(documents: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
     """GPU, driver and libraries of the runs."""
-    found = dict.fromkeys(_run(document) for document in documents)
+    copies: dict[str, list[float]] = {}
+    for document in documents:
+        copies.setdefault(origin(document), []).append(document["copy_gb_s"])
     asked = [row for row in rows if row["met"] is not None]
     met = sum(row["met"] for row in asked)
-    lines = [f"{run}." for run in found]
+    lines = [f"{run}; a copy moves {_range(rates)} GB/s." for run, rates in copies.items()]
     return "\n".join(lines) + f"\n{met} of {len(asked)} targets are met."
 
 
-def _run(document: dict[str, Any]) -> str:
-    return f"{origin(document)}; a copy moves {document['copy_gb_s']:.0f} GB/s"
+def _range(rates: Sequence[float]) -> str:
+    least, most = f"{min(rates):.0f}", f"{max(rates):.0f}"
+    return least if least == most else f"{least} to {most}"
 
 
 def origin(document: dict[str, Any]) -> str:
     """GPU, driver, libraries and day of a run."""
     gpus = document["provenance"]["gpus"]
-    gpu = f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" if gpus else "GPU not named"
+    gpu = f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" if gpus else _gpu(document)
     libraries = ", ".join(f"{name} {version}" for name, version in document["libraries"].items())
     day = document["provenance"]["date"][:10]
     return f"{gpu}, {libraries or 'no library'}, {day}"
+
+
+def _gpu(document: dict[str, Any]) -> str:
+    gpus = document["provenance"]["gpus"]
+    return str(gpus[0]["name"]) if gpus else "GPU not named"
 
 
 def _table(title: str, rows: Sequence[dict[str, Any]]) -> str:
@@ -106,7 +122,7 @@ def _cells(row: dict[str, Any]) -> str:
     if peer is not None and not peer["graph"]:
         form += ", no graph"
     times = [_us(peer), *(_us(row[name]) for name in ("default", "analytical", "best"))]
-    ratio = copied = error = configuration = "–"
+    ratio = alike = copied = error = configuration = "–"
     if best is not None:
         copied = f"{100 * best['roofline']:.0f} %"
         error = f"{best['error']:.2g}, {'–' if peer is None else format(peer['error'], '.2g')}"
@@ -114,8 +130,10 @@ def _cells(row: dict[str, Any]) -> str:
         if peer is not None:
             found = best["ratio"]
             ratio = f"{found['median']:.2f} ({found['low']:.2f}–{found['high']:.2f})"
+        if "ratio_same_layout" in best:
+            alike = f"{best['ratio_same_layout']['median']:.2f}"
     met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
-    cells = (str(row["n"]), form, *times, ratio, copied, error, configuration, met)
+    cells = (str(row["n"]), form, *times, ratio, alike, copied, error, configuration, met)
     return f"| {' | '.join(cells)} |"
 
 

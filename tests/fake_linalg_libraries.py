@@ -95,13 +95,14 @@ class FakeLibrary:
         ldb: int,
         batch: int,
     ) -> None:
-        assert (side, diag, alpha._obj.value) == (0, 0, 1)
+        assert (diag, alpha._obj.value) == (0, 1)
+        order = n if side else m
         for factor, right in zip(
-            _pointed(real, A, lda, m, batch), _pointed(real, B, ldb, n, batch), strict=True
+            _pointed(real, A, lda, order, batch), _pointed(real, B, ldb, n, batch), strict=True
         ):
-            right[:m] = self.computed(
-                linalg.solve_triangular(factor[:m], right[:m], trans=trans, lower=uplo == 0)
-            )
+            given = right[:m].T if side else right[:m]
+            found = linalg.solve_triangular(factor[:order], given, trans=trans != side, lower=uplo == 0)
+            right[:m] = self.computed(found.T if side else found)
 
     def _gemm(  # noqa: PLR0917 - cuBLAS's
         self,
@@ -121,9 +122,32 @@ class FakeLibrary:
         ldc: int,
         batch: int,
     ) -> None:
-        left, right = _pointed(real, A, lda, k, batch), _pointed(real, B, ldb, n, batch)
-        made = _pointed(real, C, ldc, n, batch)
-        self._multiply((transa, transb, m, k), (alpha, beta), left, right, made)
+        left = _pointed(real, A, lda, m if transa else k, batch)
+        right, made = _pointed(real, B, ldb, k if transb else n, batch), _pointed(real, C, ldc, n, batch)
+        self._multiply((transa, transb, (m, n, k)), (alpha, beta), left, right, made)
+
+    def _gemmGrouped(  # noqa: N802, PLR0917 - cuBLAS's
+        self,
+        real: Any,
+        transa: Any,
+        transb: Any,
+        m: Any,
+        n: Any,
+        k: Any,
+        alpha: Any,
+        A: Any,
+        lda: Any,
+        B: Any,
+        ldb: Any,
+        beta: Any,
+        C: Any,
+        ldc: Any,
+        groups: int,
+        sizes: Any,
+    ) -> None:
+        assert groups == 1
+        way = (transa[0], transb[0], m[0], n[0], k[0])
+        self._gemm(real, *way, alpha, A, lda[0], B, ldb[0], beta, C, ldc[0], sizes[0])
 
     def _gemmStrided(  # noqa: N802, PLR0917 - cuBLAS's
         self,
@@ -146,9 +170,10 @@ class FakeLibrary:
         stride_c: Any,
         batch: int,
     ) -> None:
-        left, right = _strided(real, A, lda, k, stride_a, batch), _strided(real, B, ldb, n, stride_b, batch)
+        left = _strided(real, A, lda, m if transa else k, stride_a, batch)
+        right = _strided(real, B, ldb, k if transb else n, stride_b, batch)
         made = _strided(real, C, ldc, n, stride_c, batch)
-        self._multiply((transa, transb, m, k), (alpha, beta), left, right, made)
+        self._multiply((transa, transb, (m, n, k)), (alpha, beta), left, right, made)
 
     def _gemv(  # noqa: PLR0917 - cuBLAS's
         self,
@@ -169,7 +194,7 @@ class FakeLibrary:
         assert incx == incy == 1
         left = _pointed(real, A, lda, n, batch)
         right, made = _pointed(real, x, n, 1, batch), _pointed(real, y, m, 1, batch)
-        self._multiply((trans, 0, m, n), (alpha, beta), left, right, made)
+        self._multiply((trans, 0, (m, 1, n)), (alpha, beta), left, right, made)
 
     def _gemvStrided(  # noqa: N802, PLR0917 - cuBLAS's
         self,
@@ -193,21 +218,28 @@ class FakeLibrary:
         assert incx == incy == 1
         left = _strided(real, A, lda, n, stride_a, batch)
         right, made = _strided(real, x, n, 1, stride_x, batch), _strided(real, y, m, 1, stride_y, batch)
-        self._multiply((trans, 0, m, n), (alpha, beta), left, right, made)
+        self._multiply((trans, 0, (m, 1, n)), (alpha, beta), left, right, made)
 
     def _multiply(
         self,
-        way: tuple[int, int, int, int],
+        way: tuple[int, int, tuple[int, int, int]],
         scalars: tuple[Any, Any],
         left: list[Matrix],
         right: list[Matrix],
         made: list[Matrix],
     ) -> None:
-        transa, transb, m, k = way
-        assert transa == transb == 0
-        assert tuple(one._obj.value for one in scalars) == (1, 0)
+        transa, transb, (m, n, k) = way
+        alpha, beta = (_number(one) for one in scalars)
         for a, b, c in zip(left, right, made, strict=True):
-            c[:m] = self.computed(a[:m] @ b[:k])
+            first = a[:k, :m].T if transa else a[:m, :k]
+            second = b[:n, :k].T if transb else b[:k, :n]
+            before = beta * c[:m, :n] if beta else 0
+            c[:m, :n] = self.computed(alpha * (first @ second)) + before
+
+
+def _number(scalar: Any) -> float:
+    """Of a scalar that is given by reference, or as an array of one."""
+    return float(scalar[0] if isinstance(scalar, ctypes.Array) else scalar._obj.value)
 
 
 def plain_at(real: Any, at: Any, count: int) -> Matrix:

@@ -4,7 +4,6 @@ Arrays are column-major: element (i, j) of problem b of ``A`` is ``A[b, j, i]``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Configuration, Plan, Source, TunableValue
+from tuner.model import Configuration, Plan, TunableValue
 from tuner.problems import Deviation, problem_for
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -100,14 +99,6 @@ def _is_missed(plan: Plan, barrier: Barrier) -> bool:
         return not deviation(plan, inputs, answered(plan, inputs, CHECKED, "forward", barrier)).ok
     except HostRunError:
         return True
-
-
-def with_fault(plan: Plan, old: str, new: str) -> Plan:
-    """The plan with other words in its source, where they stand once."""
-    (stage,) = plan.stages
-    assert stage.source.text.count(old) == 1
-    changed = Source(stage.source.path, stage.source.text.replace(old, new), stage.source.headers)
-    return replace(plan, stages=(replace(stage, source=changed),))
 
 
 def is_noticed(plan: Plan) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
+from lu_qr import with_fault
 from thread_orders import in_turns
 
 GEMM = batched.kernel_of("gemm-batched")
@@ -81,9 +82,28 @@ def test_values_are_right_in_strips(dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.parametrize(
+    ("n", "dtype", "values"),
+    [
+        (36, "float32", {"ahead": 1, "depth": 8}),
+        (36, "float64", {"ahead": 4, "depth": 8, "algorithm": "mma16"}),
+        (9, "float32", {"ahead": 2}),
+        (67, "float32", {"ahead": 2, "strip": 32}),
+    ],
+)
+def test_blocks_that_stay_are_right(n: int, dtype: str, values: dict[str, int | str]) -> None:
+    """Blocks that go through several problems, or strips of them, and have none for some slots at last."""
+    plan = batched.plan_with(GEMM, n, dtype, 19, **values)
+    assert plan.stages[0].resident
+    for flags in (CHECKED, ADDRESSES):
+        batched.check(plan, flags)
+
+
+@on_host
 def test_barriers_are_needed() -> None:
     """Before the first slab is read, and before each other."""
     batched.check_barriers([batched.plan_with(GEMM, 36, "float32", depth=8)])
+    batched.check_barriers([batched.plan_with(GEMM, 36, "float32", 5, depth=8, ahead=1)])
 
 
 @on_host
@@ -93,15 +113,19 @@ def test_barriers_are_needed() -> None:
         ("(s + 1) % buffers;", "s % buffers;"),
         ("slab.fetch(left, right, (s + 1) * depth", "slab.fetch(left, right, s * depth"),
         ("blockIdx.x % strips * strip", "0"),
-        ("k * n + e < n * n", "k * n + e < n * n - n"),
+        ("e < n * depth && k * n + e < n * n", "e < n * depth && k * n + e < n * n - n"),
         ("B + e / depth * n + k + e % depth", "B + e / depth * n + e % depth"),
         ("a[depth * Tile::leading_a + e] = T(0);", ";"),
+        ("slab = 0, unit += step;", "slab = 0, unit += 1;"),
+        ("right + column * n + row", "right + column * n"),
+        ("filled = following(filled);", ""),
     ],
 )
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
     plans = [batched.default_plan(GEMM, n, "float32") for n in (13, 35, 67)]
-    assert any(batched.is_noticed(batched.with_fault(plan, old, new)) for plan in plans)
+    plans.append(batched.plan_with(GEMM, 36, "float32", 7, depth=8, ahead=1))
+    assert any(batched.is_noticed(with_fault(plan, old, new)) for plan in plans)
 
 
 @on_host

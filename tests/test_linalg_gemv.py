@@ -9,6 +9,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
+from lu_qr import with_fault
 from thread_orders import in_turns
 
 GEMV = batched.kernel_of("gemv-batched")
@@ -80,7 +81,7 @@ def test_faults_are_noticed(old: str, new: str) -> None:
         batched.plan_with(GEMV, 12, "float32", 9, threads=32, flying=2, block=64),
         batched.plan_with(GEMV, 66, "float32", threads=64, flying=4, block=64),
     ]
-    assert any(batched.is_noticed(batched.with_fault(plan, old, new)) for plan in plans)
+    assert any(batched.is_noticed(with_fault(plan, old, new)) for plan in plans)
 
 
 @on_host

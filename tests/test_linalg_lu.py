@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tuner.config import load_kernel_file
 
 GETRF = load_kernel_file(CATALOGUE / "getrf-batched" / "kernel.toml")
+ALONE: dict[str, int | str] = {"P": 1, "W": 1, "G": 32, "exchange": "none", "blocks": 1}
 
 
 def getf2(matrix: NDArray[Any]) -> tuple[NDArray[Any], list[int], int]:
@@ -76,7 +77,11 @@ def test_sanitizers_find_nothing(dtype: str) -> None:
 def test_barriers_are_needed() -> None:
     """Of problems that share a warp, and of warps that share a problem."""
     lu_qr.check_barriers(
-        [lu_qr.plan_with(GETRF, 7, "float32", P=4, W=4, G=2), lu_qr.plan_with(GETRF, 37, "float32")]
+        [
+            lu_qr.plan_with(GETRF, 7, "float32", P=4, W=4, G=2),
+            lu_qr.plan_with(GETRF, 37, "float32"),
+            lu_qr.plan_with(GETRF, 4, "float32", **ALONE, copies="staged"),
+        ]
     )
 
 
@@ -100,6 +105,26 @@ def test_faults_are_noticed(old: str, new: str) -> None:
 
 
 @on_host
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "if (i <= k) continue;\n        const auto key",
+            "if (i <= k + 1) continue;\n        const auto key",
+        ),
+        ("const bool here = i == row;", "const bool here = i == row && k > 0;"),
+        ("a[j][i] -= below[i] * a[j][k];", "a[j][i] -= below[i] * a[k][k];"),
+        ("e + e / (n * n) * (pitch - n * n)", "e"),
+        ("rows[k] = pivot.row + 1;", "rows[k] = pivot.row;"),
+    ],
+)
+def test_faults_of_threads_alone_are_noticed(old: str, new: str) -> None:
+    """The same, where a thread has a matrix."""
+    plan = lu_qr.plan_with(GETRF, 4, "float32", 35, **ALONE, copies="staged")
+    assert lu_qr.is_noticed(lu_qr.with_fault(plan, old, new))
+
+
+@on_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [13, 37])
 def test_pivots_are_those_of_lapack(n: int, dtype: str) -> None:
@@ -118,24 +143,32 @@ def test_pivots_are_those_of_lapack(n: int, dtype: str) -> None:
         np.testing.assert_allclose(outputs["A"][b], factors, rtol=tolerance, atol=tolerance)
 
 
-def tied_and_singular() -> NDArray[np.float64]:
-    """Matrices of order 16 that are factored without rounding."""
-    hadamard = np.array([[(-1) ** (i & j).bit_count() for j in range(16)] for i in range(16)], float)
-    shuffled = hadamard[np.random.default_rng(1).permutation(16)]
+def tied_and_singular(n: int = 16) -> NDArray[np.float64]:
+    """Matrices that are factored without rounding; n is a power of two."""
+    hadamard = np.array([[(-1) ** (i & j).bit_count() for j in range(n)] for i in range(n)], float)
+    shuffled = hadamard[np.random.default_rng(1).permutation(n)]
     column = shuffled.copy()
-    column[:, 5] = 0
+    column[:, n // 3] = 0
     twins = shuffled.copy()
-    twins[11] = twins[2]
-    lower = np.tril(np.ones((16, 16)))[::-1]
-    return np.stack([hadamard, shuffled, column, twins, np.zeros((16, 16)), np.ones((16, 16)), lower])
+    twins[n - 5] = twins[2]
+    lower = np.tril(np.ones((n, n)))[::-1]
+    return np.stack([hadamard, shuffled, column, twins, np.zeros((n, n)), np.ones((n, n)), lower])
 
 
 @on_host
-@pytest.mark.parametrize("values", [{}, {"P": 4, "W": 8, "exchange": "shuffle"}, {"P": 16, "W": 4, "G": 1}])
-def test_ties_and_singular_matrices_end_as_in_lapack(values: dict[str, int | str]) -> None:
+@pytest.mark.parametrize(
+    ("n", "values"),
+    [
+        (16, {}),
+        (16, {"P": 4, "W": 8, "exchange": "shuffle"}),
+        (16, {"P": 16, "W": 4, "G": 1}),
+        (8, {**ALONE, "copies": "direct"}),
+    ],
+)
+def test_ties_and_singular_matrices_end_as_in_lapack(n: int, values: dict[str, int | str]) -> None:
     """The first of equal pivots, the first zero pivot, and the same factors to the bit."""
-    matrices = tied_and_singular()
-    plan = lu_qr.plan_with(GETRF, 16, "float32", len(matrices), **values)
+    matrices = tied_and_singular(n)
+    plan = lu_qr.plan_with(GETRF, n, "float32", len(matrices), **values)
     outputs = lu_qr.factored(plan, matrices)
     for b, matrix in enumerate(matrices):
         factors, ipiv, info = getf2(matrix)
@@ -147,12 +180,13 @@ def test_ties_and_singular_matrices_end_as_in_lapack(values: dict[str, int | str
 
 @on_host
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pivots_without_a_reciprocal_are_divided_by(dtype: str) -> None:
+@pytest.mark.parametrize(("n", "values"), [(16, {}), (4, {**ALONE, "copies": "direct"})])
+def test_pivots_without_a_reciprocal_are_divided_by(dtype: str, n: int, values: dict[str, int | str]) -> None:
     """Powers of two so small that the reciprocal of a pivot is infinite, beside an ordinary problem."""
     tiny = float(np.finfo(dtype).smallest_subnormal) * 64
-    matrices = tied_and_singular()[[1, 0]]
+    matrices = tied_and_singular(16)[[1, 0], :n, :n] if n < 8 else tied_and_singular(n)[[1, 0]]
     matrices[0] *= tiny
-    outputs = lu_qr.factored(lu_qr.plan_with(GETRF, 16, dtype, 2), matrices)
+    outputs = lu_qr.factored(lu_qr.plan_with(GETRF, n, dtype, 2, **values), matrices)
     for b, matrix in enumerate(matrices):
         factors, ipiv, info = getf2(matrix)
         assert (outputs["ipiv"][b].tolist(), outputs["info"][b]) == (ipiv, info)
@@ -163,7 +197,7 @@ def test_pivots_without_a_reciprocal_are_divided_by(dtype: str) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_number_stays_in_its_problem(bad: float) -> None:
     """Of problems that share a warp, only the one that has it is spoilt; its ipiv are still rows."""
-    for n, values in ((7, {"P": 4, "W": 2, "G": 4}), (37, {})):
+    for n, values in ((7, {"P": 4, "W": 2, "G": 4}), (37, {}), (5, {**ALONE, "copies": "staged"})):
         lu_qr.check_one_bad_problem(lu_qr.plan_with(GETRF, n, "float32", **values), bad)
     plan = lu_qr.plan_with(GETRF, 37, "float32", 1)
     ipiv = lu_qr.factored(plan, np.full((1, 37, 37), bad))["ipiv"][0]

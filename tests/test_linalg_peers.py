@@ -11,24 +11,49 @@ import host_build
 import pytest
 import rodinia_machine
 from benchmark_scripts import ROOT, benchmark
+from fake_cublas_lt import FakeCublasLt
 from fake_cuda import LIMITS
 from fake_linalg_libraries import FakeLibrary
 from numpy.typing import NDArray
 
+LT = ["candidate 1", "candidate 2"]  # of those that cuBLASLt proposes
+
+
+def strided(*layouts: str) -> list[str]:
+    """Products by strides, and what cuBLASLt proposes, in each layout."""
+    found = []
+    for layout in layouts:
+        found.append(f"cuBLAS gemmStridedBatched{layout and f', {layout}'}")
+        found += [f"cuBLASLt matmul{layout and f', {layout}'}, {candidate}" for candidate in LT]
+    return found
+
+
 OPERATIONS = {  # the forms that are right, in their order
-    "potrf-batched": ["cuSOLVER potrfBatched, lower", "cuSOLVER potrfBatched, upper"],
+    "potrf-batched": [
+        "cuSOLVER potrfBatched, lower",
+        "cuSOLVER potrfBatched, upper",
+        "cuSOLVER potrfBatched, blocks of 2, with trsm and gemm",
+    ],
     "getrf-batched": ["cuBLAS getrfBatched"],
     "geqrf-batched": ["cuBLAS geqrfBatched"],
-    "trsm-batched": ["cuBLAS trsmBatched, lower", "cuBLAS trsmBatched, upper, transposed"],
+    "trsm-batched": [
+        "cuBLAS trsmBatched, lower",
+        "cuBLAS trsmBatched, upper, transposed",
+        "cuBLAS trsmBatched, lower, transposed, from the right",
+        "cuBLAS trsmBatched, upper, from the right",
+        "cuBLAS trsmBatched, blocks of 2, with gemm",
+    ],
     "gemm-batched": [
-        "cuBLAS gemmStridedBatched",
+        *strided("", "A transposed", "B transposed", "both transposed"),
         "cuBLAS gemmStridedBatched, pedantic",
         "cuBLAS gemmBatched",
+        "cuBLAS gemmGroupedBatched",
     ],
     "gemv-batched": [
         "cuBLAS gemvStridedBatched",
+        "cuBLAS gemvStridedBatched, A transposed",
         "cuBLAS gemvBatched",
-        "cuBLAS gemmStridedBatched, one column",
+        *strided("one column", "one column, A transposed", "one row", "one row, A transposed"),
     ],
 }
 OURS_S, THEIRS_S = 1e-5, 3e-5
@@ -65,12 +90,16 @@ def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
     cp = rodinia_machine.ComputingCupy()
     stream = cp.current_stream()
     library = FakeLibrary(cp, THEIRS_S)
+    lt = FakeCublasLt(library)
     contest, sets = peers.contest.__globals__, peers.contest.__globals__["Sets"].restore.__globals__
     monkeypatch.setattr(peers.probe, "open_cupy", lambda _: cp)
     monkeypatch.setattr(peers.probe, "gpu_limits", lambda *_: LIMITS)
     monkeypatch.setattr(peers, "Compiler", lambda _: HostCompiler(cp, OURS_S))
     monkeypatch.setattr(peers, "copy_bandwidth", lambda *_: 4000.0)
-    monkeypatch.setattr(peers, "LinalgLibraries", lambda _: contest["LinalgLibraries"](cp, library, library))
+    monkeypatch.setattr(
+        peers, "LinalgLibraries", lambda _: contest["LinalgLibraries"](cp, library, library, lt)
+    )
+    monkeypatch.setattr("linalg_factorings.BLOCKS", (2,))
     monkeypatch.setattr("linalg_runs.LEAST_S", 0.0)
     monkeypatch.setitem(contest, "_LEAD_BYTES", 1)
     monkeypatch.setitem(sets, "MOST", 3)
@@ -114,6 +143,25 @@ def test_all_forms_answer_right_and_are_timed(measured: Any, operation: str, dty
         assert row[name]["roofline"] == pytest.approx(row["bytes"] / OURS_S / 4e12)
 
 
+def test_all_libraries_are_opened(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that CuPy loads, or their names among what is missing."""
+    cp = rodinia_machine.ComputingCupy()
+    opened: list[str] = []
+
+    def library(stem: str, versions: Sequence[int]) -> Any:
+        assert versions
+        opened.append(stem)
+        if stem == "libcusolver":
+            raise OSError(f"{stem} was not found")
+        fake = FakeLibrary(cp, THEIRS_S)
+        return FakeCublasLt(fake) if stem == "libcublasLt" else fake
+
+    libraries = peers.LinalgLibraries
+    monkeypatch.setitem(libraries.__init__.__globals__, "VendorLibrary", library)
+    assert libraries(cp).missing == {"cuSOLVER": "libcusolver was not found"}
+    assert opened == ["libcublas", "libcublasLt", "libcusolver"]
+
+
 @on_host
 def test_wrong_answers_of_a_library_win_nothing(measured: Any) -> None:
     """A library that answers wrong is no peer, and no target is met against it."""
@@ -132,7 +180,7 @@ def test_wrong_answers_of_a_library_win_nothing(measured: Any) -> None:
 def test_calls_that_cannot_be_captured_are_timed_as_they_are(measured: Any) -> None:
     """A library that refuses to be captured is called set by set."""
     (row,) = measured("--only", "gemv-batched", "--dtype", "float32", _captured=False)["rows"]
-    assert [one["graph"] for one in row["peers_tried"]] == [False] * 3
+    assert {one["graph"] for one in row["peers_tried"]} == {False}
     assert row["peer"]["us"] == pytest.approx(1e6 * THEIRS_S)
     assert row["best"]["graph"]
 
@@ -242,6 +290,7 @@ def row_of(n: int, us: float | None, own_us: float) -> dict[str, Any]:
         peer = {"us": us, "spread_us": 0.3, "name": "cuSOLVER potrfBatched", "form": "upper"}
         peer |= {"error": 0.4, "graph": False}
         own["ratio"] = {"median": us / own_us, "low": 2.9, "high": 3.1}
+        own["ratio_same_layout"] = {"median": 3.5, "low": 3.4, "high": 3.6}
     row = {"operation": "potrf-batched", "dtype": "float32", "n": n, "peer": peer, "least": 3.5}
     met = None if us is None else us / own_us >= 3.5
     return {**row, "default": own, "analytical": None, "best": own, "met": met}
@@ -261,16 +310,29 @@ def test_the_tables_say_what_was_measured(show: Any, tmp_path: Path) -> None:
     second.write_text(json.dumps(document_of(row_of(4, 8.0, 2.0), row_of(8, None, 5.0))))
     assert show.main([str(first), str(second), "--docs", str(page)]) == 0
     text = page.read_text()
-    assert text.startswith(f"before\n{show.BEGIN}\nA GPU, driver 580.1, cuSOLVER 12000, 2026-11-23;")
+    assert text.startswith(
+        f"before\n{show.BEGIN}\n### A GPU\n\nA GPU, driver 580.1, cuSOLVER 12000, 2026-11-23;"
+    )
     assert text.endswith(f"{show.END}after\n")
     assert "1 of 2 targets are met." in text
     assert "**potrf-batched, float32**, target ≥ 3.5 × at n = 4, 8, 64" in text
     rows = [line for line in text.splitlines() if line.startswith(("| 4 ", "| 8 ", "| 64 "))]
     assert [line.split(" | ")[0] for line in rows] == ["| 4", "| 8", "| 64"]
     assert "cuSOLVER potrfBatched, upper, no graph | 8.0 ± 0.3 | 2.0 ± 0.1 | – | 2.0 ± 0.1" in rows[0]
-    assert "4.00 (2.90–3.10) | 50 % | 0.2, 0.4 | rows=1, storage=half | yes |" in rows[0]
+    assert "4.00 (2.90–3.10) | 3.50 | 50 % | 0.2, 0.4 | rows=1, storage=half | yes |" in rows[0]
     assert rows[1].startswith("| 8 | – | – | 5.0 ± 0.1 |")
     assert rows[2].endswith("**no** |")
+
+
+def test_each_gpu_has_its_tables(show: Any) -> None:
+    """Rows of one GPU neither replace nor join those of another."""
+    other = document_of(row_of(4, 8.0, 2.0))
+    other["provenance"] = {"gpus": [{"name": "Another", "driver_version": "1"}], "date": "2026-11-26"}
+    text = show.tables([document_of(row_of(4, 1.0, 1.0)), other, document_of(row_of(8, 8.0, 2.0))])
+    first, second = text.split("### Another")
+    assert first.count("| 4 |") == first.count("| 8 |") == second.count("| 4 |") == 1
+    assert "1 of 2 targets are met." in first
+    assert "1 of 1 targets are met." in second
 
 
 def test_a_page_without_a_place_is_refused(

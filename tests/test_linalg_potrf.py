@@ -10,6 +10,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
+from lu_qr import with_fault
 from numpy.typing import NDArray
 from thread_orders import in_turns
 
@@ -97,7 +98,7 @@ def test_barriers_are_needed() -> None:
 )
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law, or of an indefinite matrix a wrong info."""
-    plan = batched.with_fault(batched.default_plan(POTRF, 37, "float32"), old, new)
+    plan = with_fault(batched.default_plan(POTRF, 37, "float32"), old, new)
     if "info" not in old:
         assert batched.is_noticed(plan)
         return

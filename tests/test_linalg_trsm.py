@@ -9,6 +9,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
+from lu_qr import with_fault
 from thread_orders import in_turns
 
 TRSM = batched.kernel_of("trsm-batched")
@@ -28,6 +29,20 @@ def test_defaults_are_right(dtype: str) -> None:
 def test_values_are_right() -> None:
     """Each value of each tunable, with no race and nothing astray."""
     plans = batched.sampled_plans(TRSM, 20, "float32") + batched.sampled_plans(TRSM, 65, "float32")
+    host_build.build_plans(plans, CHECKED)
+    for plan in plans:
+        batched.check(plan)
+
+
+@on_host
+@pytest.mark.parametrize("triangle", ["own", "spread"])
+def test_systems_in_registers_are_right(triangle: str) -> None:
+    """Orders that fill the threads of a problem or do not, with one right-hand side or two of each thread."""
+    orders = (1, 3, 8) if triangle == "own" else (4, 13, 32)
+    plans = [batched.plan_with(TRSM, n, "float32", 5, triangle=triangle) for n in orders]
+    if triangle == "spread":
+        plans.append(batched.plan_with(TRSM, 20, "float64", 5, triangle=triangle, columns=1))
+        plans.append(batched.plan_with(TRSM, 20, "float32", 5, triangle=triangle, columns=2))
     host_build.build_plans(plans, CHECKED)
     for plan in plans:
         batched.check(plan)
@@ -86,14 +101,16 @@ def test_faults_are_noticed(old: str, new: str) -> None:
         batched.plan_with(TRSM, 13, "float32", 9, problems=4),
         batched.plan_with(TRSM, 69, "float32", strip=64),
     ]
-    assert any(batched.is_noticed(batched.with_fault(plan, old, new)) for plan in plans)
+    assert any(batched.is_noticed(with_fault(plan, old, new)) for plan in plans)
 
 
 @on_host
 def test_what_lies_above_the_diagonal_is_not_used() -> None:
     """Not even NaN there changes a bit."""
-    for n in (13, 69):
-        plan = batched.default_plan(TRSM, n, "float32")
+    plans = [batched.default_plan(TRSM, n, "float32") for n in (13, 69)]
+    plans += [batched.plan_with(TRSM, 8, "float32", triangle=triangle) for triangle in ("own", "spread")]
+    for plan in plans:
+        n = int(dict(plan.workload.sizes)["n"])
         inputs = inputs_of(plan)
         right = batched.answered(plan, inputs)["B"]
         poisoned = inputs["L"].copy()

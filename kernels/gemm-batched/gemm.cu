@@ -2,7 +2,7 @@
 //
 // A block has C, or a strip of its columns. A slab of `depth` columns of A and rows of B at a time is in shared memory, while the next one is on its way to
 // registers. A thread has rows x columns numbers of C; with tensor cores, a warp has as many in tiles.
-#include "tiles.cuh"
+#include "stream.cuh"
 
 // Brings slabs from device memory to registers and from there to shared memory.
 template <class Tile, class T, int n, int strip, int depth>
@@ -46,31 +46,18 @@ struct Slab {
     }
 };
 
-template <class T, int n, int strip, Algorithm algorithm, int rows, int columns, int depth, int problems,
-          int blocks, int shared_bytes>
-__global__ void __launch_bounds__(problems* TileOf<T, n, strip, algorithm, rows, columns, depth>::threads, blocks)
-    gemm(const T* __restrict__ A, const T* __restrict__ B, T* __restrict__ C, int batch) {
-    using Tile = TileOf<T, n, strip, algorithm, rows, columns, depth>;
+// A block has one strip of one product in each slot.
+template <class Tile, int strip, int depth, class T, int n>
+__device__ __forceinline__ void multiply(const T* A, const T* B, T* C, int batch, T* a, int problem, int rank) {
     constexpr int strips = (n + strip - 1) / strip, slabs = (n + depth - 1) / depth, buffers = slabs > 1 ? 2 : 1;
     constexpr int a_elements = Tile::padded * Tile::leading_a, b_elements = Tile::breadth * Tile::leading_b;
-    constexpr int pitch = odd_multiple(buffers * (a_elements + b_elements), kWide<T>);
-    static_assert(shared_bytes == problems * pitch * sizeof(T), "the kernel file counts the same bytes");
-    static_assert(problems == 1 || strips == 1, "problems that share a block are whole");
-    extern __shared__ float4 shared[];
-    const int slot = threadIdx.x / Tile::threads, rank = threadIdx.x % Tile::threads;
-    const int problem = blockIdx.x / strips * problems + slot, start = blockIdx.x % strips * strip;
+    const int start = blockIdx.x % strips * strip;
     const int width = problem < batch ? min(strip, n - start) : 0;  // columns that there are
     const T* const left = A + (size_t)problem * n * n;
     const T* const right = B + (size_t)problem * n * n + start * n;
-    T* const a = reinterpret_cast<T*>(shared) + slot * pitch;
     T* const b = a + buffers * a_elements;
 
-    if constexpr (Tile::padded > depth) {  // the sums go on over zeros
-        for (int e = rank; e < (Tile::padded - depth) * Tile::leading_a; e += Tile::threads)
-            a[depth * Tile::leading_a + e] = T(0);
-        for (int e = rank; e < (Tile::padded - depth) * Tile::breadth; e += Tile::threads)
-            b[e % Tile::breadth * Tile::leading_b + depth + e / Tile::breadth] = T(0);
-    }
+    pad<Tile, depth>(a, b, rank);
     Slab<Tile, T, n, strip, depth> slab;
     slab.fetch(left, right, 0, width, rank);
     slab.put(a, b, rank);
@@ -87,4 +74,23 @@ __global__ void __launch_bounds__(problems* TileOf<T, n, strip, algorithm, rows,
         }
     }
     tile.write_to(C + (size_t)problem * n * n + start * n, width);
+}
+
+template <class T, int n, int strip, Algorithm algorithm, int rows, int columns, int depth, int problems,
+          int blocks, int ahead, int shared_bytes>
+__global__ void __launch_bounds__(problems* TileOf<T, n, strip, algorithm, rows, columns, depth>::threads, blocks)
+    gemm(const T* __restrict__ A, const T* __restrict__ B, T* __restrict__ C, int batch) {
+    using Tile = TileOf<T, n, strip, algorithm, rows, columns, depth>;
+    constexpr int strips = (n + strip - 1) / strip, buffers = ahead > 0 ? ahead + 1 : depth < n ? 2 : 1;
+    constexpr int elements = Tile::padded * Tile::leading_a + Tile::breadth * Tile::leading_b;
+    constexpr int pitch = odd_multiple(buffers * elements, kWide<T>);
+    static_assert(shared_bytes == problems * pitch * sizeof(T), "the kernel file counts the same bytes");
+    static_assert(problems == 1 || strips == 1, "problems that share a block are whole");
+    extern __shared__ float4 shared[];
+    const int slot = threadIdx.x / Tile::threads, rank = threadIdx.x % Tile::threads;
+    T* const memory = reinterpret_cast<T*>(shared) + slot * pitch;
+    if constexpr (ahead > 0)
+        multiply_stream<Tile, strip, depth, problems, ahead, T, n>(A, B, C, batch, memory, slot, rank);
+    else
+        multiply<Tile, strip, depth, T, n>(A, B, C, batch, memory, blockIdx.x / strips * problems + slot, rank);
 }

@@ -10,6 +10,17 @@ enum class Algorithm { fma, mma8, mma16 };
 
 __device__ constexpr int odd_multiple(int n, int step) { return ((n + step - 1) / step | 1) * step; }
 
+// Fills a slab up with zeros, over which the sums go on where it has fewer columns than are added up.
+template <class Tile, int depth, class T>
+__device__ __forceinline__ void pad(T* a, T* b, int rank) {
+    if constexpr (Tile::padded > depth) {
+        for (int e = rank; e < (Tile::padded - depth) * Tile::leading_a; e += Tile::threads)
+            a[depth * Tile::leading_a + e] = T(0);
+        for (int e = rank; e < (Tile::padded - depth) * Tile::breadth; e += Tile::threads)
+            b[e % Tile::breadth * Tile::leading_b + depth + e / Tile::breadth] = T(0);
+    }
+}
+
 // The numbers of a thread: packs of rows that neighbours continue, and every so many columns.
 template <class T, int n, int strip, int rows, int columns, int depth>
 struct ThreadTile {
@@ -139,15 +150,16 @@ struct WarpTile {
     }
 
     __device__ __forceinline__ void write_to(double* C, int width) const {
+        double* const to = C + (column + 2 * k) * n + row + r;
 #pragma unroll
         for (int j = 0; j < across; ++j)
 #pragma unroll
-            for (int i = 0; i < down; ++i)
+            for (int c = 0; c < 2; ++c) {
+                if (column + 8 * j + 2 * k + c >= width) continue;
 #pragma unroll
-                for (int c = 0; c < 2; ++c) {
-                    const int at_row = row + 8 * i + r, at_column = column + 8 * j + 2 * k + c;
-                    if (at_row < n && at_column < width) C[at_column * n + at_row] = sum[i][j][c];
-                }
+                for (int i = 0; i < down; ++i)
+                    if (row + 8 * i + r < n) to[(8 * j + c) * n + 8 * i] = sum[i][j][c];
+            }
     }
 };
 

@@ -3,18 +3,10 @@
 // A step for every column: the group that has the column finds the pivot and publishes the multipliers, all meet, the
 // lanes that have the pivot row pass it on within their groups, and every thread updates its elements. One barrier a
 // step. Rows never move: each goes to its place when the matrix is stored.
+#include "alone.cuh"
 #include "spread.cuh"
-#include "vectors.cuh"
 
-enum class Exchange { shared, shuffle };  // how the pivot row reaches the lanes of a group
-
-// Order of magnitudes as whole numbers; NaN is the largest.
-__device__ __forceinline__ int magnitude(float x) { return __float_as_int(x) & 0x7fffffff; }
-__device__ __forceinline__ long long magnitude(double x) { return __double_as_longlong(x) & 0x7fffffffffffffffll; }
-
-// Whether a reciprocal can stand for a division: LAPACK divides by pivots whose reciprocal overflows.
-__device__ __forceinline__ bool is_finite(float x) { return magnitude(x) < 0x7f800000; }
-__device__ __forceinline__ bool is_finite(double x) { return magnitude(x) < 0x7ff0000000000000ll; }
+enum class Exchange { shared, shuffle, none };  // how the pivot row reaches the lanes of a group; none: it has one
 
 template <class T, int n, int P, int W>
 struct alignas(16) Scratch {
@@ -35,14 +27,6 @@ __device__ __forceinline__ int position(const int* exchanged, int row, int k) {
     }
     return row;
 }
-
-template <class T>
-struct Pivot {
-    int row;
-    T value;
-    T inverse;     // of the value
-    bool divides;  // in some problem of the warp the inverse is not finite
-};
 
 // The largest element of a column among the rows that are not done; of equal ones LAPACK's first. Called by whole warps.
 //   mine     this lane's group has the column; others get an answer that means nothing
@@ -102,21 +86,9 @@ __device__ __forceinline__ Pivot<T> find_pivot(const T (&column)[R], int done, b
     return found;
 }
 
-// Elements below the pivot by it; below a pivot that is zero they are zero and stay so.
-template <class T>
-__device__ __forceinline__ T multiplier(T element, const Pivot<T>& pivot) {
-    if (is_finite(pivot.inverse)) return element * pivot.inverse;
-    return pivot.value == T(0) ? element : element / pivot.value;
-}
-
-// Problems are n x n, column-major, one behind the other.
-//   P       lanes that share the rows
-//   W       groups that share the columns
-//   G       problems of a block; 1 where a problem has several warps
-//   blocks  that a multiprocessor is to hold at least, which bounds the registers
-template <class T, int n, int P, int W, int G, Exchange exchange, int blocks>
-__global__ void __launch_bounds__(P* W* G, blocks)
-    getrf_batched(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch) {
+// Factors the problem of a group of threads.
+template <class T, int n, int P, int W, int G, Exchange exchange>
+__device__ __forceinline__ void factor(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch) {
     using Here = Spread<T, n, P, W>;
     constexpr int R = Here::R, C = Here::C, width = 16 / sizeof(T), E = common_divisor(R, width);
     __shared__ Scratch<T, n, P, W> scratch[G];
@@ -226,4 +198,19 @@ __global__ void __launch_bounds__(P* W* G, blocks)
     if (problem >= batch) return;
     for (int i = t; i < n; i += Here::threads) ipiv[size_t(problem) * n + i] = own.exchanged[i] + 1;
     if (t == 0) info[problem] = own.info;
+}
+
+// Problems are n x n, column-major, one behind the other.
+//   P       lanes that share the rows
+//   W       groups that share the columns
+//   G       problems of a block; 1 where a problem has several warps
+//   staged  matrices go through shared memory
+//   blocks  that a multiprocessor is to hold at least, which bounds the registers
+template <class T, int n, int P, int W, int G, Exchange exchange, bool staged, int blocks>
+__global__ void __launch_bounds__(P* W* G, blocks)
+    getrf_batched(T* __restrict__ A, int* __restrict__ ipiv, int* __restrict__ info, int batch) {
+    if constexpr (exchange == Exchange::none)
+        factor_each<T, n, G, staged>(A, ipiv, info, batch);
+    else
+        factor<T, n, P, W, G, exchange>(A, ipiv, info, batch);
 }

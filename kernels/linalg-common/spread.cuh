@@ -1,6 +1,6 @@
 // A small column-major matrix in the registers of the threads that share a problem.
 #pragma once
-#include "threads.cuh"
+#include "batched.cuh"
 
 // W groups of P lanes share the columns and the rows, both cyclically: `at[c][r]` of a lane is the element in row
 // r P + lane and column c W + group. A step for every column thus keeps all threads busy to the end. In registers there
@@ -72,5 +72,3 @@ int half = 0;
         }
     }
 };
-
-constexpr __device__ int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }

@@ -3,9 +3,9 @@
 // A thread has `columns` of the right-hand sides, and solves `rows` rows of them at a time: it subtracts what the rows
 // before contribute, then eliminates within the panel. The threads of a problem share the triangle and nothing else.
 // A block has `strip` columns of B in shared memory, and the triangle: all of it, or the rows of one panel at a time.
-#include "batched.cuh"
+#include "direct.cuh"
 
-enum class Triangle { whole, panels };
+enum class Triangle { whole, panels, own, spread };  // in shared memory, or in registers
 
 template <class T, int n, int columns, int rows, int strip, Triangle triangle>
 struct Shape {
@@ -75,10 +75,9 @@ __device__ __forceinline__ void solve(const T* panel, T* const (&x)[columns], co
         if (mine[c]) write(x[c] + p, sum[c]);
 }
 
-// What lies above the diagonal of L is not used. Rows that fill up the last panel hold anything: no other needs them.
+// Solves by way of shared memory.
 template <class T, int n, int columns, int rows, int strip, int problems, Triangle triangle, int shared_bytes>
-__global__ void __launch_bounds__(problems* Shape<T, n, columns, rows, strip, triangle>::threads)
-    trsm(const T* __restrict__ L, T* __restrict__ B, int batch) {
+__device__ __forceinline__ void solve_shared(const T* __restrict__ L, T* __restrict__ B, int batch) {
     using Here = Shape<T, n, columns, rows, strip, triangle>;
     constexpr int threads = Here::threads, pitch = Here::pitch, leading = Here::leading, factor = Here::factor;
     constexpr int width = access_width<T>(n);
@@ -135,4 +134,16 @@ __global__ void __launch_bounds__(problems* Shape<T, n, columns, rows, strip, tr
         const T* const from = all + e / (n * n) * pitch + factor + e / n % n * leading + e % n;
         *reinterpret_cast<Pack<T, width>*>(sides + e) = *reinterpret_cast<const Pack<T, width>*>(from);
     }
+}
+
+// What lies above the diagonal of L is not used. Rows that fill up the last panel hold anything: no other needs them.
+template <class T, int n, int columns, int rows, int strip, int problems, Triangle triangle, int shared_bytes>
+__global__ void __launch_bounds__(problems* Shape<T, n, columns, rows, strip, triangle>::threads)
+    trsm(const T* __restrict__ L, T* __restrict__ B, int batch) {
+    if constexpr (triangle == Triangle::own)
+        solve_direct<OwnTriangle, T, n, columns, problems>(L, B, batch);
+    else if constexpr (triangle == Triangle::spread)
+        solve_direct<SpreadTriangle, T, n, columns, problems>(L, B, batch);
+    else
+        solve_shared<T, n, columns, rows, strip, problems, triangle, shared_bytes>(L, B, batch);
 }
