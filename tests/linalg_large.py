@@ -138,14 +138,16 @@ def check_barriers(plans: Sequence[Plan]) -> None:
 
 def with_fault(plan: Plan, old: str, new: str) -> Plan:
     """The plan with other words in its source, where they stand once."""
-    text = next(stage.source.text for stage in plan.stages if stage.library is None)
-    assert text.count(old) == 1, old
+    given = next(stage.source for stage in plan.stages if stage.library is None)
+    texts = [given.text, *(text for _, text in given.headers)]
+    assert sum(text.count(old) for text in texts) == 1, old
 
     def changed(stage: Stage) -> Stage:
         source = stage.source
         if stage.library is not None:
             return stage
-        return replace(stage, source=Source(source.path, source.text.replace(old, new), source.headers))
+        headers = tuple((name, text.replace(old, new)) for name, text in source.headers)
+        return replace(stage, source=Source(source.path, source.text.replace(old, new), headers))
 
     return replace(plan, stages=tuple(map(changed, plan.stages)))
 
@@ -193,7 +195,7 @@ def with_panel(plan: Plan, rows: int, blocks: int, threads: int) -> Plan:
 
 
 def _lu_bytes(columns: int, lines: int, size: int, _warps: int) -> int:
-    return (2 * lines * ((columns + 1) * size + 4) + 2 * columns * size + 15) // 16 * 16
+    return 2 * lines * (((columns + 2) * size + 23) // 16 * 16) + 2 * columns * columns * size + 8 * columns
 
 
 def _qr_bytes(columns: int, lines: int, size: int, warps: int) -> int:

@@ -109,12 +109,11 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
             winner = warps + best_of<T>(lines + warps, B);
         }
         const Line<T, columns>& line = lines[winner];
-        const T pivot = rows.pivot(line, k), inverse = line.inverse;
+        const T pivot = rows.pivot(line, k);
+        const bool divided = !is_finite(line.inverse);  // as LAPACK does where the reciprocal overflows
         rows.exchange(k, line);
-        if (is_finite(inverse))
-            rows.eliminate(k, line, [=](T x) { return x * inverse; });
-        else  // LAPACK divides by pivots whose reciprocal overflows; below a pivot that is zero all is zero
-            rows.eliminate(k, line, [=](T x) { return pivot == T(0) ? x : x / pivot; });
+        if (divided && pivot != T(0)) rows.divide(k, pivot);
+        rows.eliminate(k, line, divided ? T(1) : line.inverse);
         if (t == 0) {
             own.pivots[k] = line.place;
             if (team.rank == 0) ipiv[first + k] = first + line.place + 1;

@@ -29,7 +29,7 @@ struct InRegisters : RegisterRows<T, columns, R, stride> {
 
     // Subtracts the products of `columns` columns from `lower` on, and the rows of `upper`.
     __device__ __forceinline__ void subtract(const T* lower, const T* upper) {
-#pragma unroll(R* columns > 64 ? 4 : 8)
+#pragma unroll(R* columns > 64 ? 2 : 8)
         for (int k = 0; k < columns; ++k) {
             T l[R], u[columns];
 #pragma unroll
@@ -69,16 +69,22 @@ struct InRegisters : RegisterRows<T, columns, R, stride> {
         for (int r = 0; r < R; ++r) place[r] = row(r) == origin ? k : place[r] == k ? other : place[r];
     }
 
+    // Divides column k below the pivot.
+    __device__ __forceinline__ void divide(int k, T pivot) {
+#pragma unroll
+        for (int r = 0; r < R; ++r)
+            if (place[r] > k) at[r][0] /= pivot;
+    }
+
     // Eliminates column k below the pivot, and turns the slots on.
-    template <class Multiplier>
-    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, Multiplier multiplier) {
+    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, T scale) {
         T u[columns];
 #pragma unroll
         for (int c = 1; c < columns; ++c) u[c] = c < columns - k ? line.values[c] : T(0);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
             const bool below = place[r] > k;
-            const T last = below ? multiplier(at[r][0]) : at[r][0], l = below ? last : T(0);
+            const T last = below ? at[r][0] * scale : at[r][0], l = below ? last : T(0);
 #pragma unroll
             for (int c = 1; c < columns; ++c) at[r][c - 1] = at[r][c] - l * u[c];
             at[r][columns - 1] = last;
@@ -88,13 +94,15 @@ struct InRegisters : RegisterRows<T, columns, R, stride> {
     // Writes the rows to their places. `comes` says where the rows of the diagonal block come from, `goes` where
     // those that were there have gone.
     __device__ __forceinline__ void finish(int count, const int*, int* comes, int* goes) const {
+        T* column = corner;
+#pragma unroll
+        for (int c = 0; c < columns; ++c, column += n)
+#pragma unroll
+            for (int r = 0; r < R; ++r)
+                if (c < count && place[r] >= 0) column[place[r]] = at[r][c];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-            if (place[r] < 0) continue;
-#pragma unroll
-            for (int c = 0; c < columns; ++c)
-                if (c < count) corner[size_t(c) * n + place[r]] = at[r][c];
-            if (place[r] < count) comes[place[r]] = row(r);
+            if (place[r] >= 0 && place[r] < count) comes[place[r]] = row(r);
             if (row(r) < count) goes[row(r)] = place[r];
         }
     }
@@ -129,11 +137,15 @@ struct InMemory : MemoryRows<T, stride> {
         }
     }
 
-    template <class Multiplier>
-    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, Multiplier multiplier) {
+    __device__ __forceinline__ void divide(int k, T pivot) {
+        for (int row = start; row < m; row += stride)
+            if (row > k) *element(row, k) /= pivot;
+    }
+
+    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, T scale) {
         for (int row = start; row < m; row += stride) {
             if (row <= k) continue;
-            const T l = multiplier(*element(row, k));
+            const T l = *element(row, k) * scale;
             *element(row, k) = l;
 #pragma unroll 8
             for (int c = k + 1; c < count; ++c) *element(row, c) -= l * line.values[c];

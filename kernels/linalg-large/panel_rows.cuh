@@ -17,13 +17,14 @@ struct RegisterRows {
     template <class Source>
     __device__ __forceinline__ RegisterRows(T* corner, int n, int m, int count, int start, Source source)
         : corner(corner), n(n), m(m), start(start) {
+        int from[R];
 #pragma unroll
-        for (int r = 0; r < R; ++r) {
-            const int from = row(r) < m ? source(row(r)) : 0;
+        for (int r = 0; r < R; ++r) from[r] = row(r) < m ? source(row(r)) : 0;
+        const T* column = corner;
 #pragma unroll
-            for (int c = 0; c < columns; ++c)
-                at[r][c] = row(r) < m && c < count ? (corner + size_t(c) * n)[from] : T(0);
-        }
+        for (int c = 0; c < columns; ++c, column += n)
+#pragma unroll
+            for (int r = 0; r < R; ++r) at[r][c] = row(r) < m && c < count ? column[from[r]] : T(0);
     }
 
     __device__ __forceinline__ int row(int r) const { return start + r * stride; }
