@@ -1,8 +1,8 @@
 """Where the time of a factorisation of one large matrix goes: its stages by their names.
 
-Each stage of the default, or of the configuration that is given, is timed apart: all its launches of a run one
-after another in one graph, without those of other stages. The whole run is a graph of all of them in their
-streams. What stages take apart has no overlap; it says how long a chain of them is.
+Each stage of the default, or of the configuration that is given, is timed apart: all its launches of a run
+one after another in one graph, without those of other stages. The whole run is a graph of all of them in
+their streams. What stages take apart has no overlap; it says how long a chain of them is.
 
     python benchmarks/linalg_large_stages.py getrf --n 1024 4096 --dtype float32
     python benchmarks/linalg_large_stages.py getrf --n 4096 --set NB=512 IB=16
@@ -86,17 +86,18 @@ class _Stages:
     def show(self) -> None:
         """Print the time of the run, and of its stages by name."""
         whole_ms = self._timed(self._steps)
-        print(f"  {'all':15} {len(self._steps):5} launches  {whole_ms:9.3f} ms")
+        self._line("all", self._steps, whole_ms)
         by_name: dict[str, list[Step]] = {}
         for step in self._steps:
             name = self._plan.stages[step.place].name if isinstance(step, StageLaunch) else "other"
             by_name.setdefault(name, []).append(step)
         for name, steps in by_name.items():
-            apart_ms = self._timed(steps, beside=False)
-            each_us = apart_ms * 1e3 / len(steps)
-            print(
-                f"  {name:15} {len(steps):5} launches  {apart_ms:9.3f} ms  {each_us:8.2f} us each", flush=True
-            )
+            self._line(name, steps, self._timed(steps, beside=False))
+
+    @staticmethod
+    def _line(name: str, steps: Sequence[Step], time_ms: float) -> None:
+        each_us = time_ms * 1e3 / len(steps)
+        print(f"  {name:15} {len(steps):5} launches {time_ms:9.3f} ms {each_us:8.2f} us each", flush=True)
 
     def _timed(self, steps: Sequence[Step], *, beside: bool = True) -> float:
         """Median time of a graph of launches, in their streams or in one."""

@@ -195,7 +195,8 @@ def with_panel(plan: Plan, rows: int, blocks: int, threads: int) -> Plan:
 
 
 def _lu_bytes(columns: int, lines: int, size: int, _warps: int) -> int:
-    return 2 * lines * (((columns + 2) * size + 23) // 16 * 16) + 2 * columns * columns * size + 8 * columns
+    line = ((columns + 2) * size + 8 + 15) // 16 * 16
+    return 2 * lines * line + 2 * columns * columns * size + 8 * columns + 16
 
 
 def _qr_bytes(columns: int, lines: int, size: int, warps: int) -> int:

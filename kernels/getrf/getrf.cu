@@ -17,37 +17,46 @@ struct alignas(16) Shared {
     T upper[columns * columns];                 // its rows in the columns of this one, row-major
     int goes[columns];                          // where its rows have gone
     int pivots[columns];                        // of this panel
+    Mailbox mail[2];                            // for the lines of blocks
 };
 
-// Loads what the panel before does to this one, and solves its rows against its triangle. A lane has a row, a warp every
-// so many columns.
-template <class T, int columns, int warps, class Shared>
-__device__ __forceinline__ void join(Shared& own, const T* A, const int* comes, const int* goes, int n, int base, int count,
-                                     int t) {
-    constexpr int threads = warps * kWarp, each = (columns + warps - 1) / warps;
-    const int lane = t % kWarp, warp = t / kWarp;
-    for (int e = t; e < columns * columns; e += threads)
-        own.triangle[e] = A[size_t(base + e / columns) * n + base + e % columns];
-    for (int e = t; e < columns; e += threads) own.goes[e] = goes[base + e];
-    T x[each];
+// The rows of the panel before, in columns of this one: a lane has a row, a warp every so many columns.
+template <class T, int columns, int warps>
+struct Upper {
+    static constexpr int each = (columns + warps - 1) / warps;
+    T at[each];
+    const int lane, warp;
+
+    // Loads them from where they are found, with the triangle of the panel before, and where its rows have gone.
+    template <class Shared>
+    __device__ __forceinline__ void load(Shared& own, const T* A, const int* comes, const int* goes, int n, int base,
+                                         int count) {
+        for (int e = warp * kWarp + lane; e < columns * columns; e += warps * kWarp)
+            own.triangle[e] = A[size_t(base + e / columns) * n + base + e % columns];
+        if (warp == 0 && lane < columns) own.goes[lane] = goes[base + lane];
+        const int origin = lane < columns ? base + comes[base + lane] : 0;
 #pragma unroll
-    for (int i = 0; i < each; ++i) {
-        const int c = warp + i * warps;
-        x[i] = lane < columns && c < count ? A[size_t(base + columns + c) * n + base + comes[base + lane]] : T(0);
+        for (int i = 0; i < each; ++i) {
+            const int c = warp + i * warps;
+            at[i] = lane < columns && c < count ? A[size_t(base + columns + c) * n + origin] : T(0);
+        }
     }
-    __syncthreads();
+
+    template <class Shared>
+    __device__ __forceinline__ void solve(Shared& own) {
 #pragma unroll 4
-    for (int k = 0; k < columns - 1; ++k) {
-        const T l = lane > k && lane < columns ? own.triangle[k * columns + lane] : T(0);
+        for (int k = 0; k < columns - 1; ++k) {
+            const T l = lane > k && lane < columns ? own.triangle[k * columns + lane] : T(0);
 #pragma unroll
-        for (int i = 0; i < each; ++i) x[i] -= l * __shfl_sync(kAllLanes, x[i], k);
-    }
+            for (int i = 0; i < each; ++i) at[i] -= l * __shfl_sync(kAllLanes, at[i], k);
+        }
 #pragma unroll
-    for (int i = 0; i < each; ++i) {
-        const int c = warp + i * warps;
-        if (lane < columns && c < columns) own.upper[lane * columns + c] = x[i];
+        for (int i = 0; i < each; ++i) {
+            const int c = warp + i * warps;
+            if (lane < columns && c < columns) own.upper[lane * columns + c] = at[i];
+        }
     }
-}
+};
 
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
 __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, int* goes, int n, int first, int joined) {
@@ -61,8 +70,15 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
     const int t = team.thread, warp = t / kWarp, start = team.rank * threads + t;
     const int m = n - first, count = min(columns, m), base = first - columns;
     T* const corner = A + size_t(first) * n + first;
-    if constexpr (B > 1) cluster_arrive();
-    if (R > 0 && joined) join<T, columns, warps>(own, A, comes, goes, n, base, count, t);
+    if constexpr (B > 1) {
+        if (t == 0) own.mail[0].open(), own.mail[1].open();
+        cluster_arrive();
+    }
+    Upper<T, columns, warps> upper{{}, t % kWarp, warp};
+    if (R > 0 && joined) {
+        upper.load(own, A, comes, goes, n, base, count);
+        __syncthreads();
+    }
     auto rows = [&] {
         if constexpr (R == 0)
             return InMemory<T, columns, B * threads>(corner, n, m, count, start);
@@ -76,36 +92,41 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
     }();
     if constexpr (R > 0)
         if (joined) {
+            upper.solve(own);  // while the rows are loaded
             __syncthreads();
             rows.subtract(A + size_t(base) * n + first, own.upper);
         }
     if constexpr (B > 1) cluster_wait();  // all blocks have begun, and have shared memory
 
     int bad = 0;
+    Choice<T> choice;
+    rows.choose(0, choice);
 #pragma unroll 1
-    for (int k = 0; k < columns; ++k) {
-        if (k >= count) {
-            rows.turn();
-            continue;
-        }
+    for (int k = 0; k < count; ++k) {
         Line<T, columns>* const lines = own.lines[k % 2];
-        Candidate<T> mine{-1, m + t};
-        rows.search(k, mine);
-        const Candidate<T> best = best_of_warp(mine);
-        if (mine.row == best.row) {
-            lines[warp].key = best.key;
-            lines[warp].place = best.row;
-            if (best.key >= 0) rows.publish(k, best.row, lines[warp]);
+        if (choice.mine) {
+            lines[warp].key = choice.best.key;
+            lines[warp].place = choice.best.row;
+            if (choice.best.key >= 0) rows.publish(k, choice.best.row, lines[warp]);
         }
         __syncthreads();
         int winner = best_of<T>(lines, warps);
         if constexpr (B > 1) {
-            constexpr int words = sizeof(Line<T, columns>) / sizeof(float4);
+            constexpr int words = sizeof(Line<T, columns>) / sizeof(float4), rounds = (B * words + threads - 1) / threads;
+            Mailbox& mail = own.mail[k % 2];
             const float4* const from = reinterpret_cast<const float4*>(lines + winner);
             float4* const to = reinterpret_cast<float4*>(lines + warps + team.rank);
-            for (int e = t; e < B * words; e += threads) *team.in_block(to + e % words, e / words) = from[e % words];
-            cluster_arrive();
-            cluster_wait();
+            if (t == 0) mail.expect(B * sizeof(Line<T, columns>));
+#pragma unroll
+            for (int i = 0; i < rounds; ++i) {
+                const int e = t + i * threads;
+                if (e < B * words) mail.send(team, from[e % words], to + e % words, e / words);
+            }
+            if constexpr (R == 0) {
+                cluster_arrive();
+                cluster_wait();  // rows of other blocks are in device memory
+            }
+            mail.wait(k / 2);
             winner = warps + best_of<T>(lines + warps, B);
         }
         const Line<T, columns>& line = lines[winner];
@@ -113,13 +134,15 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
         const bool divided = !is_finite(line.inverse);  // as LAPACK does where the reciprocal overflows
         rows.exchange(k, line);
         if (divided && pivot != T(0)) rows.divide(k, pivot);
-        rows.eliminate(k, line, divided ? T(1) : line.inverse);
+        rows.eliminate(k, line, divided ? T(1) : line.inverse, choice);
         if (t == 0) {
             own.pivots[k] = line.place;
             if (team.rank == 0) ipiv[first + k] = first + line.place + 1;
             if (pivot == T(0) && bad == 0) bad = first + k + 1;
         }
     }
+#pragma unroll 1
+    for (int k = count; k < columns; ++k) rows.turn();
     if constexpr (R == 0) __syncthreads();
     rows.finish(count, own.pivots, comes + first, goes + first);
     if (team.rank == 0) {

@@ -12,6 +12,18 @@ struct alignas(16) Line {
     int place, origin;               // its row by now, and before the panel
 };
 
+// The largest element of a column: that of a thread, if it is the best of its warp.
+template <class T>
+struct Choice {
+    Candidate<T> best;
+    bool mine;
+
+    __device__ __forceinline__ void of(const Candidate<T>& candidate) {
+        best = best_of_warp(candidate);
+        mine = candidate.row == best.row;
+    }
+};
+
 // Rows stay where they are, and their places change: they are exchanged when they are stored.
 template <class T, int columns, int R, int stride>
 struct InRegisters : RegisterRows<T, columns, R, stride> {
@@ -43,10 +55,12 @@ struct InRegisters : RegisterRows<T, columns, R, stride> {
         }
     }
 
-    __device__ __forceinline__ void search(int k, Candidate<T>& best) const {
+    __device__ __forceinline__ void choose(int k, Choice<T>& choice) const {
+        Candidate<T> mine{-1, m + row(0)};
 #pragma unroll
         for (int r = 0; r < R; ++r)
-            if (place[r] >= k) best.take_better(magnitude(at[r][0]), place[r]);
+            if (place[r] >= k) mine.take_better(magnitude(at[r][0]), place[r]);
+        choice.of(mine);
     }
 
     __device__ __forceinline__ void publish(int, int which, Line<T, columns>& line) const {
@@ -76,17 +90,27 @@ struct InRegisters : RegisterRows<T, columns, R, stride> {
             if (place[r] > k) at[r][0] /= pivot;
     }
 
-    // Eliminates column k below the pivot, and turns the slots on.
-    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, T scale) {
-        T u[columns];
+    // Eliminates column k below the pivot, turns the slots on, and searches the next column as soon as it is known.
+    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, T scale, Choice<T>& choice) {
+        T u[columns], l[R];
 #pragma unroll
-        for (int c = 1; c < columns; ++c) u[c] = c < columns - k ? line.values[c] : T(0);
+        for (int c = 0; c < columns; ++c) u[c] = line.values[c];
+#pragma unroll
+        for (int c = 1; c < columns; ++c) u[c] = c < columns - k ? u[c] : T(0);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
             const bool below = place[r] > k;
-            const T last = below ? at[r][0] * scale : at[r][0], l = below ? last : T(0);
+            const T last = below ? at[r][0] * scale : at[r][0];
+            l[r] = below ? last : T(0);
+            at[r][0] = at[r][1] - l[r] * u[1];
+            at[r][1] = last;
+        }
+        choose(k + 1, choice);
 #pragma unroll
-            for (int c = 1; c < columns; ++c) at[r][c - 1] = at[r][c] - l * u[c];
+        for (int r = 0; r < R; ++r) {
+            const T last = at[r][1];
+#pragma unroll
+            for (int c = 2; c < columns; ++c) at[r][c - 1] = at[r][c] - l[r] * u[c];
             at[r][columns - 1] = last;
         }
     }
@@ -114,9 +138,11 @@ struct InMemory : MemoryRows<T, stride> {
     using Rows = MemoryRows<T, stride>;
     using Rows::count, Rows::element, Rows::m, Rows::start, Rows::Rows;
 
-    __device__ __forceinline__ void search(int k, Candidate<T>& best) const {
+    __device__ __forceinline__ void choose(int k, Choice<T>& choice) const {
+        Candidate<T> mine{-1, m + start};
         for (int row = start; row < m; row += stride)
-            if (row >= k) best.take_better(magnitude(*element(row, k)), row);
+            if (row >= k && k < count) mine.take_better(magnitude(*element(row, k)), row);
+        choice.of(mine);
     }
 
     __device__ __forceinline__ void publish(int k, int which, Line<T, columns>& line) const {
@@ -142,7 +168,7 @@ struct InMemory : MemoryRows<T, stride> {
             if (row > k) *element(row, k) /= pivot;
     }
 
-    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, T scale) {
+    __device__ __forceinline__ void eliminate(int k, const Line<T, columns>& line, T scale, Choice<T>& choice) {
         for (int row = start; row < m; row += stride) {
             if (row <= k) continue;
             const T l = *element(row, k) * scale;
@@ -150,6 +176,7 @@ struct InMemory : MemoryRows<T, stride> {
 #pragma unroll 8
             for (int c = k + 1; c < count; ++c) *element(row, c) -= l * line.values[c];
         }
+        choose(k + 1, choice);
     }
 
     // As above, of rows that are where they should be.
