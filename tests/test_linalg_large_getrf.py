@@ -94,14 +94,14 @@ def test_a_missing_wait_is_noticed(name: str) -> None:
 @on_host
 def test_barriers_are_needed() -> None:
     """Of a block, of a cluster, and of the exchange of rows."""
-    large.check_barriers([in_form(90, "float32", *form) for form in ((2, 1), (0, 1), (1, 4))])
+    large.check_barriers([in_form(90, "float32", *form) for form in ((2, 1), (0, 1), (1, 4), (0, 4))])
 
 
 @on_host
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("c < columns - k ? line.values[c] : T(0)", "line.values[c]"),
+        ("c < columns - k ? u[c] : T(0)", "u[c]"),
         ("entering -= triangle[k * columns + lane] * above;", "entering -= triangle[k + lane] * above;"),
         ("if (now >= columns)", "if (now > columns)"),
         ("row < base + count ? list[row - base] : found", "found"),

@@ -116,17 +116,23 @@ __device__ __forceinline__ void factor(T* A, int* ipiv, int* info, int* comes, i
             Mailbox& mail = own.mail[k % 2];
             const float4* const from = reinterpret_cast<const float4*>(lines + winner);
             float4* const to = reinterpret_cast<float4*>(lines + warps + team.rank);
-            if (t == 0) mail.expect(B * sizeof(Line<T, columns>));
+            constexpr bool mailed = R > 0;  // else rows are in device memory, and a barrier orders what is done to them
+            if (mailed && t == 0) mail.expect(B * sizeof(Line<T, columns>));
 #pragma unroll
             for (int i = 0; i < rounds; ++i) {
-                const int e = t + i * threads;
-                if (e < B * words) mail.send(team, from[e % words], to + e % words, e / words);
+                const int e = t + i * threads, word = e % words, other = e / words;
+                if (other >= B) continue;
+                if constexpr (mailed)
+                    mail.send(team, from[word], to + word, other);
+                else
+                    *team.in_block(to + word, other) = from[word];
             }
-            if constexpr (R == 0) {
+            if constexpr (mailed) {
+                mail.wait(k / 2);
+            } else {
                 cluster_arrive();
-                cluster_wait();  // rows of other blocks are in device memory
+                cluster_wait();
             }
-            mail.wait(k / 2);
             winner = warps + best_of<T>(lines + warps, B);
         }
         const Line<T, columns>& line = lines[winner];
