@@ -3,8 +3,8 @@
 //
 // A panel is factored by a block, or by the blocks of a cluster. A step for every column: each warp finds its largest
 // element and publishes its row, each block passes the best row of its warps to all blocks, and every thread updates its
-// rows. Of several blocks a step takes two barriers, of one block one. A panel may begin with what the panel before does
-// to it: an exchange of rows, a triangular solve and a small product, which are short in registers.
+// rows. A panel may begin with what the panel before does to it: an exchange of rows, a triangular solve and a small
+// product, which are short in registers.
 #include "cluster.cuh"
 #include "exchange.cuh"
 #include "rows.cuh"

@@ -44,10 +44,13 @@ struct alignas(8) Mailbox {
 #endif
     }
 
-    // Sends to a place in the shared memory of another block, and to this mailbox there.
-    template <class Team>
-    __device__ __forceinline__ void send(const Team& team, float4 value, float4* place, int other) {
+    // Sends 16 bytes to a place in the shared memory of another block, and to this mailbox there.
+    template <class Team, class Word>
+    __device__ __forceinline__ void send(const Team& team, const Word& word, Word* place, int other) {
+        static_assert(sizeof(Word) == sizeof(float4), "the bytes of one message");
 #ifdef __CUDACC__
+        float4 value;
+        memcpy(&value, &word, sizeof value);
         unsigned to, box;
         asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(address(place)), "r"(other));
         asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(box) : "r"(address(this)), "r"(other));
@@ -55,7 +58,7 @@ struct alignas(8) Mailbox {
                      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(box)
                      : "memory");
 #else
-        *team.in_block(place, other) = value;
+        *team.in_block(place, other) = word;
 #endif
     }
 
