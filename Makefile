@@ -13,7 +13,9 @@ SIDE_BY_SIDE := --numprocesses $(shell expr '(' $$(getconf _NPROCESSORS_ONLN) '*
 # Whether `make test` runs the pairwise tier: auto (where kernels or tests/host differ from main), always or never.
 PAIRWISE ?= auto
 
-.PHONY: run test types test-kernels test-all test-systemd test-matrix coverage man clean
+SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
+
+.PHONY: run test types test-kernels test-all test-systemd test-browser assets test-matrix coverage docs man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -57,9 +59,25 @@ coverage: $(VENV)/.test-ready
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort cover
 
+# The documentation as a site, in build/docs/html: links and examples in it are tried, and a warning is an error.
+docs: $(VENV)/.docs-ready
+	$(BIN)/sphinx-build $(SPHINX) -b html docs build/docs/html
+	$(BIN)/sphinx-build $(SPHINX) -b doctest docs build/docs/doctest
+	$(BIN)/sphinx-build $(SPHINX) -b linkcheck docs build/docs/linkcheck
+	@echo "open build/docs/html/index.html"
+
 # Manual pages of all commands; `man -l build/man/tuner.1` shows one.
 man: $(VENV)/.run-ready
 	$(BIN)/python -m tuner.cli.manual build/man
+
+# Pages in a real browser: Debian's chromium, driven by Playwright; skipped, with the reason, without them.
+test-browser: $(VENV)/.test-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || true
+	$(BIN)/pytest -m browser -rs
+
+# The JavaScript library of reports, anew from the registry: needs npm. What it makes is committed.
+assets:
+	tuner/report/html/echarts/build.sh build/echarts
 
 # The units, installed into a throw-away systemd: needs root and systemd-nspawn; skipped, with the reason, elsewhere.
 test-systemd: $(VENV)/.test-ready
@@ -74,6 +92,10 @@ $(VENV)/.run-ready: pyproject.toml | $(BIN)/python
 
 $(VENV)/.test-ready: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(CUDA_EXTRA),test]"
+	touch $@ $(VENV)/.run-ready
+
+$(VENV)/.docs-ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(CUDA_EXTRA),docs]"
 	touch $@ $(VENV)/.run-ready
 
 clean:

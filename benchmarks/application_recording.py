@@ -1,4 +1,4 @@
-"""Records the reduced co-run space of the applications, and plays searches on the recording."""
+"""Records a co-run space of the applications, and plays searches on the recording."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from application_sets import FOUR, KERNELS, catalog_of, spec_of
+from application_sets import FOUR, KERNELS, PRIORITIES, catalog_of, recorded_space, spec_of
 
 from tuner import registry
 from tuner.comparing.evaluations import play
@@ -18,7 +18,7 @@ from tuner.database import Store, StoredRun
 from tuner.errors import InputError
 from tuner.measurement.co_run import compared
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import RunStatus, Trial
+from tuner.model import STREAM_PRIORITY, RunStatus, Trial, with_priority, without_priority
 from tuner.model.objective import COVERAGE, Objective
 from tuner.recordings import RecordedSpace, write
 from tuner.recordings.opening import RecordedSpaces, open_recording
@@ -71,7 +71,8 @@ def record(
         recorder = _Recorder(device, store, stack, window_s)
         spaces: list[RecordedSpace] = []
         for names in sorted(sets, key=lambda names: (len(names) > 1, -len(names))):
-            request = _request([spec_of(name, sizes) for name in names], window_s)
+            levels = PRIORITIES[recorded_space(device)] if len(names) > 1 else 1
+            request = _request([spec_of(name, sizes) for name in names], window_s, levels)
             run = recorder.measured(request, until)
             if run is None:
                 continue
@@ -88,9 +89,14 @@ def record(
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
-def _request(specs: Sequence[str], window_s: float) -> Request:
+def _request(specs: Sequence[str], window_s: float, priorities: int) -> Request:
     return Request(
-        workloads=tuple(specs), objective="energy", joules=True, policy="random", window_s=window_s
+        workloads=tuple(specs),
+        objective="energy",
+        joules=True,
+        policy="random",
+        window_s=window_s,
+        stream_priorities=priorities,
     )
 
 
@@ -98,7 +104,7 @@ class _Recorder:
     """Measures sets on one device, which is opened when the first of them is not complete yet."""
 
     def __init__(self, device: str, store: Store, stack: ExitStack, window_s: float) -> None:
-        self.catalog = catalog_of("reduced")
+        self.catalog = catalog_of(recorded_space(device))
         self.interrupted = False
         self._device = device
         self._store = store
@@ -200,12 +206,12 @@ def recorded_order(
 def _solo_bests(recording: RecordedSpaces, space: RecordedSpace, objective: Objective) -> Trial | None:
     """The trial with each workload at its recorded solo best; None where one was not recorded alone."""
     chosen = []
-    for name in space.names:
-        if (name,) not in recording.names:
+    for workload in space.workloads:
+        if (workload.name,) not in recording.names:
             return None
-        alone = recording.space((name,)).trials
-        best = min(alone, key=lambda trial: objective.known(alone[trial]))
-        chosen.append(best.configurations[0])
+        alone = recording.space((workload.name,)).trials
+        best = min(alone, key=lambda trial: objective.known(alone[trial])).configurations[0]
+        chosen.append(with_priority(best, 0) if STREAM_PRIORITY in workload.tunables else best)
     trial = Trial(tuple(chosen))
     return trial if math.isfinite(objective.known(space.look(trial))) else None
 
@@ -235,7 +241,7 @@ def recorded_solo(
     if against is not None and dearer is not None:
         against |= {"energy_saving": 1 - dearer.value, "energy_saving_interval": dearer.interval}
     alone = [
-        recording.space((name,)).look(Trial((one,)))
+        recording.space((name,)).look(Trial((without_priority(one),)))
         for name, one in zip(names, answer.configurations, strict=True)
     ]
     after = record_of(compared(answer, [(space.look(answer), alone)]), names)

@@ -15,6 +15,7 @@ from tuner.config.formulas import Formula, Place
 from tuner.config.recipe import Rule
 from tuner.errors import UnknownNameError
 from tuner.expressions import Expression
+from tuner.model import STREAM_PRIORITY
 
 KERNELS = {
     "StreamCluster": "streamcluster",
@@ -35,14 +36,13 @@ PAPER_SIZES = {
     "HotSpot": "ROWS=8192,COLUMNS=8192,STEPS=60",
     "MatrixMul": "M=4096,N=4096,K=4096",
 }
-# Solo times of the defaults are 0.7 to 1.3 ms on an H200, by --balance.
-# Checking a configuration of the particle filter takes seconds on the host: it has no more particles.
+# Alone at their best, they take 0.47 (MatrixMul) and 0.8 to 1.4 ms on an H200.
 GPU_SIZES = {
     "StreamCluster": "N=262144,DIM=256,K=10,CALLS=10",
-    "ParticleFilter": "N=4194304,H=1024,W=1024",
-    "Lud": "N=1280",
-    "HotSpot": "ROWS=3072,COLUMNS=3072,STEPS=20",
-    "MatrixMul": "M=1536,N=1536,K=1536",
+    "ParticleFilter": "N=8388608,H=1024,W=1024",
+    "Lud": "N=1536",
+    "HotSpot": "ROWS=6144,COLUMNS=6144,STEPS=20",
+    "MatrixMul": "M=2048,N=2048,K=2048",
 }
 # Solo times within a factor of 2 on the modelled K20c and K40c, where lud is much slower than on a board.
 MODELLED_SIZES = {
@@ -121,7 +121,47 @@ REDUCED_SPACE = {
     ),
     "MatrixMul": Restriction("BM×BN", ("BM == BN", "BM == 16 * TM", "TN == TM", "BK == 16", "S == 1")),
 }
-SPACES = {"paper": PAPER_SPACE, "reduced": REDUCED_SPACE}
+# What searches of each alone found on an H200, and some that are a little slower alone, as larger blocks of
+# StreamCluster are. With two priorities of each stream 4 × 2 × 2 × 2 × 16 = 512 combinations of the four.
+CO_RUN_SPACE = {
+    "StreamCluster": Restriction(
+        "B P U",
+        (
+            "layout == 'centre'",
+            "U == 16 and held == 'cache' and R == 1024 or U == 4 and held == 'shared' and R == 128",
+            "B == 128 and P == 1 if U == 4 else B == 64 and P == 1 or B in (512, 1024) and P == 2",
+        ),
+    ),
+    "ParticleFilter": Restriction(
+        "B P F",
+        (
+            "cdf_by == 'scan' and S == 256 and search == 'binary'",
+            "B == 128 and P == 4 and F == 128 or B == 512 and P == 2 and F == 64",
+        ),
+        {"B": 512, "P": 2, "F": 64, "S": 256},
+    ),
+    "Lud": Restriction(
+        "B C R Q",
+        ("B == 32 and C == 128 and FUSE == 1", "R == 1 and Q == 2 or R == 4 and Q == 1"),
+        {"B": 32, "C": 128, "R": 4, "Q": 1, "FUSE": 1},
+    ),
+    "HotSpot": Restriction(
+        "X Y R T",
+        (
+            "T == 6 and BUFFERS == 1",
+            "X == 128 and POWER == 'register' or X == 64 and POWER == 'cache'",
+            "Y == 2 and R == 16 if X == 128 else Y == 16 and R == 4",
+        ),
+        {"X": 64, "Y": 16, "R": 4, "T": 6, "BUFFERS": 1, "POWER": "cache"},
+    ),
+    "MatrixMul": Restriction(
+        "BM×BN",
+        ("BM == BN and BM >= 64 and TM == 8 and TN == 8 and BK == 16 and S == 1",),
+        {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8},
+    ),
+}
+SPACES = {"paper": PAPER_SPACE, "reduced": REDUCED_SPACE, "co-run": CO_RUN_SPACE}
+PRIORITIES = {"paper": 1, "reduced": 1, "co-run": 2}  # of a stream beside others
 
 
 def restricted(kernel: KernelFile, by: Restriction) -> KernelFile:
@@ -144,7 +184,7 @@ def restricted(kernel: KernelFile, by: Restriction) -> KernelFile:
 
 
 def catalog_of(space: str) -> Catalog:
-    """The catalogue, with the five applications restricted to a space: ``paper`` or ``reduced``."""
+    """The catalogue, with the five applications restricted to one of the spaces."""
     catalog = Catalog.load(())
     narrow = {KERNELS[name]: by for name, by in SPACES[space].items()}
     kernels = {
@@ -159,6 +199,11 @@ def usual_sizes(space: str, device: str) -> str:
     if space == "paper":
         return "table-ii"
     return "modelled" if device.startswith("sim:") else "gpu"
+
+
+def recorded_space(device: str) -> str:
+    """Which space is recorded of a device: that of GPUs has what a simulated device does not know."""
+    return "reduced" if device.startswith("sim:") else "co-run"
 
 
 def spec_of(name: str, sizes: str) -> str:
@@ -193,6 +238,6 @@ def block_of(name: str, space: str, configuration: Mapping[str, Any]) -> str:
     parts = SPACES[space][name].block
     joint = "×" if "×" in parts else " "
     names = parts.split(joint)
-    if joint == " " and len(names) > 1:
-        return " ".join(f"{one}={configuration[one]}" for one in names)
-    return joint.join(str(configuration[one]) for one in names)
+    named = joint == " " and len(names) > 1
+    block = joint.join(f"{one}={configuration[one]}" if named else str(configuration[one]) for one in names)
+    return f"{block} priority={configuration[STREAM_PRIORITY]}" if STREAM_PRIORITY in configuration else block

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from application_recording import recorded_order, recorded_solo
-from application_sets import KERNELS, block_of, spec_of
+from application_sets import KERNELS, PRIORITIES, block_of, spec_of
 from application_truth import every_row, judged, trial_of, truth
 from provenance import provenance
 
@@ -121,6 +121,7 @@ class Bench:
             energy_precision=options.energy_precision,
             time_limit_s=options.time_limit,
             solo_bests=SOLO_TRIALS if len(names) > 1 and not self.recorded else None,
+            stream_priorities=PRIORITIES[options.space] if len(names) > 1 and not self.recorded else 1,
         )
 
 

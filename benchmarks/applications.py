@@ -8,7 +8,7 @@ searched on the modelled K20c and K40c, and never set on a GPU.
 
     python benchmarks/applications.py --device sim:k40c --out FILE.json     # the table
     python benchmarks/applications.py --device cuda:0 --balance             # solo times of the sizes
-    python benchmarks/applications.py --device cuda:0 --record FILE.zip     # measures the reduced space
+    python benchmarks/applications.py --device cuda:0 --record FILE.zip     # measures the co-run space
     python benchmarks/applications.py --analyse FILE.zip --out FILE.json    # plays searches on a recording
     python benchmarks/applications.py --device replay:FILE.zip --out FILE.json
 
@@ -23,7 +23,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from application_recording import LEAST_WINDOW_S, analysed, record, show_analysis
-from application_sets import KERNELS, SPACES, catalog_of, chosen_sets, spec_of, usual_sizes
+from application_sets import (
+    KERNELS,
+    SPACES,
+    catalog_of,
+    chosen_sets,
+    recorded_space,
+    spec_of,
+    usual_sizes,
+)
 from application_table import Bench, fill_table, write
 from provenance import provenance
 
@@ -56,7 +64,7 @@ def _run(options: argparse.Namespace) -> None:
     sets = chosen_sets(options.only)
     sizes = options.sizes or usual_sizes(options.space, options.device)
     if options.record is not None:
-        sizes = options.sizes or usual_sizes("reduced", options.device)
+        sizes = options.sizes or usual_sizes(recorded_space(options.device), options.device)
         window_s = options.window or LEAST_WINDOW_S
         record(options.device, sets, sizes, options.record, budget_s=options.budget, window_s=window_s)
         return
@@ -88,9 +96,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--database", type=Path, help="keeps the runs, so that a later call goes on")
     parser.add_argument("--out", type=Path, help="the document, as JSON")
     parser.add_argument("--balance", action="store_true", help="measure solo times only")
-    parser.add_argument(
-        "--record", type=Path, metavar="FILE.zip", help="measure the reduced space completely"
-    )
+    parser.add_argument("--record", type=Path, metavar="FILE.zip", help="measure the co-run space completely")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds of --record")
     parser.add_argument("--analyse", type=Path, metavar="FILE.zip", help="play searches on a recording")
     parser.add_argument("--seeds", type=int, default=11, help="of --analyse, for policies that draw")

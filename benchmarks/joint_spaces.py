@@ -22,7 +22,16 @@ from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.round_model import RoundModel
 from tuner.errors import CompileError, InputError
 from tuner.interfaces import Candidate, PriorRun, Search
-from tuner.model import Configuration, Energy, Measurement, Plan, Status, Trial, WorkloadResult
+from tuner.model import (
+    Configuration,
+    Energy,
+    Measurement,
+    Plan,
+    Status,
+    Trial,
+    WorkloadResult,
+    without_priority,
+)
 from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
@@ -133,7 +142,7 @@ class Recorded:
         trials = recording.space((name,)).trials
         costs = {trial.configurations[0]: objective.known(one) for trial, one in trials.items()}
         wanted = [one.configuration for one in self.space.workloads[place].candidates]
-        found = {one: costs.get(one, math.inf) for one in wanted}
+        found = {one: costs.get(without_priority(one), math.inf) for one in wanted}
         return found if all(map(math.isfinite, found.values())) else {}
 
 
@@ -143,9 +152,10 @@ def recorded_spaces(path: Path, *, kept_out: bool = False) -> list[Recorded]:
 
 
 def _prior_runs(search: Search, known: Sequence[Mapping[Configuration, float]]) -> tuple[PriorRun, ...]:
+    alone = [{without_priority(one): cost for one, cost in costs.items()} for costs in known]
     return tuple(
         PriorRun(place, search.sizes[place], search.device, tuple(costs.items()))
-        for place, costs in enumerate(known)
+        for place, costs in enumerate(alone)
     )
 
 

@@ -16,12 +16,13 @@ from linalg_sets import AnySets, Sets
 
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.lanes import SideStreams
-from tuner.devices.cuda.launches import StageLaunch, Step
+from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
 from tuner.errors import TunerError
 from tuner.model import Configuration
 from tuner.problems import Deviation
 
 QUICK = 3  # repeats before the rounds
+QUICK_MS = 1000.0  # of these, after which no other begins
 ROUNDS = (12, 24)  # fewest and most; the first half chooses, the second is reported
 ROUNDS_MS = 1500.0  # of a row, where the fewest allow it
 OWN_FINALISTS, PEER_FINALISTS = 3, 2
@@ -77,7 +78,7 @@ class Machine:
             for place in places:
                 self._put(steps[place], stream)
 
-        made = self.timed(str(configuration), enqueue, sets)
+        made = self.timed(str(configuration), enqueue, sets, capturable=not any(map(has_host_stage, steps)))
         made.configuration = configuration
         return made
 
@@ -120,7 +121,14 @@ class Machine:
         made = sets.made()
         return sets.judge(made if converted is None else converted(sets.given(), made))
 
-    def timed(self, name: str, enqueue: Callable[[Any, Sequence[int]], None], sets: AnySets) -> Contender:
+    def timed(
+        self,
+        name: str,
+        enqueue: Callable[[Any, Sequence[int]], None],
+        sets: AnySets,
+        *,
+        capturable: bool = True,
+    ) -> Contender:
         """Work on sets, given by their numbers, timed a few times: as a graph where it can be one."""
         everything = range(sets.count)
         current = self.cp.cuda.get_current_stream
@@ -128,7 +136,7 @@ class Machine:
             sets.restore()
             enqueue(current(), [0])  # loads what is loaded when first used
             self.cp.cuda.runtime.deviceSynchronize()
-            graph = self.graph(lambda stream: enqueue(stream, everything))
+            graph = self.graph(lambda stream: enqueue(stream, everything)) if capturable else None
             if graph is None:
 
                 def run() -> None:
@@ -138,10 +146,17 @@ class Machine:
             else:
                 made = Contender(name, lambda: graph.launch(current()), sets.restore)
             made.enqueue = lambda stream: enqueue(stream, everything)
-            made.quick_ms = median([self.timer.once(made.run, made.prepare) for _ in range(QUICK)])
+            made.quick_ms = self._quick_ms(made)
         except self._refusals as error:
             return Contender(name, _nothing, _nothing, trouble=str(error))
         return made
+
+    def _quick_ms(self, made: Contender) -> float:
+        """Median of a few times; of a run that takes long, of fewer."""
+        times: list[float] = []
+        while len(times) < QUICK and sum(times) < QUICK_MS:
+            times.append(self.timer.once(made.run, made.prepare))
+        return median(times)
 
     def _put(self, steps: Sequence[Step], stream: Any) -> None:
         """Steps of a run, some of which may run beside the others."""

@@ -3,12 +3,14 @@
 A row is a factorisation at one order and in one type, batched (10,000 problems) or of one large matrix:
 joules of a run and Gflop/s/W, with 95 % intervals, of the library's fastest right form, of the kernel by
 default, and of two of its configurations: the fastest and the most thrifty of the few fastest of a short
-search. They are chosen in the first half of the rounds; the second half is reported.
+search. They are chosen in the first half of the rounds; the second half is reported. Rows of one large matrix
+also have the hybrid scheme, whose panels the CPU factors: the fastest of a search of its own.
 
 Joules are those of ``tuner.energy``. Windows of all contenders go by turns. Inputs are restored before every
 run, and what that takes is measured in windows of its own and taken off. Net joules are without those of the
 idle GPU, measured in the same rounds. ``--scope`` says what is counted: ``gpu`` is the board as its sensor
-sees it, and neither the host's processors nor its memory; ``gpu+cpu`` adds those where they can be read.
+sees it, and neither the host's processors nor its memory, which a note says beside the hybrid scheme;
+``gpu+cpu`` adds those where they can be read.
 Clocks are as found. Where ten minutes are all there is, --dtype measures one type at a time.
 
     python benchmarks/linalg_energy.py --out benchmarks/results/linalg-energy-h200.json
@@ -25,6 +27,7 @@ from typing import Any
 from linalg_contest import Machine
 from linalg_energy_contest import EnergyBegin, begin_of, energy_contest
 from linalg_energy_windows import Meter
+from linalg_hybrid import cpu_facts
 from linalg_large_libraries import LargeLibraries
 from linalg_large_operations import OPERATIONS as LARGE
 from linalg_large_operations import LargeCase
@@ -67,6 +70,8 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--windows", type=_even, default=6, help="of each contender, even; half choose, half are reported; 6")
     add("--window", type=seconds, default=0.4, metavar="SECONDS", help="length of a window; 0.4")
     add("--budget", type=seconds, default=4.0, metavar="SECONDS", help="for a row's search; 4")
+    add("--hybrid", type=seconds, default=2.0, metavar="SECONDS", help="for a row's hybrid search; 2")
+    add("--no-hybrid", action="store_true", help="leave the hybrid scheme out")
     add("--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out")
     add("--out", type=Path, help="JSON, written after every row")
     return parser.parse_args(words)
@@ -106,17 +111,19 @@ def main(words: Sequence[str] | None = None) -> int:
         searchers = [Searcher(limits, compiler, catalog, batch) for batch in (BATCH, 1)]
         machine = Machine(cp, CodeCache(cp, compiler, limits), libraries, searchers[0])
         facts = {"libraries": libraries.versions(), "missing": libraries.missing, "scope": options.scope}
+        facts["cpu"] = None if options.no_hybrid else cpu_facts()
         print(f"{facts['libraries']}; not found: {facts['missing']}", flush=True)
         document = {"provenance": provenance(), **facts, "rows": [], "failed": [], "left_out": []}
 
         def begun(case: Case) -> EnergyBegin:
-            return begin_of(searchers[isinstance(case, LargeCase)], case)
+            return begin_of(searchers[isinstance(case, LargeCase)], case, hybrid=not options.no_hybrid)
 
         def measured(begin: EnergyBegin, budget_s: float) -> dict[str, Any]:
             machine.searcher = searchers[isinstance(begin.space.case, LargeCase)]
             return energy_contest(
                 *(machine, libraries, begin, meter),
                 budget_s=budget_s,
+                hybrid_s=options.hybrid,
                 count=options.windows,
                 window_s=options.window,
             )
@@ -140,7 +147,7 @@ def meter_of(scope: str, sensor: str | None) -> Meter:
 def line(row: dict[str, Any]) -> str:
     """A row for the terminal."""
     parts = [f"{row['operation']} {row['dtype']} n={row['n']:<5} idle {row['idle_w']['value']:.0f} W"]
-    for name in ("peer", "default", "fastest", "thriftiest"):
+    for name in ("peer", "default", "fastest", "thriftiest", "hybrid"):
         one = row[name]
         if one is None:
             parts.append(f"{name} -")

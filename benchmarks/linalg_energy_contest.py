@@ -9,12 +9,13 @@ from typing import Any
 
 from linalg_contest import Field, Machine, field_of
 from linalg_energy_windows import IDLE, Figure, Meter, Taken, Windows, measured_windows, taken
+from linalg_hybrid import HybridFound, hybrid_found
 from linalg_large_contest import Opened, opened
 from linalg_large_libraries import LargeLibraries
 from linalg_large_operations import LargeCase
 from linalg_large_sets import LargeSets
 from linalg_operations import Case
-from linalg_rows import shown
+from linalg_rows import Contender, shown
 from linalg_search import Searcher, Space, as_json
 from linalg_sets import Sets
 
@@ -30,15 +31,15 @@ class EnergyBegin(Opened):
         return Sets(cp, self.space.plans[self.space.item.default])
 
 
-def begin_of(searcher: Searcher, case: Case) -> EnergyBegin:
-    """Compile what a row begins with.
+def begin_of(searcher: Searcher, case: Case, *, hybrid: bool = False) -> EnergyBegin:
+    """Compile what a row begins with; of one large matrix with the hybrid scheme, where it is asked for.
 
     Raises:
         TunerError: nothing is left of the space.
     """
     if isinstance(case, LargeCase):
-        found = opened(searcher, case)
-        return EnergyBegin(found.space, found.first, found.inputs)
+        found = opened(searcher, case, hybrid=hybrid)
+        return EnergyBegin(found.space, found.first, found.inputs, found.hybrid)
     space, first = searcher.opened(case)
     return EnergyBegin(space, first, {})
 
@@ -50,10 +51,22 @@ def energy_contest(
     meter: Meter,
     *,
     budget_s: float,
+    hybrid_s: float,
     count: int,
     window_s: float,
 ) -> dict[str, Any]:
-    """A row: figures of the library and of the kernel's default, fastest and most thrifty configuration."""
+    """A row: the library, the kernel by default, its fastest and most thrifty configuration, and hybrid.
+
+    Args:
+        machine: the GPU.
+        libraries: the peers.
+        begin: what is compiled.
+        meter: of energy.
+        budget_s: for the search of the kernel.
+        hybrid_s: for that of the hybrid scheme.
+        count: windows of each.
+        window_s: how long one is, about.
+    """
     begun_s = time.monotonic()
     space, sets = begin.space, begin.sets(machine.cp)
     forms = (
@@ -62,7 +75,11 @@ def energy_contest(
         else libraries.forms(space.case, sets)
     )
     field = field_of(machine, space, begin.first, sets, forms=forms, ends_s=begun_s + budget_s)
-    running = [*field.right_peers[:1], *field.right_own]
+    hybrid: HybridFound | None = None
+    if begin.hybrid is not None and isinstance(sets, LargeSets):
+        hybrid = hybrid_found(machine, begin.hybrid, sets, hybrid_s)
+    beside = None if hybrid is None else hybrid.best
+    running = [*field.right_peers[:1], *field.right_own, *([] if beside is None else [beside])]
     found = measured_windows(machine, running, sets, meter, count=count, window_s=window_s)
     row: dict[str, Any] = {
         "operation": space.case.operation,
@@ -74,19 +91,30 @@ def energy_contest(
         "flops": _flops(space),
         "configurations": {"measured": len(field.own), "candidates": len(space.item.candidates)},
         "counted": found.counted,
-        "notes": found.notes,
+        "notes": [*found.notes, *([] if beside is None else _uncounted(found))],
         "peers_tried": [shown(one, sets.count) for one in field.peers],
         "wrong": [shown(one, sets.count) for one in field.finalists if not one.right],
     }
-    row |= figures(space, field, found, count // 2, sets.count)
+    if hybrid is not None:
+        row["hybrid_tried"] = hybrid.facts(sets.count)
+    row |= figures(space, field, found, half=count // 2, sets=sets.count, hybrid=beside)
     return {**row, "seconds": round(time.monotonic() - begun_s, 2)}
+
+
+def _uncounted(found: Windows) -> list[str]:
+    """A note where joules of the CPU are not counted."""
+    if any(part["scope"] != "gpu" for part in found.counted):
+        return []
+    return ["the joules of the CPU, which factors the panels of hybrid, are not counted (--scope gpu+cpu)"]
 
 
 def _flops(space: Space) -> float:
     return float(space.plans[space.item.default].work.operations)
 
 
-def figures(space: Space, field: Field, found: Windows, half: int, sets: int) -> dict[str, Any]:
+def figures(
+    space: Space, field: Field, found: Windows, *, half: int, sets: int, hybrid: Contender | None = None
+) -> dict[str, Any]:
     """Of the second half of the rounds, of what the first half has chosen."""
     choosing, reporting = slice(0, half), slice(half, 2 * half)
     flops = _flops(space)
@@ -97,6 +125,7 @@ def figures(space: Space, field: Field, found: Windows, half: int, sets: int) ->
         "default": next((one for one in own if one.configuration == space.item.default), None),
         "fastest": min(own, key=lambda one: mean(first[one.name].seconds), default=None),
         "thriftiest": min(own, key=lambda one: mean(first[one.name].gross_j), default=None),
+        "hybrid": hybrid,
     }
     row: dict[str, Any] = {}
     for name, one in chosen.items():

@@ -15,7 +15,7 @@ from math import hypot
 from typing import Any
 
 import numpy as np
-from linalg_contest import Machine
+from linalg_contest import QUICK, QUICK_MS, Machine
 from linalg_rows import Contender
 from linalg_sets import AnySets
 from scipy import stats
@@ -82,9 +82,9 @@ def measured_windows(
         count: rounds.
         window_s: how long a window is, about.
     """
-    loops: dict[str, Callable[[], Any]] = {RESTORING: _loop(machine, sets, None)}
-    loops |= {one.name: _loop(machine, sets, one.enqueue) for one in contenders}
-    runs = {name: max(1, round(window_s / _run_s(machine, loop))) for name, loop in loops.items()}
+    loops: dict[str, Callable[[], Any]] = {RESTORING: loop_of(machine, sets, None)}
+    loops |= {one.name: loop_of(machine, sets, one) for one in contenders}
+    runs = {name: max(1, round(window_s / run_s(machine, loop))) for name, loop in loops.items()}
     found = Windows({name: [] for name in (*loops, IDLE)})
     rng = random.Random(len(loops))  # noqa: S311 - an order
     for _ in range(count):
@@ -120,25 +120,28 @@ def _window(meter: Meter, work: Callable[[], None]) -> RegionEnergy:
     return region.result()
 
 
-def _loop(machine: Machine, sets: AnySets, enqueue: Callable[[Any], None] | None) -> Callable[[], Any]:
+def loop_of(machine: Machine, sets: AnySets, contender: Contender | None) -> Callable[[], Any]:
     """Restores all sets and works on them: one graph where it can be captured."""
 
     def both(stream: Any) -> None:
         with stream:
             sets.restore()
-        if enqueue is not None:
-            enqueue(stream)
+        if contender is not None and contender.enqueue is not None:
+            contender.enqueue(stream)
 
     current = machine.cp.cuda.get_current_stream
-    graph = machine.graph(both)
+    graph = machine.graph(both) if contender is None or contender.graph else None
     if graph is None:
         return lambda: both(current())
     return lambda: graph.launch(current())
 
 
-def _run_s(machine: Machine, loop: Callable[[], Any]) -> float:
-    """Seconds of a run, from a few."""
-    return max(1e-6, 1e-3 * min(machine.timer.once(loop) for _ in range(3)))
+def run_s(machine: Machine, loop: Callable[[], Any]) -> float:
+    """Seconds of a run, from a few; of one that takes long, from fewer."""
+    times: list[float] = []
+    while len(times) < QUICK and sum(times) < QUICK_MS:
+        times.append(machine.timer.once(loop))
+    return max(1e-6, 1e-3 * min(times))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 A row is potrf, getrf or geqrf at one order and in one type: milliseconds and TFlop/s of cuSOLVER (the better
 of its classic and its 64-bit form), of cuBLAS's product of two matrices of that order as the ceiling, of the
-kernel by default, and of the best of a short search. Whole factorisations are one CUDA graph where they can
+kernel by default, and of the best of a short search; and of the hybrid scheme, whose panels the CPU factors,
+the best of a search of its own. Whole factorisations are one CUDA graph where they can
 be captured. The matrix is restored before each, outside of what is timed; workspaces are allocated before.
 Contenders go by turns, in an order drawn anew in every round. The first half of the rounds chooses form and
 configuration, the second half is reported: medians, the ratio with its 95 % interval. Answers of both are
 judged by the law of the kernel file. Rows are printed and written as they come; Ctrl-C keeps them.
 
     python benchmarks/linalg_large.py --n 256 512 1024 2048 4096 8192 --limit 360 --out large.json
-    python benchmarks/linalg_large.py --only getrf --n 16384 --dtype float64 --budget 20
+    python benchmarks/linalg_large.py --only getrf --n 16384 --dtype float64 --budget 20 --hybrid 10
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from linalg_contest import Machine
+from linalg_hybrid import cpu_facts
 from linalg_large_contest import Opened, large_contest, opened
 from linalg_large_libraries import LargeLibraries
 from linalg_large_operations import DTYPES, OPERATIONS, SIZES, large_cases
@@ -49,6 +51,10 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--budget", type=seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
     )
     parser.add_argument(
+        "--hybrid", type=seconds, default=2.0, metavar="SECONDS", help="for a row's hybrid search; 2"
+    )
+    parser.add_argument("--no-hybrid", action="store_true", help="leave the hybrid scheme out")
+    parser.add_argument(
         "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
     )
     parser.add_argument("--out", type=Path, help="JSON, written after every row")
@@ -71,14 +77,15 @@ def main(words: Sequence[str] | None = None) -> int:
         searcher = Searcher(limits, compiler, Catalog.load(), batch=1)
         machine = Machine(cp, CodeCache(cp, compiler, limits), libraries, searcher)
         facts = {"libraries": libraries.versions(), "missing": libraries.missing}
-        print(f"{facts['libraries']}; not found: {facts['missing']}", flush=True)
+        facts["cpu"] = None if options.no_hybrid else cpu_facts()
+        print(f"{facts['libraries']}; not found: {facts['missing']}; CPU: {facts['cpu']}", flush=True)
         document = {"provenance": provenance(), **facts, "rows": [], "failed": [], "left_out": []}
 
         def begun(case: Case) -> Opened:
-            return opened(searcher, case)
+            return opened(searcher, case, hybrid=not options.no_hybrid)
 
         def measured(begin: Opened, budget_s: float) -> dict[str, Any]:
-            return large_contest(machine, libraries, begin, budget_s)
+            return large_contest(machine, libraries, begin, budget_s, options.hybrid)
 
         run = Run(cp, begun, measured, line, options.budget, ends_s, options.out, ahead=False)
         ended = run.rows(large_cases(options.only, options.n, options.dtype), document)
@@ -103,6 +110,11 @@ def line(row: dict[str, Any]) -> str:
             parts.append(f"{ratio['median']:.2f} x [{ratio['low']:.2f}, {ratio['high']:.2f}]")
         parts.append(f"error {best['error']:.2g}")
         parts.append(" ".join(f"{name}={value}" for name, value in best["configuration"].items()))
+    if row["hybrid"] is not None:
+        words = [f"{name}={value}" for name, value in row["hybrid"]["configuration"].items()]
+        parts.append(f"hybrid {_figures(row['hybrid'])} {' '.join(words)}")
+    elif "hybrid_tried" in row:
+        parts.append(f"hybrid - ({'; '.join(row['hybrid_tried']['troubles']) or 'WRONG'})")
     met = {True: "met", False: "MISSED", None: "-"}[row["met"]]
     measured = row["configurations"]
     parts.append(f"{met} ({row['target']})")

@@ -5,8 +5,8 @@
 
 A row of a later file replaces that of an earlier one. ``--docs`` replaces what stands between the lines
 ``<!-- linalg large -->`` and ``<!-- end of linalg large -->``, and ``<!-- linalg energy -->`` and
-``<!-- end of linalg energy -->``. ``--plot`` draws TFlop/s over the order: the kernel, cuSOLVER, and cuBLAS's
-product of matrices; it needs matplotlib (extra ``plot``).
+``<!-- end of linalg energy -->``. ``--plot`` draws TFlop/s over the order: the kernel of the GPU alone, the
+hybrid scheme, cuSOLVER, and cuBLAS's product of matrices; it needs matplotlib (extra ``plot``).
 """
 
 import argparse
@@ -28,12 +28,24 @@ _TIMES = (
     *("n", "form of cuSOLVER", "cuSOLVER, ms", "TF/s", "gemm, TF/s", "default, ms", "best, ms", "TF/s"),
     *("× cuSOLVER", "error, of cuSOLVER's", "configuration", "target", "met"),
 )
+_HYBRID = ("n", "hybrid, ms", "TF/s", "× cuSOLVER", "× GPU-only", "error", "configuration")
 _JOULES = (
     *("kernel", "n", "type", "of", "µs", "J", "net J", "W", "Gflop/s/W", "net"),
     *("× the library's Gflop/s/W", "configuration"),
 )
-_NAMES = {"peer": "library", "default": "default", "fastest": "fastest", "thriftiest": "most thrifty"}
-_LINES = (("best", "kernel", "#1f77b4"), ("peer", "cuSOLVER", "#c0392b"), ("gemm", "gemm", "#9aa5b1"))
+_NAMES = {
+    "peer": "library",
+    "default": "default",
+    "fastest": "fastest",
+    "thriftiest": "most thrifty",
+    "hybrid": "hybrid",
+}
+_LINES = (
+    ("best", "GPU-only", "#1f77b4"),
+    ("hybrid", "hybrid", "#e08e0b"),
+    ("peer", "cuSOLVER", "#c0392b"),
+    ("gemm", "gemm", "#9aa5b1"),
+)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -69,7 +81,20 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _origins(documents: Sequence[Document]) -> str:
-    return "".join(f"{line}.\n" for line in dict.fromkeys(map(origin, documents)))
+    lines = dict.fromkeys(map(origin, documents))
+    return "".join(f"{line}.\n" for line in dict.fromkeys([*lines, *map(_cpu, documents)]) if line)
+
+
+def _cpu(document: Document) -> str:
+    """What computed the panels of the hybrid scheme; empty where nothing did."""
+    cpu = document.get("cpu")
+    if not cpu:
+        return ""
+    threads = cpu.get("threads")
+    told = "an unknown number of threads" if threads is None else f"{threads} thread{'s'[: threads != 1]}"
+    return (
+        f"Hybrid: {document['provenance'].get('cpus', 'CPU')}, {cpu.get('blas', cpu.get('trouble'))}, {told}"
+    )
 
 
 def times_table(documents: Sequence[Document]) -> str:
@@ -85,6 +110,9 @@ def times_table(documents: Sequence[Document]) -> str:
             some = [row for row in rows if (row["operation"], row["dtype"]) == (operation, dtype)]
             if some:
                 parts.append(f"\n**{operation}, {dtype}**\n\n{_table(_TIMES, [_times(row) for row in some])}")
+            beside = [_hybrid(row) for row in some if row.get("hybrid") is not None]
+            if beside:
+                parts.append(f"\n{_table(_HYBRID, beside)}")
     return "".join(parts) + "\n"
 
 
@@ -108,6 +136,12 @@ def _times(row: Row) -> list[str]:
         "–" if row["least"] is None else f"≥ {row['least']:g} ×",
         {True: "yes", False: "**no**", None: "–"}[row["met"]],
     ]
+
+
+def _hybrid(row: Row) -> list[str]:
+    one = row["hybrid"]
+    ratios = ["–" if one[name] is None else f"{one[name]:.2f}" for name in ("of_peer", "of_gpu_only")]
+    return [str(row["n"]), _ms(one), _rate(one), *ratios, f"{one['error']:.2g}", _configuration(one)]
 
 
 def _configuration(one: Row) -> str:
@@ -145,7 +179,7 @@ def _joules(row: Row) -> list[list[str]]:
     """A line for the library and each configuration."""
     lines = []
     for name, word in _NAMES.items():
-        one = row[name]
+        one = row.get(name)
         if one is None or (name == "thriftiest" and row["same"]):
             continue
         shown = "fastest, most thrifty" if name == "fastest" and row["same"] else word
@@ -194,7 +228,7 @@ def picture(documents: Sequence[Document], path: Path) -> bool:
 
 def _lines(axes: Any, rows: Sequence[Row]) -> None:
     for name, word, colour in _LINES:
-        known = [row for row in rows if row[name] is not None]
+        known = [row for row in rows if row.get(name) is not None]
         rates = [row[name]["tflops"] for row in known]
         axes.plot([row["n"] for row in known], rates, marker="o", markersize=3, color=colour, label=word)
     orders = [row["n"] for row in rows]

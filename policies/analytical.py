@@ -2,9 +2,10 @@
 
 Only the front-runners are compiled (`front_runners`).
 
-Two rules from the three premises of "Performance Tuning for GPU-Embedded Systems", section IV-A: less
-communication, enough parallelism to hide latency, much work per thread. `guideline` is the paper's, for
-embedded GPUs; `server_rule` is for large ones, which the paper leaves to others.
+A kernel file may state the answer (`[analytical]`): it is taken if it can be launched and compiles without
+spills. Else there are two rules from the three premises of "Performance Tuning for GPU-Embedded Systems",
+section IV-A: less communication, enough parallelism to hide latency, much work per thread. `guideline` is the
+paper's, for embedded GPUs; `server_rule` is for large ones, which the paper leaves to others.
 """
 
 import math
@@ -27,6 +28,12 @@ RULES: Mapping[str, Callable[[Facts], tuple[Criterion, ...]]] = {
     "embedded": guideline,
     "server": server_rule,
 }
+STATED = "stated"
+_AS_STATED = Criterion(
+    "what its kernel file states",
+    lambda rated: (float(not rated.candidate.stated),),
+    lambda _: "as its kernel file states",
+)
 EMBEDDED_MULTIPROCESSORS = 20  # of the largest embedded GPU, Jetson Thor's; server GPUs have 56 and more
 
 
@@ -35,7 +42,7 @@ class Choice:
     """The choice of a rule, and its reasons.
 
     Attributes:
-        rule: ``embedded`` or ``server``.
+        rule: ``embedded``, ``server`` or ``stated``.
         because: why this rule.
         best: the candidate chosen, with its numbers.
         criteria: what candidates were compared by, the first criterion first.
@@ -119,7 +126,7 @@ def choose(
         limits: of the device; None where they are not known.
         roles: role -> tunable, as in the kernel file; roles the model does not know are ignored. None where
             the file says that there is no analytical answer.
-        rule: ``embedded`` or ``server``; None goes by the device.
+        rule: ``embedded`` or ``server``; None goes by the kernel file, then by the device.
         resolve: compiles ``declared`` candidates; without it they are left out.
 
     Returns:
@@ -133,13 +140,22 @@ def choose(
     if limits is None or roles is None or missing(candidates, limits, roles):
         return None
     known = tuple(one for one in candidates if one.launches)
-    name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
-    criteria = RULES[name](facts_of(known, roles))
+    criteria: tuple[Criterion, ...]
+    if rule is None and (stated := _stated(known)):
+        name, because, criteria, known = STATED, "the kernel file has an answer", (_AS_STATED,), stated
+    else:
+        name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
+        criteria = RULES[name](facts_of(known, roles))
     found = front_runners(known, limits, roles, criteria, resolve or _uncompiled)
     if not found.compared:
         return None
     best = rate(found.compared[0], limits, roles)
     return Choice(name, because, best, criteria, found, dict(roles))
+
+
+def _stated(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The one that the kernel file states as the analytical answer, if the device can launch it."""
+    return tuple(one for one in candidates if one.stated)
 
 
 def _uncompiled(candidates: Sequence[Candidate]) -> list[Candidate | None]:
@@ -159,6 +175,9 @@ def first_compiled(search: Search) -> list[Trial]:
             lines.append([])
             continue
         known = [one for one in candidates if one.launches]
+        if stated := _stated(known):
+            lines.append([one.configuration for one in stated])
+            continue
         name, _ = rule_for(limits)
         promising = in_order(known, limits, roles, RULES[name](facts_of(known, roles)))
         lines.append([one.configuration for one in promising[:TOGETHER]])
@@ -173,9 +192,9 @@ def missing(
 ) -> str:
     """The missing inputs of an analytical answer, as a clause; empty if there are none.
 
-    Both rules take several launches for passes over the same data (section IV-C): those of a kernel that
-    has a radix. The launches of others, as of an application, may do work of many kinds, and fewer of them
-    need not be better.
+    Nothing is missing where the kernel file states the answer. Both rules take several launches for passes
+    over the same data (section IV-C): those of a kernel that has a radix. The launches of others, as of an
+    application, may do work of many kinds, and fewer of them need not be better.
     """
     if roles is None:
         return "its kernel file has analytical = false"
@@ -184,7 +203,7 @@ def missing(
     counts = {len(one.launches) for one in candidates if one.launches}
     if not counts:
         return "the compiled resources of its candidates are not known"
-    if max(counts) > 1 and RADIX not in roles:
+    if max(counts) > 1 and RADIX not in roles and not _stated(candidates):
         return "the rules do not know what its several launches do (no tunable has the role radix)"
     return ""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Trial, stated
+from tuner.model import STREAM_PRIORITY, Measurement, Trial, stated
 
 from .analytical import analytical
 from .descent import Attempt, cheapest, recalled
@@ -30,6 +30,9 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
       descent walks one factor at a time. It descends from the defaults, which lie apart from the analytical
       answers, and from those too where it does not get below them: workloads that share a GPU want other
       configurations than each of them alone, and a descent that begins at the best of each may end there.
+    * Workloads whose streams have priorities are searched by `bayesian`: what a priority is worth depends on
+      those of all others, and a descent ends where no single change gains. On the recorded four applications
+      it ends 6 % above the least, and `bayesian` is 0.1 % above it after 30 trials.
     * Everything else is searched by `bayesian`, which measures all where that takes less than `SWEEP_S`.
 
     The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of
@@ -60,10 +63,13 @@ def _choice(search: Search) -> tuple[str, str]:
     """The policy for a space, and why."""
     if search.size <= SMALL:
         return "exhaustive", f"{search.size} trials are no more than a search would measure"
-    if len(search.candidates) > 1:
-        return "greedy", f"{len(search.candidates)} workloads run together"
-    if len(search.clocks_mhz) > 1:
-        return "greedy", f"{len(search.clocks_mhz)} clocks are searched with the configurations"
+    together, clocks = len(search.candidates), len(search.clocks_mhz)
+    if together > 1 and clocks <= 1 and any(STREAM_PRIORITY in tunables for tunables in search.tunables):
+        return "bayesian", f"{together} workloads run together, and their streams have priorities"
+    if together > 1:
+        return "greedy", f"{together} workloads run together"
+    if clocks > 1:
+        return "greedy", f"{clocks} clocks are searched with the configurations"
     return "bayesian", f"one workload has {search.size:,} configurations: the promising ones go first"
 
 

@@ -10,7 +10,13 @@ ROOT = Path(__file__).parent.parent
 
 def benchmark(name: str) -> Any:
     """A script of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    return module_of(ROOT / "benchmarks" / f"{name}.py")
+
+
+def module_of(path: Path) -> Any:
+    """A file beside the package as a module, by its name."""
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

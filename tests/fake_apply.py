@@ -17,6 +17,7 @@ from fake_cupy import (
     CUDADriverError,
     CUDARuntimeError,
     DeviceArray,
+    Event,
     FakeCupy,
     Function,
     Kernel,
@@ -178,6 +179,9 @@ class DriverCupy(FakeCupy):
         self.replays = 0
         self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
         self.cuda.Stream = self._stream
+        self.cuda.ExternalStream = self.by_handle.__getitem__
+        self.cuda.UnownedMemory = lambda address, *_: address
+        self.cuda.MemoryPointer = lambda address, _: self._array(address).data
         self.cuda.get_current_stream = self._current_stream
         self.cuda.driver.launchKernel = self._launch
         self.cuda.driver.ctxGetCurrent = self._context
@@ -190,10 +194,15 @@ class DriverCupy(FakeCupy):
         self.allocations += 1
         return super().empty(shape, dtype)
 
+    def ndarray_at(self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None) -> DeviceArray:
+        """What ``cupy.ndarray`` makes: new memory, or the array whose memory is pointed to."""
+        return self.empty(shape, dtype) if memptr is None else memptr.array
+
     def seen(self, array: DeviceArray, address: int) -> None:
         self.by_address[address] = weakref.ref(array)
 
-    def _stream(self, non_blocking: bool) -> "CapturingStream":
+    def _stream(self, non_blocking: bool, priority: int = 0) -> "CapturingStream":
+        assert priority == 0
         made = CapturingStream(self, non_blocking)
         self.by_handle[made.ptr] = made
         return made
@@ -271,6 +280,19 @@ class CapturingStream(Stream):
         super().__init__(cp, non_blocking)
         self._driver_cupy = cp
         self.works: list[Callable[[Stream], None]] | None = None
+
+    def do(self, action: Callable[[], None]) -> None:
+        if self.works is None:
+            action()
+        else:
+            self.works.append(lambda _: action())
+
+    def wait_event(self, event: Event) -> None:
+        """Behind an event that is captured, this stream is captured, too."""
+        recorded: Any = self._driver_cupy.by_handle.get(event.lane)
+        if recorded is not None and recorded.works is not None:
+            self.works = recorded.works
+        super().wait_event(event)
 
     def begin_capture(self) -> None:
         if not self._driver_cupy.capture_works:
@@ -362,7 +384,7 @@ def fake_bench(patch: pytest.MonkeyPatch, folder: Path) -> Bench:
     FakeCompiler.compiled = []
     patch.setattr(Pointer, "ptr", property(ptr))
     # cupy.ndarray allocates; views do not come this way
-    patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
+    patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)
     patch.setattr(direct, "Compiler", FakeCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)

@@ -4,6 +4,7 @@ Kernels are Python functions with a duration. Streams advance in virtual time, e
 is replayed, launches may be refused, faults kill the context, memory runs out.
 """
 
+import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ class FakeCupy(ModuleType):
         self.declared: dict[str, tuple[str, int]] = {}  # kernel -> the variable of its source, and its bytes
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
-            Stream=lambda non_blocking: Stream(self, non_blocking),
+            Stream=lambda non_blocking, priority=0: Stream(self, non_blocking, priority),
             Device=lambda index: Gpu(self, index),
             Event=lambda **options: Event(self, **options),
             get_elapsed_time=lambda begin, end: (end.at_s - begin.at_s) * 1e3,
@@ -157,6 +158,12 @@ class FakeCupy(ModuleType):
                 deviceSynchronize=self.synchronize,
                 getDevice=lambda: self.gpu,
                 memGetInfo=lambda: (self.memory_bytes - self.allocated_bytes, self.memory_bytes),
+                memcpyHostToDevice=1,
+                memcpyDeviceToHost=2,
+                memcpyAsync=lambda to, at, size, kind, stream: self._copy(
+                    *(to, size, at, size, size, 1), kind, stream
+                ),
+                memcpy2DAsync=self._copy,
             ),
             driver=SimpleNamespace(
                 CUDADriverError=CUDADriverError,
@@ -166,6 +173,7 @@ class FakeCupy(ModuleType):
                 occupancyMaxActiveBlocksPerMultiprocessor=self._blocks_per_sm,
             ),
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            alloc_pinned_memory=bytearray,
             function=SimpleNamespace(Module=lambda: Module(self)),
         )
 
@@ -187,6 +195,21 @@ class FakeCupy(ModuleType):
 
     def asarray(self, values: Any) -> DeviceArray:
         return np.asarray(values).view(DeviceArray)
+
+    def _copy(  # noqa: PLR0917 - in CUDA's order
+        self, to: int, to_pitch: int, at: int, at_pitch: int, width: int, height: int, kind: int, stream: int
+    ) -> None:
+        """Rows of a matrix between host and device, in a stream's turn."""
+        assert kind in (1, 2)
+        assert min(to_pitch, at_pitch) >= width
+        lane = self.streams[stream]
+
+        def copy() -> None:
+            for row in range(height):
+                ctypes.memmove(to + row * to_pitch, at + row * at_pitch, width)
+            lane.ready_s = max(lane.ready_s, self.now_s) + self.copy_s
+
+        self.do(copy)
 
     def get_default_memory_pool(self) -> Any:
         return SimpleNamespace(free_all_blocks=lambda: None, free_bytes=lambda: 0)
@@ -287,7 +310,7 @@ class Function:
             cp.most_queued_s = max(cp.most_queued_s, lane.ready_s - cp.now_s)
 
         cp.launched.append(cp.kernel_name(kernel))
-        cp.do(run)
+        lane.do(run)
 
 
 class Event:
@@ -315,7 +338,7 @@ class Event:
         def run() -> None:
             self.at_s = max(stream.ready_s, self._cp.now_s)
 
-        self._cp.do(run)
+        stream.do(run)
 
     def synchronize(self) -> None:
         self._cp.synchronize()
@@ -341,6 +364,7 @@ class Graph:
         self.stamps = stamps
         self._uploaded = False
         self._launched = False
+        self.graph = self.graphExec = id(self)
         cp.graphs.append(self)
 
     def upload(self, stream: "Stream") -> None:
@@ -377,9 +401,11 @@ class Gpu:
 
 
 class Stream:
-    def __init__(self, cp: FakeCupy, non_blocking: bool) -> None:
+    def __init__(self, cp: FakeCupy, non_blocking: bool, priority: int = 0) -> None:
         assert non_blocking
+        assert priority <= 0  # CUDA counts downwards
         self._cp = cp
+        self.priority = priority
         self.ptr = id(self)
         cp.streams[self.ptr] = self
         self.device_id = cp.gpu
@@ -406,7 +432,7 @@ class Stream:
         def run() -> None:
             self.ready_s = max(self.ready_s, event.at_s)
 
-        self._cp.do(run)
+        self.do(run)
 
     def begin_capture(self) -> None:
         if not self._cp.capture_works:

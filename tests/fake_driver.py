@@ -3,12 +3,13 @@
 import ctypes
 from typing import Any
 
-from fake_cupy import FakeCupy
+from fake_cupy import FakeCupy, Graph
 
 INVALID_VALUE = 1
 ALIGNMENT = 16
 LARGEST_BOX = 256
 EXTERNAL = 1
+BY_NODE_PRIORITY = 8
 
 
 class FakeLibrary:
@@ -17,6 +18,7 @@ class FakeLibrary:
     def __init__(self, cp: FakeCupy) -> None:
         self._cp = cp
         self.maps: list[dict[str, Any]] = []
+        self.ready: dict[int, Graph] = {}
 
     def cuOccupancyMaxActiveClusters(self, count: Any, function: Any, config: Any) -> int:  # noqa: N802 - the driver's name
         asked, kernel = config._obj, self._cp.kernel_at(function.value)
@@ -64,6 +66,24 @@ class FakeLibrary:
             return INVALID_VALUE
         self._cp.events[event.value].stamp(self._cp.streams[stream.value])
         return 0
+
+    def cuGraphInstantiateWithFlags(self, ready: Any, graph: Any, flags: Any) -> int:  # noqa: N802 - the driver's name
+        if flags.value != BY_NODE_PRIORITY:
+            return INVALID_VALUE
+        self.ready[graph.value] = next(one for one in self._cp.graphs if one.graph == graph.value)
+        ready._obj.value = graph.value
+        return 0
+
+    def cuGraphUpload(self, ready: Any, stream: Any) -> int:  # noqa: N802 - the driver's name
+        self.ready[ready.value].upload(self._cp.streams[stream.value])
+        return 0
+
+    def cuGraphLaunch(self, ready: Any, stream: Any) -> int:  # noqa: N802 - the driver's name
+        self.ready[ready.value].launch(self._cp.streams[stream.value])
+        return 0
+
+    def cuGraphExecDestroy(self, ready: Any) -> int:  # noqa: N802 - the driver's name
+        return 0 if self.ready.pop(ready.value, None) else INVALID_VALUE
 
     def cuModuleGetGlobal_v2(self, address: Any, size: Any, module: Any, name: bytes) -> int:  # noqa: N802 - the driver's name
         symbol = self._cp.symbols.get((module.value, name.decode()))

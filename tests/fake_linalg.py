@@ -105,6 +105,9 @@ class LinalgCupy(DriverCupy):
         made.fill(0)
         return made
 
+    def broadcast_to(self, array: Any, shape: Any) -> DeviceArray:
+        return np.broadcast_to(array, shape, subok=True).view(DeviceArray)
+
     def from_dlpack(self, other: Any) -> DeviceArray:
         return self.asarray(other.held)
 
@@ -149,7 +152,7 @@ def linalg_cupy(patch: pytest.MonkeyPatch, folder: Path) -> LinalgCupy:
 
     HostCompiler.compiled, HostCompiler.cp = [], cp
     patch.setattr(Pointer, "ptr", property(ptr))
-    patch.setattr(DeviceArray, "__new__", lambda _, shape, dtype: cp.empty(shape, dtype), raising=False)
+    patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)
     patch.setattr(direct, "Compiler", HostCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)
     patch.setattr(probe, "gpu_limits", lambda *_: LIMITS)

@@ -1,19 +1,29 @@
-"""What cuBLAS and cuFFT compute for stages of libraries, by NumPy on the host."""
+"""What cuBLAS and cuFFT compute for stages of libraries, by NumPy; host stages are run as on a GPU."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from fake_cupy import FakeCupy
 
+from tuner.devices.cuda.cpu_threads import CpuThreads
+from tuner.devices.cuda.host_lapack import HostLapack
 from tuner.model import LibraryCall
 
 Array = npt.NDArray[Any]
+_CP: Any = FakeCupy({})
+_ANY_NUMBER = SimpleNamespace(num_threads=10**4, set_num_threads=lambda _: None)  # of threads, unchanged
+_LAPACK = HostLapack(_CP, CpuThreads(10**4, lambda: [_ANY_NUMBER]))
 
 
 def run(call: LibraryCall, arrays: Mapping[str, Array]) -> None:
     """Runs a call on ``arrays`` in place."""
-    if call.routine == "fft":
+    if call.on_host:
+        addresses = {name: _elements(call, arrays, name).ctypes.data for name, _ in call.operands}
+        _LAPACK.action(call, addresses)(_CP.current_stream())
+    elif call.routine == "fft":
         given, made = (_elements(call, arrays, letter) for letter in ("a", "c"))
         rows = given[: call.m * call.n].reshape(call.m, call.n)
         result = np.fft.ifft(rows) * call.n if call.inverse else np.fft.fft(rows)

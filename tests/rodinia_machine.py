@@ -74,7 +74,5 @@ class ComputingCupy(FakeCupy):
     def __init__(self) -> None:
         super().__init__({})
         self.timing = False
-        self.cuda.Event = lambda *, disable_timing=False: (
-            Event(self, disable_timing=True) if disable_timing else _PlainEvent(self)
-        )
+        self.cuda.Event = lambda **options: Event(self, **options) if options else _PlainEvent(self)
         self.cuda.get_current_stream = self.current_stream

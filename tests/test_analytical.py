@@ -90,6 +90,26 @@ def test_an_unknown_rule_is_named() -> None:
         choose([built((4, 128, 32, 0))], H200, ROLES, rule="best")
 
 
+def test_what_the_kernel_file_states_comes_first() -> None:
+    """It is the answer, whatever the rules prefer, unless one of these is asked for."""
+    plain, stated = built((8, 64, 32, 0)), replace(built((4, 1024, 64, 0), stages=3), stated=True)
+
+    choice = choose([plain, stated], H200, {})
+    assert choice.best.candidate is stated
+    assert choice.rule == "stated"
+    assert choice.reasons[0] == "stated rule: the kernel file has an answer"
+    assert choose([plain, stated], H200, ROLES, rule="server").best.candidate is plain
+    search = replace(search_over([plain, stated]), limits=H200)
+    assert [one.configurations[0] for one in first_compiled(search)] == [stated.configuration]
+
+
+def test_a_stated_answer_that_is_ruled_out() -> None:
+    """Where compiling rules it out there is none."""
+    stated = replace(built((4, 1024, 64, 0)), stated=True, declared=True)
+
+    assert choose([stated], H200, ROLES, resolve=lambda _: [None]) is None
+
+
 # --- the server rule -----------------------------------------------------------------------------
 
 

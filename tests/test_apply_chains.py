@@ -7,8 +7,7 @@ import pytest
 from chain_samples import LU, STENCIL
 from fake_apply import fake_bench
 from fake_cupy import DeviceArray, Kernel
-
-from tuner.errors import InputError
+from fake_linalg_large import HostLibraries
 
 
 def stencil(u: DeviceArray, v: DeviceArray, _: int, step: int) -> None:
@@ -33,11 +32,32 @@ def test_steps_with_swapped_arrays(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     np.testing.assert_array_equal(u, before)
 
 
-def test_libraries_are_not_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A kernel with a stage of a library is refused by name."""
+def panel(part: DeviceArray, n: int, below: int, columns: int) -> None:
+    """Factors a block of columns of a column-major matrix, from its diagonal on."""
+    block = np.lib.stride_tricks.as_strided(part, (below, columns), (part.itemsize, n * part.itemsize))
+    for k in range(columns):
+        block[k + 1 :, k] /= block[k, k]
+        block[k + 1 :, k + 1 :] -= np.outer(block[k + 1 :, k], block[k, k + 1 :])
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_stages_of_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: int) -> None:
+    """They run in their order and streams, one by one and, of a plan, as a graph."""
     (tmp_path / "chain.cu").write_text("")
     (tmp_path / "lu.toml").write_text(LU)
+    monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
     bench = fake_bench(monkeypatch, tmp_path)
-    bench.cp.kernels["panel"] = Kernel(lambda *_: None, 1e-3)
-    with pytest.raises(InputError, match="stage rows is trsm of a library, and tuner"):
-        bench.apply("lu-steps", bench.array(1, 64, 64), configuration={"B": 16, "by": "library", "beside": 0})
+    bench.cp.kernels["panel"] = Kernel(panel, 1e-3)
+    given = np.random.default_rng(1).uniform(-1, 1, (1, 64, 64)).astype("float32") + 64 * np.eye(64)
+    A = bench.array(1, 64, 64)
+    chosen = {"B": 16, "by": "library", "beside": beside}
+    plan = bench.plan("lu-steps", A, configuration=chosen)
+    for planned in (False, True):
+        A[...] = given
+        if planned:
+            plan()
+        else:
+            bench.apply("lu-steps", A, configuration=chosen)
+        lower, upper = np.tril(A[0].T, -1) + np.eye(64), np.triu(A[0].T)
+        np.testing.assert_allclose(lower @ upper, given[0].T, rtol=1e-5, atol=1e-4)
+    assert bench.cp.replays == 1

@@ -15,6 +15,7 @@ from test_apply_choice import Tuned
 from tuner.application import untuned
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
+from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
 from tuner.errors import CompilerUnavailableError
@@ -84,6 +85,31 @@ def test_arrays_in_the_cache(
         assert bench.chosen("sums", bench.array(16, 64)).origin.startswith(origin)
     assert len(counted.asked) == 1
     assert caplog.text.count("was not tuned on this GPU") == 2  # once for each process
+
+
+STATED = """[analytical]
+P = 8
+L = 64
+[launch]
+"""
+
+
+def test_answers_that_kernel_files_state(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are taken for arrays in the cache, too, and nothing else is compiled; else the default is."""
+    path = bench.database.parent / "sums.toml"
+    path.write_text(path.read_text().replace("[launch]\n", STATED))
+    bench.catalog = Catalog.load(search_path=[path.parent])
+    limits = replace(LIMITS, l2_bytes=2**30)
+    for registers_per_sm, origin in (
+        (32, "default"),  # no block fits
+        (limits.registers_per_sm, "analytical: by the rule 'stated' of 1 candidates; nothing was measured"),
+    ):
+        changed = replace(limits, registers_per_sm=registers_per_sm)
+        monkeypatch.setattr(probe, "gpu_limits", lambda *_, known=changed: known)
+        again(bench)
+        FakeCompiler.compiled.clear()
+        assert bench.chosen("sums", bench.array(16, 64)).origin == origin
+        assert len(FakeCompiler.compiled) <= 1
 
 
 def test_once_for_a_process_and_on_the_disk(bench: Bench, counted: Counted) -> None:
@@ -161,7 +187,7 @@ def test_no_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest
     """Where the model has none the default is taken, the reason is logged, and it is not asked again."""
     asked = []
 
-    def fail(*given: object) -> None:
+    def fail(*given: object, **_: object) -> None:
         asked.append(given)
         raise CompilerUnavailableError("no NVRTC here")
 

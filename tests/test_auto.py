@@ -9,7 +9,7 @@ from policy_driver import Measure, Played, blocks, candidate, play, result, sear
 
 from tuner import registry
 from tuner.interfaces import Candidate, Policy, Search
-from tuner.model import Measurement, Trial
+from tuner.model import STREAM_PRIORITY, Measurement, Trial
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,11 @@ def told(policy: Policy, search: Search, measure: Measure, budget: float = 40) -
             search_over(blocks(1024, 512, 256, 128, 64), blocks(1024, 512, 256, 128, 64)),
             "greedy",
             "2 workloads",
+        ),
+        (
+            replace(search_over(grid(25), grid(25)), tunables=({STREAM_PRIORITY: (0, 1)},) * 2),
+            "bayesian",
+            "priorities",
         ),
         (search_over(grid(25)), "bayesian", "25 configurations"),
         (search_over(grid(25), clocks=(900,)), "bayesian", "25 configurations"),

@@ -17,6 +17,7 @@ from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.cublas import WORKSPACE_BYTES
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.launches import LaunchRefusedError, Program
+from tuner.devices.cuda.libraries import workspaces
 from tuner.devices.cuda.packed import PackedRun
 from tuner.devices.cuda.rounds import most_sets
 from tuner.errors import InputError
@@ -222,6 +223,7 @@ GEMM = LibraryCall(
     alpha=-1.0,
     beta=0.5,
 )
+FFT = LibraryCall("fft", "complex64", (("a", Operand("x")), ("c", Operand("y", 8))), m=3, n=16, inverse=True)
 
 
 def library_plan(call: LibraryCall) -> Plan:
@@ -282,6 +284,20 @@ def test_calls_of_cublas(rig: Rig, blas: FakeCublas) -> None:
     assert len(blas.workspaces) == len(set(blas.streams))
 
 
+def test_workspaces_among_the_arrays(rig: Rig, blas: FakeCublas) -> None:
+    """Calls of a program take them where they are there, one for each of its streams."""
+    cp, _ = rig
+    program = CodeCache(cp, FakeCompiler(), LIMITS).program(library_plan(GEMM))
+    ((name, size),) = workspaces(program).items()
+    assert size == WORKSPACE_BYTES
+    arrays: dict[str, Any] = {letter: cp.empty((64, 128), "float32") for letter in ("x", "y")}
+    given = cp.empty(size, "uint8")
+    stream = cp.cuda.Stream(non_blocking=True)
+    arrays[name] = given
+    program.bound(arrays)[-1].enqueue(stream)
+    assert blas.workspaces == {(stream.ptr, given.data.ptr)}
+
+
 @pytest.mark.parametrize(
     ("call", "name", "arguments"),
     [
@@ -335,23 +351,20 @@ def test_transforms_of_cufft(rig: Rig) -> None:
             ran.append((given.data.ptr, result.data.ptr, direction))
 
     cp.cuda.cufft = SimpleNamespace(Plan1d=Transform)
-    call = LibraryCall(
-        "fft", "complex64", (("a", Operand("x")), ("c", Operand("y", 8))), m=3, n=16, inverse=True
-    )
     arrays: dict[str, Any] = {name: cp.empty((64,), "complex64") for name in ("x", "y")}
     code = CodeCache(cp, FakeCompiler(), LIMITS)
     for _ in range(2):
-        code.launches(library_plan(call), arrays)[-1].enqueue(None)
+        code.launches(library_plan(FFT), arrays)[-1].enqueue(None)
     assert made == [(16, 0x29, 3)]
     assert set(ran) == {(arrays["x"].data.ptr, arrays["y"].data.ptr + 64, 1)}
 
 
-def test_applying_runs_no_libraries() -> None:
+def test_applying_calls_no_cufft() -> None:
     """What is wrong and what to do instead is said before anything is loaded."""
     missing: Any = None
-    with pytest.raises(InputError, match="k: stage scan is gemm of a library, and tuner"):
+    with pytest.raises(InputError, match="k: stage scan is cuFFT's, and tuner"):
         loaded_kernel(
-            *(SimpleNamespace(name="k"), library_plan(GEMM), (), missing),  # type: ignore[arg-type]
+            *(SimpleNamespace(name="k"), library_plan(FFT), (), missing),  # type: ignore[arg-type]
             **dict.fromkeys(("device", "program", "home", "tally"), missing),
         )
 

@@ -420,6 +420,45 @@ def test_a_default_that_is_not_in_the_space(write: Write, old: str, new: str, tr
     assert trouble in str(error.value)
 
 
+STATED = """[analytical]
+P = 2
+L = "64 if N > 64 else 32"
+shuffle = "kind == 'up'"
+mode = "slow"
+[launch]
+"""
+
+
+def test_the_stated_analytical_answer(write: Write) -> None:
+    """[analytical] is evaluated as [default] is; a file without it states none."""
+    kernel = load_kernel_file(write(TEXT.replace("[launch]\n", STATED)))
+    workload = kernel.workload({"N": 64, "kind": "down"})
+    stated = kernel.stated(workload)
+    assert stated is not None
+    assert dict(stated) == {"P": 2, "L": 32, "shuffle": False, "mode": "slow"}
+    assert load_kernel_file(write(TEXT)).stated(workload) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trouble"),
+    [
+        ("P = 2\n", "", "[analytical]: a value is missing for P"),
+        ("P = 2\n", "Q = 8\n", "[analytical] Q: no such tunable; choose from P, L, shuffle, mode"),
+        ("P = 2\n", "P = 5\n", "[analytical] P: 5 at rows:N=64,kind=up is not a value of P (2, 4, 8)"),
+        ("P = 2\n", "P = 8\n", "[analytical]: P=8 L=32 shuffle=1 mode=slow breaks the rule"),
+        ("[launch]", "[launch]\n", "[analytical] and analytical = false in [kernel] contradict each other"),
+    ],
+)
+def test_wrong_analytical_answers(write: Write, old: str, new: str, trouble: str) -> None:
+    """The table, the tunable and what would be right are named."""
+    text = TEXT.replace("[launch]\n", STATED.replace(old, new))
+    if "contradict" in trouble:
+        text = text.replace('family = "scan"', 'family = "scan"\nanalytical = false')
+    with pytest.raises(KernelFileError) as error:
+        load_kernel_file(write(text)).stated(load_kernel_file(write(text)).workload({"N": 64, "kind": "up"}))
+    assert trouble in str(error.value)
+
+
 def test_rules_that_leave_nothing(write: Write) -> None:
     """An empty space names the workload, the rule and the file."""
     kernel = load_kernel_file(write(TEXT.replace("P * L <= 2 * N", "P * L > 100 * N")))
@@ -567,6 +606,7 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     **dict.fromkeys(("geqrf-batched", "getrf-batched"), 10),
     "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
     **dict.fromkeys(("geqrf", "getrf"), 4),
+    **dict.fromkeys(("geqrf-hybrid", "getrf-hybrid", "potrf-hybrid"), 30),
 }
 MOST_LAUNCHES = 300  # of a loop's configurations at one size: its steps are alike
 

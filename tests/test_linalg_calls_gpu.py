@@ -35,8 +35,8 @@ def random(dtype: str, *shape: int) -> NDArray[Any]:
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(dtype)
 
 
-def positive(dtype: str, n: int) -> NDArray[Any]:
-    made = random(dtype, BATCH, n, n)
+def positive(dtype: str, n: int, batch: int = BATCH) -> NDArray[Any]:
+    made = random(dtype, batch, n, n)
     found: NDArray[Any] = made @ made.swapaxes(-1, -2) + n * np.eye(n, dtype=dtype)
     return found
 
@@ -92,6 +92,46 @@ def test_products(cp: Any, m: int, k: int, n: int, dtype: str) -> None:
     a, b, c = random(dtype, BATCH, m, k), random(dtype, k, n), random(dtype, BATCH, m, n)
     found = linalg.gemm(cp.asarray(a), cp.asarray(b.T.copy()), alpha=2, beta=1, c=cp.asarray(c), trans_b=True)
     assert np.allclose(found.get(), 2 * (a @ b) + c, rtol=0, atol=20 * k * ROUNDOFF[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize(("lead", "n"), [((), 1000), ((2,), 200), ((), 201)])
+def test_large_matrices(cp: Any, lead: tuple[int, ...], n: int, dtype: str) -> None:
+    """Factors, Q, solutions and products beyond the batched kernels; repeated calls are graphs."""
+    spd = (np.broadcast_to(positive(dtype, n, 1)[0], (*lead, n, n))).copy()
+    a, b = random(dtype, *lead, n, n), random(dtype, *lead, n, 3)
+    for _ in range(4):
+        factor = linalg.cholesky(cp.asarray(spd), lower=True).get().astype(float)
+        assert backward(factor @ factor.swapaxes(-1, -2), spd) < 10
+    p, low, up = (one.get().astype(float) for one in linalg.lu(cp.asarray(a)))
+    assert backward(p @ low @ up, a) < 10
+    if dtype == "float64":
+        _, pivots = linalg.lu_factor(cp.asarray(a))
+        flat = a.reshape(-1, n, n)
+        right = np.array([scipy.linalg.lu_factor(one)[1] for one in flat])
+        assert np.array_equal(pivots.get().reshape(-1, n), right)
+    q, r = (one.get().astype(float) for one in linalg.qr(cp.asarray(a)))
+    assert backward(q @ r, a) < 10
+    assert backward(q.swapaxes(-1, -2) @ q, np.broadcast_to(np.eye(n, dtype=dtype), q.shape)) < 20
+    for assume_a in ("gen", "pos"):
+        x = linalg.solve(cp.asarray(spd), cp.asarray(b), assume_a=assume_a).get()
+        assert np.allclose(spd @ x, b, rtol=0, atol=200 * n * ROUNDOFF[dtype])
+    found = linalg.gemm(cp.asarray(a), cp.asarray(b), alpha=2, beta=1, c=cp.asarray(b))
+    assert np.allclose(found.get(), 2 * (a @ b) + b, rtol=0, atol=20 * n * ROUNDOFF[dtype])
+    tall = a[..., : n // 2]
+    q, r = (one.get().astype(float) for one in linalg.qr(cp.asarray(tall), "economic"))
+    assert backward(q @ r, tall) < 10
+
+
+def test_large_failures_are_named(cp: Any) -> None:
+    """Indefinite and singular matrices beyond the batched kernels."""
+    a = positive("float64", 300, 1)[0]
+    a[270, 270] = -1
+    with pytest.raises(np.linalg.LinAlgError, match=r"^271-th leading minor"):
+        linalg.cholesky(cp.asarray(a))
+    a[:, 4] = 0
+    with pytest.raises(np.linalg.LinAlgError, match=r"^Matrix is singular: diagonal 5 of U"):
+        linalg.solve(cp.asarray(a), cp.asarray(random("float64", 300)))
 
 
 def test_failures_are_named(cp: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 import rodinia_machine
 from benchmark_scripts import ROOT, benchmark
 from fake_cuda import LIMITS
-from fake_linalg_large import HostLibraries, LargeFakeLibrary
+from fake_linalg_large import HOST_S, HostLibraries, LargeFakeLibrary
 from test_linalg_peers import HostCompiler
 
 N, OURS_S, THEIRS_S = 40, 1e-4, 3e-3
@@ -131,6 +131,28 @@ def test_joules_of_a_run(measured: Any, operation: str, n: int) -> None:
     assert row["same"]
 
 
+@on_host
+def test_joules_of_the_hybrid_scheme(measured: Any) -> None:
+    """Of its own time; a note says that the CPU's joules are not counted."""
+    words = ("--only", "getrf", "--n", str(N), "--dtype", "float32", "--hybrid", "1e-3")
+    (row,) = measured(*words)["rows"]
+    assert row["hybrid"]["us"] == pytest.approx(1e6 * 2 * HOST_S, rel=0.02)
+    assert row["hybrid"]["gross_j"]["value"] == pytest.approx(BUSY_W * 2 * HOST_S, rel=0.02)
+    assert row["hybrid"]["configuration"]["threads"] in {0, 1}
+    assert not row["hybrid"]["graph"]
+    assert [note for note in row["notes"] if "joules of the CPU" in note and "--scope gpu+cpu" in note]
+    assert row["fastest"]["graph"]
+
+
+@pytest.mark.usefixtures("energy")
+def test_the_joules_of_the_cpu_may_be_counted() -> None:
+    """Where a rail of the host is among those that were read, there is no note."""
+    contest, windows = import_module("linalg_energy_contest"), import_module("linalg_energy_windows")
+    parts = [{"device": "cuda:0", "scope": "gpu"}, {"device": "host", "scope": "package"}]
+    assert contest._uncounted(windows.Windows({}, parts)) == []
+    assert contest._uncounted(windows.Windows({}, parts[:1]))
+
+
 @pytest.mark.usefixtures("energy")
 def test_a_thrifty_configuration_need_not_be_the_fastest() -> None:
     """Each is chosen by the first half of the windows, and the second half is reported."""
@@ -153,7 +175,7 @@ def test_a_thrifty_configuration_need_not_be_the_fastest() -> None:
             windows.IDLE: [made(1.0, 1.0)] * 2,
         }
     )
-    row = contest.figures(space, field, found, 1, 1)
+    row = contest.figures(space, field, found, half=1, sets=1)
     assert (row["fastest"]["name"], row["thriftiest"]["name"], row["same"]) == ("a", "b", False)
     assert row["thriftiest"]["gross_j"]["value"] == pytest.approx(4.5)
     assert row["thriftiest"]["net_j"]["value"] == pytest.approx(4.5 - 2.0)

@@ -30,3 +30,19 @@ def test_values_are_right(device: CudaDevice, name: str, n: int, dtype: str) -> 
         check = device.check(plan, 7)
         if check.status is not Status.COMPILE_ERROR:  # it spills, or is for other devices
             assert check.status is Status.OK, f"{plan.label()}: {check.detail}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 30, 256, 1000])
+@pytest.mark.parametrize("name", ["potrf-hybrid", "getrf-hybrid", "geqrf-hybrid"])
+def test_host_stages_are_right(device: CudaDevice, name: str, n: int, dtype: str) -> None:
+    """Panels by the CPU, updates by cuBLAS, copies between them; more threads than processors are refused."""
+    for plan in sampled_plans(kernel_of(name), n, dtype):
+        check = device.check(plan, 7)
+        if check.status is Status.LAUNCH_ERROR and "threads of the CPU" in check.detail:
+            continue
+        assert check.status is Status.OK, f"{plan.label()}: {check.detail}"
+        result = device.run([plan], 0.05).results[0]
+        assert result.status is Status.OK, f"{plan.label()}: {result.detail}"
+        assert result.time_s is not None
+        assert 0 < result.restore_s < result.time_s

@@ -97,6 +97,20 @@ def test_tables_of_times_and_joules(show: Any, tmp_path: Path) -> None:
     assert "| 2.5 ± 0.03 | NB=128 |" in text
 
 
+def test_the_hybrid_scheme_has_a_table_and_a_line(show: Any) -> None:
+    """Below that of the GPU alone, with what computed on the CPU; of joules a line among the others."""
+    row = large_row(1024, 2.0, 1.0)
+    hybrid = timed(4.0, 0.5, configuration={"NB": 128, "threads": 0}, of_peer=0.5, of_gpu_only=0.25)
+    cpu = {"blas": "SciPy's BLAS (openblas 0.3)", "threads": 1}
+    text = show.times_table([document_of({**row, "hybrid": hybrid}, large_row(512, None, 1.0), cpu=cpu)])
+    assert "| 1024 | 4.000 ± 0.002 | 0.50 | 0.50 | 0.25 | 0.2 | NB=128, threads=0 |" in text
+    assert "Hybrid: CPU, SciPy's BLAS (openblas 0.3), 1 thread.\n" in text
+    assert text.count("× GPU-only") == 1
+    energy = energy_row(same=True)
+    found = show.energy_table([document_of({**energy, "hybrid": energy["thriftiest"]}, scope="gpu")])
+    assert "| potrf | 1024 | float32 | hybrid | 10000.0 | 1.5 ± 0.01 |" in found
+
+
 def test_one_configuration_may_be_both(show: Any) -> None:
     """The fastest that is the most thrifty has one line, with the gain."""
     text = show.energy_table([document_of(energy_row(same=True), scope="gpu")])

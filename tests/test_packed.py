@@ -3,6 +3,7 @@
 import ctypes
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_failed_launch_leaves_no_capture(sums: Sums) -> None:
     def refused(*_: object) -> None:
         raise CUDARuntimeError("refused")
 
-    packed = sums.graphs._packed
+    packed: Any = sums.graphs._run
     launches = packed._launches
     packed._launches = tuple((refused, shape, parameters) for _, shape, parameters in launches)
     sums.graphs.keep((sums.x.data.ptr, sums.outs[0].data.ptr, sums.scratch.data.ptr))

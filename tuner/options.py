@@ -218,6 +218,14 @@ class SearchOptions:
         metavar="N",
         effect=Effect.METHOD,
     )
+    stream_priorities: int = _option(
+        1,
+        "Levels of stream priority to search for workloads that run together: blocks of the highest get free"
+        " multiprocessors first. 1: all are alike.",
+        Range(1, 6, whole=True),
+        metavar="LEVELS",
+        table="set",
+    )
     runs_per_day: float | None = _option(
         None,
         "How often the answer will be run. The search stops when it no longer pays for itself.",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.interfaces import PriorRun, Search
-from tuner.model import Configuration
+from tuner.model import Configuration, without_priority
 
 from .encoding import Floats
 
@@ -36,13 +36,14 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
 
     Args:
         run: of the workload alone.
-        choices: its configurations.
+        choices: its configurations; alone, a stream priority makes no difference.
     """
     known = {} if run is None else {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
     failed = set() if run is None else {c for c, cost in run.points if cost == math.inf}
-    logs = [known[choice] for choice in choices if choice in known]
+    bare = [without_priority(choice) for choice in choices]
+    logs = [known[choice] for choice in bare if choice in known]
     if not logs or min(logs) == max(logs):
         return np.zeros((len(choices), 0))
     lowest, highest, middle = min(logs), max(logs), float(np.median(logs))
-    found = [highest if choice in failed else known.get(choice, middle) for choice in choices]
+    found = [highest if choice in failed else known.get(choice, middle) for choice in bare]
     return ((np.array(found) - lowest) / (highest - lowest))[:, None]

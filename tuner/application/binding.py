@@ -21,8 +21,10 @@ from tuner.application.signature import (
     taken,
 )
 from tuner.config import KernelFile
-from tuner.devices.cuda.launches import Program
+from tuner.devices.cuda.launches import LibraryStage, Program
+from tuner.devices.cuda.libraries import workspaces
 from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
+from tuner.devices.cuda.stepped import SteppedRun
 from tuner.errors import DeviceError, InputError
 from tuner.model import Buffer, Plan, Workload
 from tuner.model.elements import element_dtype
@@ -81,7 +83,8 @@ class LoadedKernel:
     def graphs(self, cp: ModuleType) -> RunGraphs:
         """Runs on buffers in the order inputs, outputs, scratch."""
         sizes = {one.name: one.nbytes for one in (*self.inputs, *self.outputs, *self.scratch)}
-        return RunGraphs(cp, PackedRun(cp, self.program, sizes))
+        called = any(isinstance(stage, LibraryStage) for stage in self.program.stages)
+        return RunGraphs(cp, (SteppedRun if called else PackedRun)(cp, self.program, sizes))
 
     def allocated(self, cp: ModuleType, arrays: Sequence[CallArray]) -> list[Array]:
         """New arrays from CuPy's pool of the current GPU and stream.
@@ -168,14 +171,14 @@ def loaded_kernel(
     """A kernel for arrays of some forms; see ``LoadedKernel``.
 
     Raises:
-        InputError: a stage of it is a library's.
+        InputError: a stage of it is cuFFT's.
     """
-    called = next((stage for stage in plan.stages if stage.library is not None), None)
-    if called is not None and called.library is not None:
-        raise InputError(
-            f"{file.name}: stage {called.name} is {called.library.routine} of a library, and tuner.apply runs"
-            " no libraries; tune this kernel with tuner run"
-        )
+    for stage in plan.stages:
+        if stage.library is not None and stage.library.routine == "fft":  # its plan has one workspace
+            raise InputError(
+                f"{file.name}: stage {stage.name} is cuFFT's, and tuner.apply calls no cuFFT; tune this"
+                " kernel with tuner run"
+            )
     flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
     recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
     buffers = {buffer.name: buffer for buffer in plan.buffers}
@@ -199,10 +202,13 @@ def loaded_kernel(
         home=home,
         inputs=inputs,
         outputs=outputs,
-        scratch=tuple(
-            CallArray(b.name, b.shape, element_dtype(b.dtype))
-            for b in plan.buffers
-            if b.role in ("scratch", "zeroed")
+        scratch=(
+            *(
+                CallArray(b.name, b.shape, element_dtype(b.dtype))
+                for b in plan.buffers
+                if b.role in ("scratch", "zeroed")
+            ),
+            *(CallArray(name, (size,), np.dtype("uint8")) for name, size in workspaces(program).items()),
         ),
         results=tuple(names.index(b.name) for b in plan.buffers if b.role in ("out", "inout")),
         tally=tally,

@@ -56,7 +56,7 @@ def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Analytic
     """
     with gpu.compiling() as compiling:
         device = cast("Device", compiling)  # of a device, nothing else is used
-        (declared,) = prepare([(kernel, workload)], device)
+        (declared,) = prepare([(kernel, workload)], device, stated_only=True)
         choice, known = analytical_choice(declared, device)
     if choice is None:
         return None
@@ -81,15 +81,16 @@ class UntunedAnswers:
     def answer(self, kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Chosen | None:
         """The analytical answer; None where the model has none that the rules allow at this batch.
 
-        It has none for arrays that fit into the GPU's cache: the model's premise is that memory is the bound.
-        On an H200 defaults are up to 3.4 times as fast there, 1.4 times slower beyond.
+        Unless the kernel file states it, there is none for arrays that fit into the GPU's cache: the model's
+        premise is that memory is the bound. On an H200 defaults are up to 3.4 times as fast there, 1.4 times
+        slower beyond.
 
         The first answer for a workload compiles its candidates, which takes seconds. The first question of a
         process is logged as a warning that tells how to tune.
         """
         with self._lock:
             self._tell(workload)
-        if plan_bytes(kernel.plan(workload, kernel.default(workload))) <= gpu.limits.l2_bytes:
+        if not kernel.recipe.stated and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
             return None
         asked = replace(workload, batch=1 << (workload.batch.bit_length() - 1))
         conditions = _conditions(kernel, asked, gpu.identity)
@@ -165,6 +166,10 @@ class UntunedAnswers:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
+
+
+def _bytes(kernel: KernelFile, workload: Workload) -> int:
+    return plan_bytes(kernel.plan(workload, kernel.default(workload)))
 
 
 def _conditions(kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> dict[str, Any]:

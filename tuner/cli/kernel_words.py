@@ -5,8 +5,8 @@ from typing import Any
 
 
 def extremes(values: Iterable[Any]) -> str:
-    """First and last of a list, as ``64..4096``."""
-    shown = [str(value) for value in values]
+    """First and last of a list, as ``64..4096``; of none ``-``."""
+    shown = [str(value) for value in values] or ["-"]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]}..{shown[-1]}"
 
 

@@ -99,6 +99,17 @@ class Client:
             raise self._transport.misunderstood(f"{document!r:.120}")
         return document
 
+    def savings(self) -> dict[str, tuple[float, float]]:
+        """Joules that uses of answers are expected to have saved since the daemon's start, by GPU.
+
+        Returns:
+            UUID, of a simulated GPU its spec, -> joules and half of their 95 % interval.
+        """
+        lines = self._transport.text("/metrics").splitlines()
+        saved = dict(_metric("tuner_expected_saved_joules_total", lines))
+        within = dict(_metric("tuner_expected_saved_joules_uncertainty_total", lines))
+        return {gpu: (joules, within.get(gpu, 0.0)) for gpu, joules in saved.items()}
+
     def best(
         self,
         *workloads: str,
@@ -266,6 +277,13 @@ def _named(workloads: Sequence[str]) -> list[str]:
                 " 'scan-lf:N=1024'"
             )
     return list(workloads)
+
+
+def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """GPU and value of each line of a metric in Prometheus' format."""
+    form = re.compile(rf'{name}\{{gpu="([^"]*)"\}} ([0-9.eE+-]+)')
+    for found in filter(None, map(form.fullmatch, lines)):
+        yield found[1], float(found[2])
 
 
 def _target(path: str, query: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Values for the tunables of a workload, found one by one: the default, or those of a caller."""
+"""Values for the tunables of a workload, found one by one: those of a table, or those of a caller."""
 
 from collections.abc import Mapping
 
-from tuner.config.formulas import Environment, Place
+from tuner.config.formulas import Environment, Formula, Place
 from tuner.config.recipe import Recipe, with_derived
 from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.expressions import NoValue
@@ -32,25 +32,29 @@ class Assignment:
         values = self._values
         return Configuration([(name, values[name]) for name in self._recipe.tunables if name in values])
 
-    def take_default(self) -> Configuration:
-        """The values of ``[default]``.
+    def take_table(self, given: Mapping[str, Formula | str | None], table: str) -> Configuration:
+        """The values of ``[default]`` or ``[analytical]``.
+
+        Args:
+            given: what the table says.
+            table: its name.
 
         Raises:
             KernelFileError: one is not in its list, or is missing.
         """
         recipe, path = self._recipe, self._recipe.place.path
-        for name, formula in recipe.default.items():
+        for name, formula in given.items():
             if not self._has_value(name):
                 continue
             if formula is None:
                 condition = recipe.conditions[name].when
-                raise Place(path, "[default]").error(
+                raise Place(path, table).error(
                     f"a value is missing for {name}, whose condition {condition} is true at {self._workload}"
                 )
             value = formula if isinstance(formula, str) else formula.value(self.env)
             if value not in recipe.tunables[name]:
                 listed = ", ".join(map(str, recipe.tunables[name]))
-                raise Place(path, f"[default] {name}").error(
+                raise Place(path, f"{table} {name}").error(
                     f"{value!r} at {self._workload} is not a value of {name} ({listed})"
                 )
             self._set(name, value)

@@ -19,7 +19,7 @@ from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import suggestion
 
 _LAUNCH = "launch"
-_NUMBERS = ("m", "n", "k", "alpha", "beta", "inverse")
+_NUMBERS = ("m", "n", "k", "alpha", "beta", "inverse", "threads", "first")
 
 
 def loop_tables(document: KernelDocument) -> dict[str, LoopTable]:
@@ -139,11 +139,13 @@ class ChainReader:
         names = self.names_in(self.loop_of(table, key))
         buffers = [name for name, argument in arguments.items() if isinstance(argument, str)]
         matrices: dict[str, OperandRecipe] = {}
-        for letter in OPERANDS[table.library]:
-            given: OperandTable = getattr(table, letter)
-            place = self._at(f"{key} {letter}")
+        for name in OPERANDS[table.library]:
+            given: OperandTable | ViewTable = getattr(table, name)
+            if isinstance(given, ViewTable):
+                given = OperandTable(buffer=given.buffer, offset=given.offset)
+            place = self._at(f"{key} {name}")
             self._check_buffer(given.buffer, place, buffers)
-            matrices[letter] = OperandRecipe(
+            matrices[name] = OperandRecipe(
                 place,
                 given.buffer,
                 Formula(place, given.offset, names),

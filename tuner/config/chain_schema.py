@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from tuner.config.argument_schema import FileTable, Formula, Name
 
-Routine = Literal["gemm", "syrk", "trsm", "fft"]
+Routine = Literal["gemm", "syrk", "trsm", "fft", "lapack-potrf", "lapack-getrf", "lapack-geqrf"]
 Swaps = list[Annotated[list[Name], Field(min_length=2, max_length=2)]]
 
 OPERANDS: dict[str, tuple[str, ...]] = {
@@ -14,14 +14,28 @@ OPERANDS: dict[str, tuple[str, ...]] = {
     "syrk": ("a", "c"),
     "trsm": ("a", "b"),
     "fft": ("a", "c"),
+    "lapack-potrf": ("a", "info"),
+    "lapack-getrf": ("a", "pivots", "info"),
+    "lapack-geqrf": ("a", "tau"),
 }
-"""The matrices of each routine; it writes to the last."""
-_DIMENSIONS = {"gemm": ("m", "n", "k"), "syrk": ("n", "k"), "trsm": ("m", "n"), "fft": ("n",)}
+"""The arrays of each routine; it writes to the last, LAPACK to all."""
+_DIMENSIONS = {
+    "gemm": ("m", "n", "k"),
+    "syrk": ("n", "k"),
+    "trsm": ("m", "n"),
+    "fft": ("n",),
+    "lapack-potrf": ("n",),
+    "lapack-getrf": ("m", "n"),
+    "lapack-geqrf": ("m", "n"),
+}
 _OPTIONS = {
     "gemm": ("alpha", "beta"),
     "syrk": ("alpha", "beta", "fill"),
     "trsm": ("alpha", "fill", "side", "unit"),
     "fft": ("m", "inverse"),
+    "lapack-potrf": ("threads", "first"),
+    "lapack-getrf": ("threads", "first"),
+    "lapack-geqrf": ("threads",),
 }
 _COMMON = ("name", "library", "loop", "stream", "after", "when")
 
@@ -94,12 +108,12 @@ class OperandTable(FileTable):
 
 
 class LibraryStageTable(ChainedTable):
-    """A stage that cuBLAS or cuFFT runs."""
+    """A stage that cuBLAS or cuFFT runs, or LAPACK on the host."""
 
     name: str = Field(min_length=1, description="Name of the stage, for messages.")
     library: Routine = Field(
         description="gemm: c = alpha a b + beta c; syrk: c = alpha a a' + beta c; trsm: solves a x = alpha b "
-        "into b; fft: c = transform of a."
+        "into b; fft: c = transform of a; lapack-potrf, lapack-getrf, lapack-geqrf: factors of a, by the CPU."
     )
     when: Formula | None = Field(
         default=None, description="Condition; where it is false the stage is left out."
@@ -107,6 +121,11 @@ class LibraryStageTable(ChainedTable):
     a: OperandTable = Field(description="First matrix.")
     b: OperandTable | None = Field(default=None, description="Second matrix, of gemm and trsm.")
     c: OperandTable | None = Field(default=None, description="Result, of gemm, syrk and fft.")
+    pivots: ViewTable | None = Field(default=None, description="int32 array for pivots, of lapack-getrf.")
+    tau: ViewTable | None = Field(default=None, description="Array for tau, of lapack-geqrf.")
+    info: ViewTable | None = Field(
+        default=None, description="int32 array for info, of lapack-potrf and lapack-getrf."
+    )
     m: int | str | None = Field(
         default=None, description="Rows of the result; of fft the number of transforms, 1 otherwise."
     )
@@ -122,6 +141,14 @@ class LibraryStageTable(ChainedTable):
     )
     unit: bool = Field(default=False, description="Of trsm: the diagonal of a is taken to be 1.")
     inverse: bool | str = Field(default=False, description="Of fft: the inverse transform, not normalised.")
+    threads: int | str = Field(
+        default=0, description="Of LAPACK: threads of the CPU; 0 for as many as the process may use."
+    )
+    first: int | str = Field(
+        default=0,
+        description="Of lapack-potrf and lapack-getrf: rows and columns before a; pivots and info count from "
+        "there.",
+    )
 
     @model_validator(mode="after")
     def _keys_of_the_routine(self) -> "LibraryStageTable":
@@ -133,4 +160,6 @@ class LibraryStageTable(ChainedTable):
         extra = [name for name in self.model_fields_set if name not in known]
         if extra:
             raise ValueError(f"{self.library} takes no {', '.join(sorted(extra))}")
+        if self.library.startswith("lapack-") and self.a.transposed is not False:
+            raise ValueError(f"{self.library} takes no transposed matrix")
         return self

@@ -128,6 +128,8 @@ def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | st
         return "stage.view", [f"arguments, item {int(rest[1]) + 1}{key}"]
     if model == "stage.library" and rest[:1] in (["a"], ["b"], ["c"]) and rest[1:]:
         return "stage.operand", [f"{rest[0]}.{rest[1]}", *rest[2:]]
+    if model == "stage.library" and rest[:1] in (["pivots"], ["tau"], ["info"]) and rest[1:]:
+        return "stage.view", [f"{rest[0]}.{rest[1]}", *rest[2:]]
     return model, rest
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tuner.config.argument_recipes import BufferTable
 from tuner.config.assignment import Assignment, environment
 from tuner.config.document import parsed_document
-from tuner.config.formulas import Place
+from tuner.config.formulas import Formula, Place
 from tuner.config.pragma_file import SUFFIXES
 from tuner.config.reader import read_recipe, recipe_of
 from tuner.config.recipe import Recipe
@@ -204,10 +204,24 @@ class KernelFile:
         if not recipe.default:
             first: Configuration = self.space(workload)[0]
             return first
-        configuration = Assignment(recipe, workload).take_default()
+        return self._of_table(workload, recipe.default, "[default]")
+
+    def stated(self, workload: Workload) -> Configuration | None:
+        """The analytical answer that the file states, ``[analytical]``; None where it states none.
+
+        Raises:
+            KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
+        """
+        stated = self.recipe.stated
+        return self._of_table(workload, stated, "[analytical]") if stated else None
+
+    def _of_table(
+        self, workload: Workload, given: Mapping[str, Formula | str | None], table: str
+    ) -> Configuration:
+        configuration = Assignment(self.recipe, workload).take_table(given, table)
         broken = self.broken_rule(workload, configuration)
         if broken is not None:
-            place = Place(str(self.path), "[default]")
+            place = Place(str(self.path), table)
             raise place.error(f"{configuration} breaks the rule {broken!r} at {workload}")
         return configuration
 
@@ -267,6 +281,7 @@ class KernelFile:
                 work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
                 reference=self._reference(workload),
+                stream_priority=recipe.priority(env),
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e

@@ -9,9 +9,11 @@ from tuner.config.loops import Predecessor
 from tuner.model import Buffer, LibraryCall, Operand, Source, Stage
 
 NO_SOURCE = Source("", "")
-MAX_DIMENSION = 2**31 - 1  # cuBLAS and cuFFT count in int
+MAX_DIMENSION = 2**31 - 1  # cuBLAS, cuFFT and LAPACK count in int
+MAX_THREADS = 4096
 _TYPES = ("float32", "float64")
 _COMPLEX = ("complex64", "complex128")
+_INDICES = ("pivots", "info")  # arrays of int32
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class LibraryStageRecipe:
     Attributes:
         table: the keys that hold no expressions.
         matrices: by letter.
-        numbers: the formulas of ``m``, ``n``, ``k``, ``alpha``, ``beta`` and ``inverse``; those that are not
-            given are left out.
+        numbers: the formulas of ``m``, ``n``, ``k``, ``alpha``, ``beta``, ``inverse``, ``threads`` and
+            ``first``; those that are not given are left out.
     """
 
     place: Place
@@ -124,7 +126,7 @@ class LibraryStageRecipe:
         )
         return LibraryCall(
             routine,
-            self._dtype([buffers[matrix.buffer] for matrix in self.matrices.values()]),
+            self._dtype({name: buffers[matrix.buffer] for name, matrix in self.matrices.items()}),
             operands,
             m,
             n,
@@ -135,6 +137,8 @@ class LibraryStageRecipe:
             side=self.table.side,
             unit=self.table.unit,
             inverse=bool(self.numbers["inverse"].number(env)),
+            threads=self.numbers["threads"].whole(env, 0, MAX_THREADS),
+            first=self.numbers["first"].whole(env, 0, MAX_DIMENSION),
         )
 
     def _dimension(self, name: str, env: Environment) -> int:
@@ -142,16 +146,25 @@ class LibraryStageRecipe:
         if formula is not None:
             return formula.whole(env, 0, MAX_DIMENSION)
         if name == "m":
-            return self._dimension("n", env) if self.table.library == "syrk" else 1
+            return self._dimension("n", env) if self.table.library in ("syrk", "lapack-potrf") else 1
         return 0
 
-    def _dtype(self, buffers: list[Buffer]) -> str:
+    def _dtype(self, given: Mapping[str, Buffer]) -> str:
+        """The type of the matrices.
+
+        Raises:
+            KernelFileError: they are of several, or of one that the routine does not take.
+        """
+        for name in given.keys() & set(_INDICES):
+            if given[name].dtype != "int32":
+                raise self.place.error(f"{name}: {given[name].name} is {given[name].dtype}; it must be int32")
+        buffers = [buffer for name, buffer in given.items() if name not in _INDICES]
         known = _COMPLEX if self.table.library == "fft" else _TYPES
         found = {buffer.dtype for buffer in buffers}
         if len(found) > 1 or not found.issubset(known):
-            given = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in buffers)
+            told = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in buffers)
             raise self.place.error(
-                f"{given}; {self.table.library} takes arrays of one type: {', '.join(known)}"
+                f"{told}; {self.table.library} takes arrays of one type: {', '.join(known)}"
             )
         return found.pop()
 
@@ -165,4 +178,6 @@ def _extents(routine: Routine, side: str, m: int, n: int, k: int) -> dict[str, t
     if routine == "trsm":
         order = m if side == "left" else n
         return {"a": (order, order), "b": (m, n)}
+    if routine.startswith("lapack-"):
+        return {"a": (m, n), "info": (1, 1), **dict.fromkeys(("pivots", "tau"), (min(m, n), 1))}
     return dict.fromkeys(OPERANDS["fft"], (n, m))

@@ -99,8 +99,10 @@ class WorkRecipe:
 class Recipe:
     """Everything a kernel file says.
 
-    ``default`` values are formulas, or texts that are values themselves; None for tunables with a condition
-    for which none is given. ``work`` is None where the file states none.
+    Values of ``default`` and ``stated`` are formulas, or texts that are values themselves; None for tunables
+    with a condition for which none is given. ``stated`` is the analytical answer that the file states, and
+    empty where it states none. ``work`` is None where the file states none, and ``stream_priority`` where
+    priorities are not searched.
     """
 
     place: Place
@@ -124,8 +126,10 @@ class Recipe:
     work: WorkRecipe | None
     min_occupancy: float | None
     analytical: bool = True
+    stated: Mapping[str, Formula | str | None] = field(default_factory=dict)
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
+    stream_priority: Formula | None = None
 
     @cached_property
     def checked_problem(self) -> ProblemSpec:
@@ -148,6 +152,10 @@ class Recipe:
         files = [*itertools.chain.from_iterable(inputs), *self.reference_files.values()]
         function = self.problem.function
         return (*(file.hashed.sha256 for file in files), *(() if function is None else (function.sha256,)))
+
+    def priority(self, env: Environment) -> int:
+        """Priority of the workload's stream, 0 for the least urgent."""
+        return 0 if self.stream_priority is None else self.stream_priority.whole(env, least=0)
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
         """The stages whose ``when`` holds, those of loops once for every step.

@@ -136,6 +136,10 @@ class StageTable(LaunchTable, ChainedTable):
     static_shared_bytes: int | str | None = Field(
         default=None, description="Shared memory declared in the source, in bytes; [resources] otherwise."
     )
+    moved_bytes: Formula | None = Field(
+        default=None,
+        description="Device memory that a launch moves, for modelled devices; its arrays once otherwise.",
+    )
 
 
 def _stage_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
@@ -274,6 +278,11 @@ class KernelDocument(FileTable):
         "the sizes for every tunable, of those with a condition where it is true. The first configuration of "
         "the space where the table is left out.",
     )
+    analytical: dict[Name, Formula] = Field(
+        default={},
+        description="The analytical answer, written as [default], for devices that can launch it. Where the "
+        "table is left out, or a device cannot, the analytical rules answer.",
+    )
     launch: OnlyLaunchTable | None = Field(default=None, description="Geometry of the only launch.")
     loop: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], LoopTable] = Field(
         default={},
@@ -306,6 +315,8 @@ class KernelDocument(FileTable):
             raise ValueError("[launch], or [[stage]] tables, are needed")
         if not self.argument:
             raise ValueError("[arguments], or [[argument]] tables, are needed")
+        if self.analytical and not self.kernel.analytical:
+            raise ValueError("[analytical] and analytical = false in [kernel] contradict each other")
         if (self.problem.kind == "expression") != bool(self.problem.reference):
             raise ValueError('[problem.reference] and name = "expression" in [problem] need each other')
         if self.problem.reference_entry is None and self.reference_launch is not None:

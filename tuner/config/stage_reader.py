@@ -165,6 +165,9 @@ class StageReader:
             symbols=(),
             cooperative=formula("cooperative", launch.cooperative),
             setup=bool(stage and stage.setup),
+            moved_bytes=None
+            if stage is None or stage.moved_bytes is None
+            else formula("moved_bytes", stage.moved_bytes, known=stepped),
         )
 
     def _options(self) -> tuple[Template, ...]:

@@ -20,7 +20,7 @@ CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
 MAX_STREAM = 7
-_STEPPED = ("block", "grid", "shared_bytes", "arguments")
+_STEPPED = ("block", "grid", "shared_bytes", "arguments", "moved_bytes")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class StageRecipe:
     stream: Formula | None = None
     after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
+    moved_bytes: Formula | None = None
 
     def varying(self, names: Collection[str]) -> frozenset[str]:
         """See ``StageSource.varying``."""
@@ -67,6 +68,7 @@ class StageRecipe:
             "block": self.block,
             "shared_bytes": (self.shared_bytes,),
             "arguments": values,
+            "moved_bytes": () if self.moved_bytes is None else (self.moved_bytes,),
         }
         return frozenset(
             field
@@ -140,6 +142,8 @@ class StageRecipe:
         """One of the fields that may differ from step to step."""
         if field == "arguments":
             return tuple(parameter(item, env, buffers) for item in self.arguments)
+        if field == "moved_bytes":
+            return None if self.moved_bytes is None else float(self.moved_bytes.number(env, least=0))
         if field == "shared_bytes":
             return self.shared_bytes.whole(env, 0, MAX_SHARED_BYTES)
         if field == "grid":

@@ -196,34 +196,38 @@ class TunableReader:
                 raise self.at(f"[roles] {role}").error(f"the values of {name} are text; a role needs numbers")
         return dict(given)
 
-    def default(self, given: Mapping[str, TunableValue]) -> dict[str, Formula | str | None]:
+    def assigned(self, given: Mapping[str, TunableValue], table: str) -> dict[str, Formula | str | None]:
         """Tunable -> value or formula, in an order in which they can be found; None where none is given.
+
+        Args:
+            given: what a table says.
+            table: its name, e.g. ``[default]``.
 
         Raises:
             KernelFileError: a tunable is unknown, lacks a value, or stands above one its condition needs.
         """
         for name in given:
             if name not in self.declared:
-                raise self.at(f"[default] {name}").error(
+                raise self.at(f"{table} {name}").error(
                     f"no such tunable; choose from {', '.join(self.order)}{suggestion(name, self.order)}"
                 )
         missing = [name for name in self.order if name not in given and name not in self.conditions]
         if given and missing:
-            raise self.at("[default]").error(f"a value is missing for {', '.join(missing)}")
+            raise self.at(table).error(f"a value is missing for {', '.join(missing)}")
         known = list(self.fixed)
-        default: dict[str, Formula | str | None] = {}
+        found: dict[str, Formula | str | None] = {}
         for name, value in given.items():
-            place = self.at(f"[default] {name}")
+            place = self.at(f"{table} {name}")
             for other in self._deciding(name):
-                if other in given and other not in default:
+                if other in given and other not in found:
                     raise place.error(f"its condition needs {other}; give {other} above it")
-            self._add_missing(default, given)
+            self._add_missing(found, given)
             literal = isinstance(value, str) and value in self.declared[name].values
-            default[name] = str(value) if literal else Formula(place, value, known)
+            found[name] = str(value) if literal else Formula(place, value, known)
             known.append(name)
         if given:
-            self._add_missing(default, given)
-        return default
+            self._add_missing(found, given)
+        return found
 
     def _add_missing(
         self, default: dict[str, Formula | str | None], given: Mapping[str, TunableValue]

@@ -37,7 +37,15 @@ from dataclasses import dataclass, replace
 from tuner.config import KernelFile
 from tuner.database.answers import StoredAnswer
 from tuner.errors import InputError
-from tuner.model import Configuration, DeviceIdentity, DeviceLimits, TunableValue, Workload
+from tuner.model import (
+    STREAM_PRIORITY,
+    Configuration,
+    DeviceIdentity,
+    DeviceLimits,
+    TunableValue,
+    Workload,
+    without_priority,
+)
 from tuner.space.occupancy import upper_bound
 
 NEAR_BATCH = 2.0
@@ -195,7 +203,12 @@ def allowed(
     kernel: KernelFile | None, workload: Workload, values: Mapping[str, TunableValue]
 ) -> Configuration | None:
     """The values as the kernel file writes them; None where they are no configuration of the workload."""
-    return Configuration(values) if kernel is None else kernel.allowed(workload, values)
+    if kernel is None:
+        return Configuration(values)
+    found = kernel.allowed(workload, without_priority(Configuration(values)))
+    if found is None or STREAM_PRIORITY not in values:
+        return found
+    return Configuration({**found, STREAM_PRIORITY: values[STREAM_PRIORITY]})
 
 
 def fills(

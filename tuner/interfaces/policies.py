@@ -58,6 +58,7 @@ class Candidate:
         launches: its stages in order; empty where nothing is known of them (spaces of other tuners).
         work: what one run must do; None where that is not known.
         declared: it is not compiled yet, and its numbers are bounds.
+        stated: its kernel file states it as the analytical answer.
     """
 
     configuration: Configuration
@@ -70,6 +71,7 @@ class Candidate:
     launches: tuple[StageLaunch, ...] = ()
     work: Work | None = None
     declared: bool = False
+    stated: bool = False
 
 
 @dataclass(frozen=True)

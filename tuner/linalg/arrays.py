@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tuner.devices.cuda import probe
 from tuner.errors import DeviceError, InputError
-from tuner.linalg.routes import Array
+
+Array: TypeAlias = Any
+"""``cupy.ndarray``, which has no type information."""
 
 DTYPES = ("float32", "float64")
 MATRIX_AXES = 2  # axes

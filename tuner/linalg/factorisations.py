@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.linalg.arrays import (
+    Array,
     Call,
     as_matrices,
     called,
@@ -17,10 +18,12 @@ from tuner.linalg.arrays import (
     row_major,
     set_diagonal,
 )
+from tuner.linalg.blas import Blas
 from tuner.linalg.options import flag
 from tuner.linalg.permutations import permutation
 from tuner.linalg.products import squares
-from tuner.linalg.routes import Array, route, run
+from tuner.linalg.reflections import form_q
+from tuner.linalg.routes import route, run
 
 MODES = ("full", "economic", "r", "raw")
 
@@ -58,7 +61,7 @@ def potrf(call: Call, columns: Array, lead: tuple[int, ...], *, check: bool) -> 
     Raises:
         LinAlgError: a matrix is not positive definite.
     """
-    _, info = run(call.name, "potrf", columns)
+    _, info = run(call, "potrf", columns)
     found = first_failure(info) if check else None
     if found is not None:
         where, minor = found
@@ -113,7 +116,7 @@ def getrf(call: Call, matrices: Array) -> tuple[Array, Array, Array]:
     """
     m, n = matrices.shape[-2:]
     check_order(call, "getrf", max(m, n))
-    factors, pivots, info = run(call.name, "getrf", column_major(call, matrices, order=max(m, n)))
+    factors, pivots, info = run(call, "getrf", column_major(call, matrices, order=max(m, n)))
     least = min(m, n)
     info[info > least] = 0  # of what was filled up
     pivots = pivots[:, :least] - 1
@@ -166,8 +169,8 @@ def lu(
 def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
     """``a = Q R`` by Householder reflections, as ``scipy.linalg.qr``.
 
-    Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``; see Joffrain, Low,
-    Quintana-Orti, van de Geijn and Van Zee, "Accumulating Householder transformations, revisited" (2006).
+    Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``, of large matrices block by
+    block; see ``tuner.linalg.reflections``.
 
     Args:
         a: (..., m, n), float32 or float64.
@@ -189,7 +192,7 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
         order, least = max(m, n), min(m, n)
         check_order(call, "geqrf", order)
         if matrices.size:
-            factors, tau = run(call.name, "geqrf", column_major(call, matrices, order=order))
+            factors, tau = run(call, "geqrf", column_major(call, matrices, order=order))
         else:
             factors = cp.zeros((math.prod(lead), order, order), matrices.dtype)
             tau = cp.zeros(factors.shape[:2], matrices.dtype)
@@ -202,8 +205,20 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
         if mode == "raw":
             return (found, compact(tau[:, :least]).reshape(*lead, least)), upper
         columns = m if mode == "full" else least
-        orthogonal = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
-        return orthogonal.reshape(*lead, m, columns), upper
+        if order and not route(call, "geqrf", order).batched:
+            q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
+        else:
+            q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
+        return q.reshape(*lead, m, columns), upper
+
+
+def _large_orthogonal(call: Call, factors: Array, tau: Array, columns: int) -> Array:
+    """Q of column-major factors (batch, reflections, rows), row-major, (batch, rows, columns)."""
+    blas = Blas(call)
+    made = call.cp.empty((len(factors), factors.shape[-1], columns), factors.dtype)
+    for number, out in enumerate(made):
+        form_q(call, blas, factors[number], tau[number], out)
+    return made
 
 
 def _orthogonal(call: Call, factors: Array, tau: Array) -> Array:
@@ -220,7 +235,7 @@ def _orthogonal(call: Call, factors: Array, tau: Array) -> Array:
     reflections = row_major(call, turned.swapaxes(-1, -2))
     triangle = squares(call, turned, reflections)
     set_diagonal(triangle, 1 / cp.where(tau == 0, 1, tau))
-    solved = run(call.name, "trsm", triangle, reflections)  # the triangle's transpose is lower
+    solved = run(call, "trsm", triangle, reflections)  # the triangle's transpose is lower
     unit -= squares(call, solved, turned)
     return unit
 
@@ -244,12 +259,12 @@ def check_order(call: Call, operation: str, order: int) -> None:
         InputError: they are too large.
     """
     if order:
-        route(call.name, operation, order)
+        route(call, operation, order)
 
 
 def first_failure(info: Array) -> tuple[int, int] | None:
     """Number of the first matrix that failed, and its info; waits for the GPU."""
-    host = np.asarray(info.get())
+    host = np.asarray(info.get()).reshape(-1)
     failed = np.flatnonzero(host)
     return (int(failed[0]), int(host[failed[0]])) if len(failed) else None
 

@@ -4,8 +4,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from tuner.linalg.arrays import Call
-from tuner.linalg.routes import Array
+from tuner.linalg.arrays import Array, Call
 
 _EXCHANGES = """
 for (int row = 0; row < rows; ++row) order[i * rows + row] = row;

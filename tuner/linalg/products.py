@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+
 from tuner.application.signature import ALIGNED
-from tuner.linalg.arrays import Call, called, check_matrices, common_batch, row_major
+from tuner.linalg.arrays import Array, Call, called, check_matrices, common_batch, row_major
+from tuner.linalg.blas import Blas
 from tuner.linalg.options import factor, transposed
-from tuner.linalg.routes import Array, route, run
+from tuner.linalg.routes import CUBLAS, route, run
 
 
 def gemm(
@@ -20,8 +23,8 @@ def gemm(
 ) -> Array:
     """``alpha op(a) op(b) + beta c``, as ``scipy.linalg.blas.dgemm`` has it.
 
-    Square matrices of one order are not copied where they are C-contiguous; others are, and filled up with
-    zeros to squares of the largest of m, k and n.
+    Where m, k and n are at most 128, square matrices of one order are not copied if they are C-contiguous;
+    others are, and filled up with zeros to squares. Larger ones are multiplied by cuBLAS as they are.
 
     Args:
         a: (..., m, k), or (..., k, m) with ``trans_a``; float32 or float64. Leading axes of a, b and c are
@@ -37,7 +40,7 @@ def gemm(
         (..., m, n).
 
     Raises:
-        InputError: an argument cannot be used, or m, k or n is beyond the kernels.
+        InputError: an argument cannot be used.
     """
     given = {"a": a, "b": b} | ({} if c is None else {"c": c})
     with called("gemm", **given) as (call, *arrays):
@@ -58,22 +61,40 @@ def gemm(
             raise call.wrong(f"beta is {beta:g} and there is no c")
         shaped = {"a": left, "b": right} | ({} if added is None else {"c": added})
         lead = common_batch(call, **shaped)
-        if max(m, k, n):
-            route(call.name, "gemm", max(m, k, n))
-        made = _product(call, left, right, lead) if scale else call.cp.zeros((*lead, m, n), left.dtype)
-        if scale not in {0, 1}:
-            made *= scale
+        made = _scaled(call, left, right, lead, scale)
         if added_scale:
             made += added * added_scale
         return made
 
 
+def _scaled(call: Call, left: Array, right: Array, lead: tuple[int, ...], scale: Any) -> Array:  # noqa: ANN401 - a number
+    """A new array, (*lead, m, n); nothing is read where the factor is 0."""
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    shape = (*lead, m, n)
+    if not scale or 0 in shape or not k:
+        return call.cp.zeros(shape, left.dtype)
+    if route(call, "gemm", max(m, k, n)).kernel == CUBLAS:
+        return _large_product(call, left, right, lead, float(scale))
+    made = _product(call, left, right, lead)
+    if scale != 1:
+        made *= scale
+    return made
+
+
+def _large_product(call: Call, left: Array, right: Array, lead: tuple[int, ...], scale: float) -> Array:
+    """A new array, (*lead, m, n), matrix by matrix."""
+    cp, blas = call.cp, Blas(call)
+    made = cp.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
+    both = [cp.broadcast_to(one, (*lead, *one.shape[-2:])) for one in (left, right)]
+    for at in np.ndindex(*lead):
+        blas.multiply(both[0][at], both[1][at], made[at], alpha=scale)
+    return made
+
+
 def _product(call: Call, left: Array, right: Array, lead: tuple[int, ...]) -> Array:
-    """A new array, (*lead, m, n)."""
+    """A new array, (*lead, m, n), of matrices that are not empty."""
     (m, k), n = left.shape[-2:], right.shape[-1]
     shape, order = (*lead, m, n), max(m, k, n)
-    if 0 in shape or not k:
-        return call.cp.zeros(shape, left.dtype)
     both = (_square(call, one, lead, order) for one in (left, right))
     product = squares(call, *both).reshape(*lead, order, order)
     return product if product.shape == shape else product[..., :m, :n].copy()
@@ -81,7 +102,7 @@ def _product(call: Call, left: Array, right: Array, lead: tuple[int, ...]) -> Ar
 
 def squares(call: Call, left: Array, right: Array) -> Array:
     """Products of row-major square matrices, (batch, n, n)."""
-    return run(call.name, "gemm", right, left)  # to the kernel all are transposed
+    return run(call, "gemm", right, left)  # to the kernel all are transposed
 
 
 def _square(call: Call, matrices: Array, lead: tuple[int, ...], order: int) -> Array:

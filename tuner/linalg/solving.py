@@ -9,6 +9,7 @@ import numpy as np
 from tuner.errors import InputError
 from tuner.linalg.arrays import (
     MATRIX_AXES,
+    Array,
     Call,
     as_matrices,
     called,
@@ -21,10 +22,11 @@ from tuner.linalg.arrays import (
     row_major,
     set_diagonal,
 )
+from tuner.linalg.blas import Blas
 from tuner.linalg.factorisations import check_order, first_failure, getrf, potrf, square_shape
 from tuner.linalg.options import factor, flag, transposed
 from tuner.linalg.permutations import permutation
-from tuner.linalg.routes import Array, run
+from tuner.linalg.routes import CUBLAS, route, run
 
 _GENERAL = (None, "gen", "general")
 _POSITIVE = ("pos", "positive definite")
@@ -266,6 +268,8 @@ class _System:
         The kernel takes lower triangles and as many right-hand sides as rows. Upper ones are solved from the
         last row to the first; right-hand sides are dealt to several squares, or filled up with zeros to one.
         """
+        if route(self.call, "trsm", self._n).kernel == CUBLAS:
+            return self._large_solved(triangles, columns, lower=lower, unit=unit)
         if not lower:
             turned = self.solved(triangles[..., ::-1, ::-1], columns[..., ::-1], lower=True, unit=unit)
             return turned[..., ::-1]
@@ -280,8 +284,16 @@ class _System:
             set_diagonal(factors, 1)
         if parts > 1:
             factors = factors.repeat(parts, axis=0)
-        solution = run(self.call.name, "trsm", factors, squares.reshape(batch * parts, n, n))
+        solution = run(self.call, "trsm", factors, squares.reshape(batch * parts, n, n))
         return solution.reshape(batch, parts * n, n)[:, :k]
+
+    def _large_solved(self, triangles: Array, columns: Array, *, lower: bool, unit: bool) -> Array:
+        """Solutions in place of ``columns``, matrix by matrix."""
+        blas = Blas(self.call)
+        wide = self.call.cp.broadcast_to(triangles, (*self._lead, self._n, self._n))
+        for number, at in enumerate(np.ndindex(*self._lead)):
+            blas.solve(wide[at], columns[number].T, lower=lower, unit=unit)
+        return columns
 
 
 def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from tuner.interfaces import Check, Device
-from tuner.model import Configuration, Measurement, Plan, Status, Trial, Workload
+from tuner.model import Configuration, Measurement, Plan, Status, Trial, Workload, without_priority
 
 _KNOWN_FOR_SURE = (Status.OK, Status.COMPILE_ERROR, Status.WRONG_ANSWER)
 
@@ -24,20 +24,20 @@ class AnswerChecks:
 
     def missing(self, plans: Sequence[Plan]) -> list[Plan]:
         """The plans that were not checked yet."""
-        return [plan for plan in plans if (plan.workload, plan.configuration) not in self._known]
+        return [plan for plan in plans if _key(plan) not in self._known]
 
     def make(self, plans: Sequence[Plan]) -> float:
         """Check plans; returns the seconds that took."""
         seconds = 0.0
         for plan in plans:
             check = self._device.check(plan, self._seed_of(plan))
-            self._known[plan.workload, plan.configuration] = check
+            self._known[_key(plan)] = check
             seconds += check.seconds
         return seconds
 
     def of(self, plans: Sequence[Plan]) -> list[Check]:
         """The checks of plans that were all checked."""
-        return [self._known[plan.workload, plan.configuration] for plan in plans]
+        return [self._known[_key(plan)] for plan in plans]
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Take over from stored trials which answers were right and which were not.
@@ -48,9 +48,15 @@ class AnswerChecks:
             parts = zip(workloads, trial.configurations, measurement.results, strict=True)
             for workload, configuration, result in parts:
                 if result.status in _KNOWN_FOR_SURE:
-                    self._known[workload, configuration] = Check(result.status, result.detail)
+                    self._known[workload, without_priority(configuration)] = Check(
+                        result.status, result.detail
+                    )
 
     def _seed_of(self, plan: Plan) -> int:
         """One seed for all configurations of a workload, so that they are given the same inputs."""
         digest = hashlib.blake2b(f"{self._seed}|{plan.workload}".encode(), digest_size=4).digest()
         return int.from_bytes(digest, "little")
+
+
+def _key(plan: Plan) -> tuple[Workload, Configuration]:
+    return plan.workload, without_priority(plan.configuration)

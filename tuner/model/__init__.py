@@ -10,6 +10,7 @@ from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.inputs import DataFile, InputKind, InputSpec, PythonFunction
 from tuner.model.long_run import stated
 from tuner.model.plan import (
+    STREAM_PRIORITY,
     Buffer,
     BufferRole,
     Configuration,
@@ -24,6 +25,8 @@ from tuner.model.plan import (
     Workload,
     shown_values,
     tunable_names,
+    with_priority,
+    without_priority,
 )
 from tuner.model.records import RunStatus
 from tuner.model.sealing import sealed, unsealed
@@ -41,6 +44,7 @@ from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName
 
 __all__ = [
+    "STREAM_PRIORITY",
     "Buffer",
     "BufferRole",
     "BufferView",
@@ -84,4 +88,6 @@ __all__ = [
     "student_factor",
     "tunable_names",
     "unsealed",
+    "with_priority",
+    "without_priority",
 ]

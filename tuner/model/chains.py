@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Routine = Literal["gemm", "syrk", "trsm", "fft"]
+Routine = Literal["gemm", "syrk", "trsm", "fft", "lapack-potrf", "lapack-getrf", "lapack-geqrf"]
 Fill = Literal["lower", "upper"]
 Side = Literal["left", "right"]
 
@@ -40,7 +40,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """A stage that cuBLAS or cuFFT runs.
+    """A stage that cuBLAS or cuFFT runs, or LAPACK on the host.
 
     - ``gemm``: c (m x n) = alpha op(a) op(b) + beta c, with k columns of op(a).
     - ``syrk``: c (n x n), of which only one triangle is read and written, = alpha op(a) op(a)' + beta c, with
@@ -48,11 +48,17 @@ class LibraryCall:
     - ``trsm``: b (m x n) = alpha times the solution x of op(a) x = b (side ``left``) or x op(a) = b
       (``right``); a is triangular.
     - ``fft``: c = transform of a, m transforms of length n one after another, not normalised.
+    - ``lapack-potrf``: the lower triangle of a (n x n) becomes its Cholesky factor; ``info`` as LAPACK's.
+    - ``lapack-getrf``: a (m x n) becomes its LU factors; ``pivots`` and ``info`` as LAPACK's.
+    - ``lapack-geqrf``: a (m x n) becomes its QR factors; ``tau`` as LAPACK's.
+
+    The last three are *host stages*: a is copied to the host, factored there, and copied back.
 
     Attributes:
         routine: what is computed.
         dtype: NumPy dtype name of all operands.
-        operands: what it takes, by the letters ``a``, ``b`` and ``c``; it writes to the last.
+        operands: what it takes, by name: ``a``, ``b`` and ``c``, of which it writes to the last; or a matrix
+            and what LAPACK says of it, all of which it writes to.
         m: rows, or transforms.
         n: columns, or the length of a transform.
         k: of gemm and syrk; 0 otherwise.
@@ -62,6 +68,8 @@ class LibraryCall:
         side: where op(a) stands (trsm).
         unit: whether the diagonal of a is taken to be 1 (trsm).
         inverse: whether the transform is the inverse one (fft).
+        threads: of the CPU (host stages); 0 for as many as the process may use.
+        first: rows and columns before the matrix (host stages): pivots and info count from there.
     """
 
     routine: Routine
@@ -76,11 +84,18 @@ class LibraryCall:
     side: Side = "left"
     unit: bool = False
     inverse: bool = False
+    threads: int = 0
+    first: int = 0
+
+    @property
+    def on_host(self) -> bool:
+        """True for a host stage."""
+        return self.routine.startswith("lapack-")
 
     def operand(self, letter: str) -> Operand:
-        """The operand of a letter.
+        """The operand of a name.
 
         Raises:
-            KeyError: the routine takes none of this letter.
+            KeyError: the routine takes none of this name.
         """
         return dict(self.operands)[letter]

@@ -12,6 +12,9 @@ from tuner.model.chains import BufferView, LibraryCall
 from tuner.model.inputs import DataFile, InputSpec, PythonFunction
 
 TunableValue = bool | int | float | str
+
+STREAM_PRIORITY = "stream_priority"
+"""Name of the tunable that workloads have where priorities of their streams are searched."""
 _NAMES_BUFFER = (str, BufferView, TensorMap)
 BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 
@@ -63,6 +66,18 @@ class Configuration(Mapping[str, TunableValue]):
 def tunable_names(configurations: Iterable[Configuration]) -> tuple[str, ...]:
     """Names of the tunables that have a value in any of the configurations, in the order they are met."""
     return tuple(dict.fromkeys(name for configuration in configurations for name in configuration))
+
+
+def without_priority(configuration: Configuration) -> Configuration:
+    """A configuration without its stream priority, which changes neither code nor answers."""
+    if STREAM_PRIORITY not in configuration:
+        return configuration
+    return Configuration([(name, value) for name, value in configuration.items() if name != STREAM_PRIORITY])
+
+
+def with_priority(configuration: Configuration, priority: int) -> Configuration:
+    """A configuration with a stream priority, whatever it had."""
+    return Configuration({**without_priority(configuration), STREAM_PRIORITY: priority})
 
 
 def shown_values(values: Mapping[str, TunableValue]) -> str:
@@ -201,6 +216,7 @@ class Stage:
         after: indices of stages of the plan, before this one, that must have ended. Stages of one stream run
             one after another in any case.
         library: what a library runs in place of a launch; source, entry and geometry mean nothing then.
+        moved_bytes: device memory that it moves, for the modelled device; None for its arrays once.
     """
 
     name: str
@@ -221,6 +237,7 @@ class Stage:
     stream: int = 0
     after: tuple[int, ...] = ()
     library: LibraryCall | None = None
+    moved_bytes: float | None = None
 
     @property
     def buffers(self) -> frozenset[str]:
@@ -309,6 +326,7 @@ class Plan:
     ``baseline`` is the default configuration's plan, for a problem that only another run can judge
     (``consistent``); None for every other problem, and for the default configuration itself. ``reference``
     is the plan of a naive kernel whose outputs are right (``entry``); it is run once and never tuned.
+    ``stream_priority`` is that of the workload's stream beside others: the highest is the most urgent.
     """
 
     workload: Workload
@@ -319,11 +337,17 @@ class Plan:
     work: Work
     baseline: "Plan | None" = None
     reference: "Plan | None" = None
+    stream_priority: int = 0
 
     @property
     def timed(self) -> tuple[int, ...]:
         """Positions of the stages that every run launches: all but those of the set-up."""
         return tuple(index for index, stage in enumerate(self.stages) if not stage.setup)
+
+    @property
+    def has_host_stage(self) -> bool:
+        """True when the CPU computes a part of it."""
+        return any(stage.library is not None and stage.library.on_host for stage in self.stages)
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

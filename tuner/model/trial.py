@@ -19,6 +19,7 @@ class FlagKind(Enum):
     UNSETTLED = "unsettled"  # energy still changed when the warm-up ended
     NO_ENERGY = "no-energy"
     NO_GRAPH = "no-graph"  # the rounds were not replayed from a graph
+    CPU_THREADS = "cpu-threads"  # host stages have one thread, or nobody knows how many
     SHORT_ROUND = "short-round"  # starting and joining the workloads is a part of it that counts
     WARM_L2 = "warm-l2"  # the arrays do not reach past the second-level cache
     ESTIMATED = "estimated"  # a bound has shown that its joules need not be measured
@@ -210,6 +211,8 @@ class Measurement:
         check_s: time spent on answer checks for this trial.
         energy_total_j: joules of everything this trial made the GPU do (checks, warm-up, window).
         ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
+        power: power over time of its windows, packed (``tuner.model.power_series``); of the default trial and
+            of contenders, of which the first three repeats are kept.
     """
 
     results: tuple[WorkloadResult, ...]
@@ -227,6 +230,7 @@ class Measurement:
     check_s: float = 0.0
     energy_total_j: float = 0.0
     ended_s: float = 0.0
+    power: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

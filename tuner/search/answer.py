@@ -33,6 +33,7 @@ class SearchOutcome:
         trials: all trials in the order they were measured; contenders with their fresh repeats. Joules carry
             the uncertainty that covers minutes.
         measurements: every measurement of this process.
+        searched: of each trial, what the search saw.
         windows_s: measuring windows of this process, those repeated for a throttled GPU too.
         joules: what the trials cost, in a killed run too.
         spent: what the whole run cost, compiling and gaps included; None where nobody tells.
@@ -70,6 +71,7 @@ class SearchOutcome:
     scatter: WindowScatter = ASSUMED
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
+    searched: tuple[Measurement, ...] = ()
     solo_bests: int | None = None
     solo_best_runs: tuple[int, ...] = ()
     limited_solo_bests: tuple[str, ...] = ()
@@ -194,6 +196,7 @@ def outcome_of(
         default=places.get(default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
+        searched=tuple(stated(found) for _, found in driver.trials),
         paired=paired,
         scatter=scatter,
         repeatability={name: one for name, one in found.items() if one is not None},
@@ -205,6 +208,7 @@ def outcome_of(
             *_imprecise(task, None if answer is None else trials[answer][1], scatter),
             *_unreferenced(task),
             *_restoring(task, None if answer is None else trials[answer][1]),
+            *_uncounted_cpu(task, None if answer is None else trials[answer][1]),
         ],
     )
 
@@ -260,6 +264,21 @@ def _unreferenced(task: Task) -> list[str]:
         for plan in plans
         if plan is not None and plan.problem.caution
     ]
+
+
+def _uncounted_cpu(task: Task, answer: Measurement | None) -> list[str]:
+    """A notice of the workloads that the CPU computes a part of, where only joules of the GPU are counted."""
+    if answer is None or answer.energy is None or answer.energy.scope != "gpu":
+        return []
+    plans = (next(iter(item.plans.values()), None) for item in task.prepared if not item.recorded)
+    names = [str(plan.workload) for plan in plans if plan is not None and plan.has_host_stage]
+    if not names:
+        return []
+    notice = (
+        f"cpu: it computes a part of {', '.join(names)}, and its joules are not counted;"
+        " --scope gpu+cpu counts them where the host tells them"
+    )
+    return [notice]
 
 
 def _restoring(task: Task, answer: Measurement | None) -> list[str]:

@@ -42,6 +42,7 @@ class PreparedWorkload:
         spilling: compiled configurations that spill registers or use local memory; they are candidates only
             where the kernel file allows it.
         highest_dropped: highest occupancy of what was dropped before compiling; 0 where nothing was.
+        stated: the analytical answer that the kernel file states; None where it states none.
     """
 
     workload: Workload
@@ -55,6 +56,7 @@ class PreparedWorkload:
     compile_errors: tuple[str, ...]
     spilling: frozenset[Configuration] = frozenset()
     highest_dropped: float = 0.0
+    stated: Configuration | None = None
 
     @property
     def uncompiled(self) -> int:
@@ -112,7 +114,11 @@ def _default_plan(kernel: KernelFile, workload: Workload) -> Plan:
 
 
 def prepare(
-    workloads: Sequence[tuple[KernelFile, Workload]], device: Device, min_occupancy: float | None = None
+    workloads: Sequence[tuple[KernelFile, Workload]],
+    device: Device,
+    min_occupancy: float | None = None,
+    *,
+    stated_only: bool = False,
 ) -> list[PreparedWorkload]:
     """Enumerate the spaces of all workloads, and prune them by what is declared; nothing is compiled.
 
@@ -120,13 +126,17 @@ def prepare(
         workloads: kernel file and workload.
         device: whose limits count.
         min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
+        stated_only: of kernels that state their analytical answer, look at nothing else.
 
     Raises:
         DeviceError: the limits of the device are not known.
         EmptySpaceError: a workload has no configuration left; the message says what dropped them.
     """
     limits = limits_of(device)
-    return [_prepared(kernel, workload, limits, min_occupancy) for kernel, workload in workloads]
+    return [
+        _prepared(kernel, workload, limits, min_occupancy, stated_only=stated_only)
+        for kernel, workload in workloads
+    ]
 
 
 def limits_of(device: Device) -> DeviceLimits:
@@ -141,11 +151,16 @@ def limits_of(device: Device) -> DeviceLimits:
 
 
 def _prepared(
-    kernel: KernelFile, workload: Workload, limits: DeviceLimits, min_occupancy: float | None
+    kernel: KernelFile,
+    workload: Workload,
+    limits: DeviceLimits,
+    min_occupancy: float | None,
+    *,
+    stated_only: bool,
 ) -> PreparedWorkload:
     """Drop what the device or the threshold rules out whatever the compiler does."""
     space = kernel.space(workload)
-    default = kernel.default(workload)
+    default, stated = kernel.default(workload), kernel.stated(workload)
     threshold = min_occupancy
     if threshold is None:
         threshold = DEFAULT_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
@@ -153,13 +168,18 @@ def _prepared(
     plans: dict[Configuration, Plan] = {}
     left: list[Candidate] = []
     highest_dropped = 0.0
-    for configuration in space:
+    for configuration in [stated] if stated_only and stated is not None else space:
         plan = kernel.plan(workload, configuration)
         needed = max(stage.min_architecture for stage in plan.stages)
         if not limits.reaches(needed):
             pruned[f"needs compute capability {needed // 10}.{needed % 10}"] += 1
             continue
-        found = candidate(configuration, bounds(limits, plan), kernel.roles, work=plan.work, declared=True)
+        found = candidate(
+            *(configuration, bounds(limits, plan), kernel.roles),
+            work=plan.work,
+            declared=True,
+            stated=configuration == stated,
+        )
         if found.blocks_per_sm == 0:
             pruned[f"cannot be launched ({_limited_by(limits, plan)})"] += 1
             continue
@@ -173,6 +193,7 @@ def _prepared(
     item = PreparedWorkload(
         *(workload, kernel, space, plans, tuple(left), default, threshold, dict(pruned), ()),
         highest_dropped=highest_dropped,
+        stated=stated,
     )
     if not left:
         raise EmptySpaceError(nothing_left(item))
@@ -208,6 +229,7 @@ def judge(
         item.kernel.roles,
         resources=own_resources(plan, report),
         work=plan.work,
+        stated=plan.configuration == item.stated,
     )
     spilled = _spilled(own_resources(plan, report))
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills

@@ -118,7 +118,7 @@ def _workload(
         why = missing(prepared.candidates, device.limits, prepared.kernel.rule_roles)
         return document | {
             "rule": None,
-            "reasons": [f"no analytical answer: {why}"],
+            "reasons": [f"no analytical answer: {why or 'compiling rules out what its kernel file states'}"],
             "candidates": [],
         }, notices
     rows = [_row(one, device.limits, prepared.kernel.roles) for one in choice.table[:shown]]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
+from tuner.config.stream_priority import with_stream_priorities
 from tuner.database import Store, StoredRun
 from tuner.devices.choice import open_device
 from tuner.devices.gpus import gpu_model, gpu_names
@@ -35,7 +36,7 @@ from tuner.search.replaying import space_of
 from tuner.space.launches import candidate, launches
 
 Trials = Mapping[Trial, Measurement] | Iterable[tuple[Trial, Measurement]]
-_MEASURED_ALIKE = ("window_s", "sensor")  # settings without which numbers cannot be compared
+_MEASURED_ALIKE = ("window_s", "sensor", "stream_priorities")  # settings of trials that stand side by side
 
 
 def recorded_space(  # noqa: PLR0917 - what a recording is made of
@@ -243,6 +244,8 @@ def _prepared(
             prepared.append(_forgotten(name, batch, conditions["sources"], tried))
             notices.append(f"{name}: its kernel has changed or is gone: without launches, work and roles")
             continue
+        levels = conditions["settings"].get("stream_priorities", 1)
+        kernel = kernel if levels == 1 else with_stream_priorities(kernel, levels)
         workload = replace(catalog.workload(name), batch=batch)
         plans = {configuration: kernel.plan(workload, configuration) for configuration in tried}
         candidates = tuple(_compiled_candidates(kernel, list(plans.values()), device))

@@ -9,6 +9,7 @@ from typing import Any
 from tuner import registry
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
+from tuner.config.stream_priority import with_stream_priorities
 from tuner.config.unused_names import overridden_macros
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.choice import identify
@@ -111,6 +112,31 @@ def resolve(
             if kernel.recipe.work is None
         ]
     return list(zip(kernels, fitted, strict=True)), notices
+
+
+def prioritised(
+    request: Request, pairs: Sequence[tuple[KernelFile | RecordedKernel, Workload]], device: Device
+) -> Sequence[tuple[KernelFile | RecordedKernel, Workload]]:
+    """The same workloads, with the stream priorities that were asked for in their spaces.
+
+    Raises:
+        InputError: there is one workload, or the device runs nothing in streams.
+        KernelFileError: a kernel file has something else of the tunable's name.
+    """
+    levels = request.stream_priorities
+    if levels == 1:
+        return pairs
+    option = f"--stream-priorities {levels}"
+    if len(pairs) == 1:
+        raise InputError(f"{option}: {pairs[0][1]} is alone; name the workloads that run with it")
+    if device.identity.recorded:
+        raise InputError(f"{option}: {device.identity.spec} has what was recorded; leave the option out")
+    if device.identity.modelled:
+        raise InputError(f"{option}: simulated devices know no priorities; leave the option out")
+    return [
+        (with_stream_priorities(kernel, levels) if isinstance(kernel, KernelFile) else kernel, workload)
+        for kernel, workload in pairs
+    ]
 
 
 def asked_batches(catalog: Catalog, specs: Sequence[str], device: Device | None = None) -> dict[str, int]:
@@ -303,6 +329,7 @@ def conditions_of(
             "energy_precision": request.energy_precision,
             **({"joules": True} if request.joules else {}),  # absent in runs of before there was the option
             **({"power_limits_w": list(power_limits_w)} if power_limits_w else {}),
+            **({"stream_priorities": request.stream_priorities} if request.stream_priorities > 1 else {}),
             **request.search_settings,
             **(measuring or {}),
         },

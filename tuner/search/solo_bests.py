@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.interfaces import TrialStore
-from tuner.model import Configuration, RunStatus, Trial, Workload
+from tuner.model import STREAM_PRIORITY, Configuration, RunStatus, Trial, Workload, with_priority
 from tuner.model.records import Conditions, StoredRun
 from tuner.search.answer import SearchOutcome, default_trial
 from tuner.search.task import Task
@@ -67,6 +67,8 @@ def _answers(
 def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> SoloBests:
     """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
 
+    The priorities of their streams are alike.
+
     Args:
         task: what is searched.
         conditions: of the run.
@@ -82,6 +84,8 @@ def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> So
     configurations: list[Configuration] = []
     for item, answer in zip(task.prepared, answers, strict=True):
         configuration = Configuration(answer.configurations[str(item.workload)])
+        if STREAM_PRIORITY in item.space.tunables:
+            configuration = with_priority(configuration, 0)
         if configuration not in item.plans:
             missing = f"the solo best of {item.workload} (run {answer.run}) is not in the space of this run"
             return SoloBests(missing=missing)

@@ -21,10 +21,12 @@ from tuner.search.request import (
     choose_run_limits,
     conditions_of,
     make_task,
+    prioritised,
     resolve,
 )
 from tuner.search.setup import MeasurementSetup
 from tuner.search.solo_bests import solo_best
+from tuner.search.trial_series import with_series
 from tuner.tracing.marks import mark
 
 
@@ -108,6 +110,7 @@ def tune(
     """
     spent_before = setup.measurer.spent() if setup.measurer.windows_s else None  # an earlier run's
     pairs, notices = resolve(catalog, request.workloads, setup.device)
+    pairs = prioritised(request, pairs, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
     power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
     conditions = conditions_of(
@@ -186,13 +189,18 @@ def _tune_alone(
     for workload in missing:
         spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
         listener.told(f"solo bests: {spec} is tuned alone, within {most} trials")
-        alone = replace(request, workloads=(spec,), budget=most, solo_bests=None)
+        alone = replace(request, workloads=(spec,), budget=most, solo_bests=None, stream_priorities=1)
         tuned = tune(setup, alone, catalog, store, listener, resume=True)
         if tuned.outcome.status is RunStatus.INTERRUPTED:
             raise RunInterrupted(
                 f"interrupted while {spec} was tuned alone; the same command goes on from here"
             )
     return len(missing)
+
+
+def with_trial_series(tuned: TuningResult) -> dict[str, Any]:
+    """The document of a run, its trials with what the search saw of them and power over time."""
+    return with_series(tuned.document, tuned.outcome)
 
 
 def no_answer(tuned: TuningResult) -> str:

@@ -25,6 +25,7 @@ from tuner.errors import CompileError
 from tuner.model import (
     BufferView,
     DeviceLimits,
+    Flag,
     Plan,
     Scalar,
     Stage,
@@ -87,6 +88,10 @@ class CodeCache:
         if not any(stage.symbols or stage.setup for stage in plan.stages):
             return ()
         return self.program(plan).prepared(arrays)
+
+    def flags(self, plan: Plan) -> tuple[Flag, ...]:
+        """What should be told of how a plan runs."""
+        return self._libraries.flags(stage.library for stage in plan.stages if stage.library is not None)
 
     def program(self, plan: Plan) -> Program:
         """A plan on the device, for any arrays.

@@ -4,6 +4,7 @@ The library is the one that CuPy has loaded. Names and numbers are those of ``cu
 """
 
 import ctypes
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,7 @@ _MAPS = Path("/proc/self/maps")
 class Cublas:
     """A handle of this process's own, in the default math mode: float32 is computed without TF32.
 
-    Every stream has a workspace of its own, so that calls in several streams, and graphs of them, share none.
+    Every stream has a workspace of its own, so that calls in several streams share none. Threads take turns.
 
     Args:
         cp: CuPy, with the device current.
@@ -46,13 +47,18 @@ class Cublas:
         self._handle = ctypes.c_void_p(handle)
         self._library = (open_library or loaded_library)()
         self._workspaces: dict[int, Array] = {}
+        self._lock = threading.Lock()  # the handle has one stream at a time
 
-    def action(self, call: LibraryCall, addresses: Mapping[str, int]) -> Callable[[Stream | None], None]:
+    def action(
+        self, call: LibraryCall, addresses: Mapping[str, int], workspace: int | None = None
+    ) -> Callable[[Stream | None], None]:
         """What puts a call into a stream, None for CuPy's current one.
 
         Args:
             call: of gemm, syrk or trsm.
             addresses: of the operands, by letter.
+            workspace: address of ``WORKSPACE_BYTES`` that no other call uses meanwhile; None for that of the
+                stream, which graphs must not outlive.
         """
         function = getattr(self._library, f"cublas{_LETTER[call.dtype]}{call.routine}_v2")
         factors = np.array([call.alpha, call.beta], call.dtype)  # cuBLAS reads them when it is called
@@ -60,19 +66,21 @@ class Cublas:
         arguments = _arguments(call, addresses, alpha, alpha + factors.itemsize)
 
         def put(stream: Stream | None) -> None:
-            self._use(self._cp.cuda.get_current_stream() if stream is None else stream)
-            _checked(call.routine, function(self._handle, *arguments), factors)
+            with self._lock:
+                self._use(self._cp.cuda.get_current_stream() if stream is None else stream, workspace)
+                _checked(call.routine, function(self._handle, *arguments), factors)
 
         return put
 
-    def _use(self, stream: Stream) -> None:
-        """Have the next call run in a stream, with its workspace."""
-        workspace = self._workspaces.get(stream.ptr)
+    def _use(self, stream: Stream, workspace: int | None) -> None:
+        """Have the next call run in a stream, with a workspace."""
         if workspace is None:
-            workspace = self._workspaces[stream.ptr] = self._cp.empty(WORKSPACE_BYTES, dtype="uint8")
+            known = self._workspaces.get(stream.ptr)
+            if known is None:
+                known = self._workspaces[stream.ptr] = self._cp.empty(WORKSPACE_BYTES, dtype="uint8")
+            workspace = int(known.data.ptr)
         _checked("set stream", self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream.ptr)))
-        size = ctypes.c_size_t(WORKSPACE_BYTES)
-        address = ctypes.c_void_p(workspace.data.ptr)
+        size, address = ctypes.c_size_t(WORKSPACE_BYTES), ctypes.c_void_p(workspace)
         _checked("set workspace", self._library.cublasSetWorkspace_v2(self._handle, address, size))
 
 

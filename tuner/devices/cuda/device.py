@@ -214,8 +214,9 @@ class CudaDevice:
             steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
             if steps:
                 self._runner.once(steps)
-        rounds = self._runner.measure(rotation, window_s)
+        rounds = self._runner.measure(rotation, window_s, [plan.stream_priority for plan in plans])
         flags = [rounds.flag] if rounds.flag else []
+        flags += dict.fromkeys(flag for plan in plans for flag in self._code.flags(plan))
         if not is_cold(wanted, one_set, self._limits.l2_bytes):
             told = f"{wanted} sets of {one_set} bytes do not reach past the L2"
             flags.append(Flag(FlagKind.WARM_L2, told))

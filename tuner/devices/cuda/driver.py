@@ -1,4 +1,4 @@
-"""The calls of the CUDA driver that CuPy lacks: clusters, tensor maps, events in graphs, variables.
+"""The calls of the CUDA driver that CuPy lacks: clusters, tensor maps, variables, events and graphs.
 
 Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy",
 "Tensor Map Object Management", "Event Management", "Module Management" and "Memory Management".
@@ -6,6 +6,7 @@ Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes th
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tuner.model.elements import element_dtype
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
+_NODE_PRIORITY = 8  # CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
 _NONE = 0  # no interleaving, no swizzling; zeros for what lies beyond the matrix
 
 _MAP_BYTES = 128
@@ -182,6 +184,40 @@ class DriverCalls:
             "cuMemcpyDtoDAsync_v2",
             *(ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)),
         )
+
+    def ready_graph(self, graph: int) -> int:
+        """Make a graph ready to launch, each of its kernels at the priority that it was captured with.
+
+        Args:
+            graph: the CUgraph.
+
+        Returns:
+            The CUgraphExec; to be destroyed.
+
+        Raises:
+            DriverCallError: the graph is none, or there is no memory for it.
+        """
+        ready = ctypes.c_void_p()
+        self._call(
+            "cuGraphInstantiateWithFlags",
+            ctypes.byref(ready),
+            ctypes.c_void_p(graph),
+            ctypes.c_ulonglong(_NODE_PRIORITY),
+        )
+        return ready.value or 0
+
+    def launch_graph(self, ready: int, stream: int) -> None:
+        """Put a CUgraphExec into a stream."""
+        self._call("cuGraphLaunch", ctypes.c_void_p(ready), ctypes.c_void_p(stream))
+
+    def upload_graph(self, ready: int, stream: int) -> None:
+        """Bring a CUgraphExec to the device, in a stream's turn."""
+        self._call("cuGraphUpload", ctypes.c_void_p(ready), ctypes.c_void_p(stream))
+
+    def destroy_graph(self, ready: int) -> None:
+        """Free a CUgraphExec; where the driver is gone already, there is nothing to free."""
+        with suppress(DriverCallError):
+            self._call("cuGraphExecDestroy", ctypes.c_void_p(ready))
 
     def _call(self, name: str, *arguments: object) -> None:
         if self._library is None:

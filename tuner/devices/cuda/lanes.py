@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step, has_host_stage
+from tuner.devices.cuda.prioritised_graph import PrioritisedGraph
 from tuner.devices.cuda.types import CudaEvent, Graph, Stream
 from tuner.model import Status
 
@@ -48,14 +49,33 @@ class Lanes:
         cuda = self._cp.cuda
         self.main: Stream = cuda.Stream(non_blocking=True)
         self._fork: CudaEvent = cuda.Event(disable_timing=True)
-        self._lanes: list[Stream] = [cuda.Stream(non_blocking=True) for _ in range(count)]
         self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
-        self._sides: dict[int, SideStreams] = {}
+        self._lanes: dict[tuple[int, int], Stream] = {}  # by workload and priority
+        self._sides: dict[tuple[int, int], SideStreams] = {}
+        self._priorities: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
         """Workloads there are streams for."""
-        return len(self._lanes)
+        return len(self._joins)
+
+    def prioritise(self, priorities: Sequence[int]) -> None:
+        """Give the workloads' streams priorities, for what is put into them and captured from now on.
+
+        Args:
+            priorities: the highest is the most urgent; all are alike if there are none.
+        """
+        self._priorities = tuple(priorities)
+
+    def _priority(self, workload: int) -> int:
+        return self._priorities[workload] if workload < len(self._priorities) else 0
+
+    def _lane(self, workload: int) -> Stream:
+        """The stream of a workload at its priority."""
+        key = (workload, self._priority(workload))
+        if key not in self._lanes:
+            self._lanes[key] = new_stream(self._cp, key[1])
+        return self._lanes[key]
 
     def round(
         self,
@@ -71,6 +91,8 @@ class Lanes:
         The workload that starts first gets the multiprocessors first. A graph starts the branches of its
         first fork as they were captured, and those of a fork that follows a join in reverse (seen with driver
         580). So the latter are captured in reverse, and all rounds start alike.
+
+        Workloads with host stages come last, as this thread computes them while the others run.
 
         Args:
             parts: per workload, its launches in order.
@@ -88,9 +110,9 @@ class Lanes:
                 self.stamp(stamps.ends[0])
             return
         self._fork.record(self.main)
-        order = range(len(parts))
+        order = sorted(range(len(parts)), key=lambda index: has_host_stage(parts[index]))
         for index in reversed(order) if behind_another and self._capturing else order:
-            lane = self._lanes[index]
+            lane = self._lane(index)
             lane.wait_event(self._fork)
             self.enqueue(parts[index], lane, index)
             if stamps is not None:
@@ -108,7 +130,9 @@ class Lanes:
         cuda = self._cp.cuda
         try:
             if any(isinstance(step, StageLaunch) and step.side for step in steps):
-                self._sides.setdefault(workload, SideStreams(self._cp)).enqueue(steps, stream)
+                priority = self._priority(workload)
+                sides = self._sides.setdefault((workload, priority), SideStreams(self._cp, priority))
+                sides.enqueue(steps, stream)
             else:
                 for step in steps:
                     step.enqueue(stream)
@@ -140,6 +164,8 @@ class Lanes:
         finally:
             self._capturing = False
             graph = self.main.end_capture()
+        if any(self._priorities):
+            graph = PrioritisedGraph(graph, self._driver)
         graph.upload(self.main)
         return graph
 
@@ -157,15 +183,23 @@ class Lanes:
         return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
 
 
+def new_stream(cp: ModuleType, priority: int) -> Stream:
+    """A stream that waits for no default stream; CUDA counts priorities downwards, from 0."""
+    stream: Stream = cp.cuda.Stream(non_blocking=True, priority=-priority)
+    return stream
+
+
 class SideStreams:
     """The streams beside that of one workload.
 
     Args:
         cp: CuPy.
+        priority: of these streams.
     """
 
-    def __init__(self, cp: ModuleType) -> None:
+    def __init__(self, cp: ModuleType, priority: int = 0) -> None:
         self._cp = cp
+        self._priority = priority
         self._streams: dict[int, Stream] = {}
         self._events: dict[int, CudaEvent] = {}
 
@@ -214,7 +248,7 @@ class SideStreams:
 
     def _stream(self, side: int) -> Stream:
         if side not in self._streams:
-            self._streams[side] = self._cp.cuda.Stream(non_blocking=True)
+            self._streams[side] = new_stream(self._cp, self._priority)
         return self._streams[side]
 
     def _event(self, number: int) -> CudaEvent:

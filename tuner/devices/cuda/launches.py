@@ -1,6 +1,6 @@
 """One run of a plan: clearing of buffers, then the launches of its stages, in one stream or several."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Union
@@ -167,6 +167,11 @@ StageLaunch = Launch | LibraryLaunch
 
 Step = StageLaunch | Clearing | Restoring | SymbolCopy
 """One piece of work of a run."""
+
+
+def has_host_stage(steps: Iterable[Step]) -> bool:
+    """True when the thread that puts the steps into streams computes some of them."""
+    return any(isinstance(step, LibraryLaunch) and step.call.on_host for step in steps)
 
 
 class Libraries(Protocol):

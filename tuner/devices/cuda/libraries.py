@@ -1,20 +1,35 @@
-"""Stages that cuBLAS and cuFFT run: libraries that CuPy finds and loads."""
+"""Stages that cuBLAS and cuFFT run, which CuPy finds and loads, and those of LAPACK on the host."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
-from tuner.devices.cuda.cublas import Cublas
-from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch
+from tuner.devices.cuda.cublas import WORKSPACE_BYTES, Cublas
+from tuner.devices.cuda.host_lapack import HostLapack
+from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch, LibraryStage, Program
 from tuner.devices.cuda.types import Array, Stream
-from tuner.model import LibraryCall, Status
+from tuner.model import Flag, LibraryCall, Status
 
 # cufft.h
 _TRANSFORM = {"complex64": 0x29, "complex128": 0x69}
 _FORWARD, _INVERSE = -1, 1
+
+
+def workspaces(program: Program) -> dict[str, int]:
+    """Arrays that the calls of a program work in where they are among its arrays: bytes by name.
+
+    Calls that share none may run at the same time, whatever streams they are in.
+    """
+    sides = {
+        one.side for one in program.stages if isinstance(one, LibraryStage) and one.call.routine != "fft"
+    }
+    return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
+
+
+def workspace_name(side: int) -> str:
+    """Name of the array that calls in a stream of the workload work in; no kernel file has it."""
+    return f"cuBLAS workspace {side}"
 
 
 @dataclass(frozen=True)
@@ -34,30 +49,40 @@ class GpuLibraries:
     def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
         self._blas: Cublas | None = None
+        self._lapack: HostLapack | None = None
         self._transforms: dict[tuple[object, ...], Any] = {}
+
+    def flags(self, calls: Iterable[LibraryCall]) -> tuple[Flag, ...]:
+        """What should be told of how calls run on the host."""
+        found = (self._on_host().flag(call) for call in calls if call.on_host)
+        return tuple(dict.fromkeys(flag for flag in found if flag is not None))
 
     def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
         """A call on some arrays.
 
         Args:
             call: what is computed.
-            arrays: by name.
+            arrays: by name, those of ``workspaces`` or not among them.
             side: the stream of the workload it runs in; transforms of two streams share no workspace.
 
         Raises:
-            LaunchRefusedError: the library is not installed.
+            LaunchRefusedError: the library is not installed, or does not have the threads of the CPU.
         """
         pointers = {
-            letter: arrays[one.buffer].data + one.offset_elements * np.dtype(call.dtype).itemsize
+            letter: arrays[one.buffer].data + one.offset_elements * arrays[one.buffer].dtype.itemsize
             for letter, one in call.operands
         }
         addresses = {letter: int(pointer.ptr) for letter, pointer in pointers.items()}
         try:
             if call.routine == "fft":
                 run = self._transform(call, pointers, side)
+            elif call.on_host:
+                run = self._on_host().action(call, addresses)
             else:
                 self._blas = self._blas or Cublas(self._cp)
-                run = self._blas.action(call, addresses)
+                workspace = arrays.get(workspace_name(side))
+                place = None if workspace is None else int(workspace.data.ptr)
+                run = self._blas.action(call, addresses, place)
         except ImportError as error:
             name = "cuFFT" if call.routine == "fft" else "cuBLAS"
             raise LaunchRefusedError(
@@ -66,6 +91,10 @@ class GpuLibraries:
                 f" nvidia-{name.lower()}-cu12",
             ) from error
         return LibraryLaunch(call, run, tuple(addresses.values()), side)
+
+    def _on_host(self) -> HostLapack:
+        self._lapack = self._lapack or HostLapack(self._cp)
+        return self._lapack
 
     def _transform(
         self, call: LibraryCall, pointers: Mapping[str, Any], side: int

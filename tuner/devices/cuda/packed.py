@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 
@@ -31,6 +32,19 @@ _MOST_ONCE = 16
 _UNUSED = 1000  # runs without a graph, after which the graphs are taken to be of freed arrays
 _MAP_BYTES = 128  # of a CUtensorMap
 _MAP_ALIGNMENT = 64
+
+
+class Run(Protocol):
+    """One run of a program, again and again (``PackedRun``, and ``SteppedRun`` with stages of libraries)."""
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Have the following runs work on other buffers."""
+
+    def enqueue(self, stream: int) -> None:
+        """Put one run into a stream, given by its handle."""
+
+    def graph(self) -> Graph:
+        """A run on the present buffers as a CUDA graph."""
 
 
 class PackedRun:
@@ -139,18 +153,18 @@ def _own_launch(stage: LoadedStage | LibraryStage) -> LoadedStage:
 
 
 class RunGraphs:
-    """A packed run, as CUDA graphs where the buffers come again: the driver takes a graph much sooner.
+    """A run, as CUDA graphs where the buffers come again: the driver takes a graph much sooner.
 
     Graphs hold addresses and no arrays. Of one graph one launch runs at a time, in whatever streams. All of
     this belongs to one thread at a time.
 
     Args:
         cp: CuPy.
-        packed: the run.
+        run: on buffers that are addresses.
     """
 
-    def __init__(self, cp: ModuleType, packed: PackedRun) -> None:
-        self._packed = packed
+    def __init__(self, cp: ModuleType, run: Run) -> None:
+        self._run = run
         self._capturing = cp.cuda.runtime.streamIsCapturing
         self._replay = cp.cuda.runtime.graphLaunch
         self._refusals = (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError)
@@ -170,8 +184,8 @@ class RunGraphs:
             self._unused = 0
             self._replay(graph.graphExec, stream)
             return
-        self._packed.point(addresses)
-        self._packed.enqueue(stream)
+        self._run.point(addresses)
+        self._run.enqueue(stream)
         self._note(addresses, stream)
 
     def keep(self, addresses: tuple[int, ...]) -> None:
@@ -180,10 +194,10 @@ class RunGraphs:
         Raises:
             LaunchRefusedError: a tensor map cannot be made of a buffer.
         """
-        self._packed.point(addresses)
+        self._run.point(addresses)
         try:
-            self._graphs[addresses] = self._packed.graph()
-        except self._refusals as error:
+            self._graphs[addresses] = self._run.graph()
+        except (*self._refusals, LaunchRefusedError) as error:
             self._works = False
             _LOG.info("kernels are launched without CUDA graphs: %s", error)
 

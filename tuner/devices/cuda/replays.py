@@ -14,7 +14,7 @@ from types import ModuleType
 
 from tuner.devices.cuda.driver import DriverCallError
 from tuner.devices.cuda.lanes import Lanes, RoundStamps
-from tuner.devices.cuda.launches import LaunchRefusedError, Step
+from tuner.devices.cuda.launches import LaunchRefusedError, Step, has_host_stage
 from tuner.devices.cuda.types import CudaEvent
 from tuner.model import Flag, FlagKind
 
@@ -53,12 +53,14 @@ class ReplayCycle:
         replays: whole rotations, in order.
         samples: single rounds that tell the workloads apart, where the replays do not.
         round_s: about the time of a round.
+        graphs: they are graphs, which hold no arrays; else launches, which do.
         flag: what is not as it should be; None for nothing.
     """
 
     replays: tuple[Replay, ...]
     samples: tuple[Replay, ...]
     round_s: float
+    graphs: bool = True
     flag: Flag | None = None
 
     @property
@@ -83,7 +85,7 @@ class ReplayBuilder:
         """Graphs of about ``replay_s`` each, together one or more whole rotations.
 
         Rounds that are longer by themselves are replays of their own. Where nothing can be captured,
-        launches are put into the streams one by one.
+        launches are put into the streams one by one; so are those of workloads with host stages.
 
         Args:
             rotation: the rounds.
@@ -103,20 +105,22 @@ class ReplayBuilder:
         length = 1 if single else math.ceil(min(replay_s / round_s, max(most, 1)))
         parts = _cut(rounds, length if lone else min(length, forked))
         samples = [] if lone or single else [rotation[len(rotation) // 2]] * _SAMPLES
-        try:
-            return ReplayCycle(
-                tuple(self._captured(part, stamped=single and not lone) for part in parts),
-                tuple(self._captured([part], stamped=True) for part in samples),
-                round_s,
-            )
-        except (self._cp.cuda.runtime.CUDARuntimeError, DriverCallError, LaunchRefusedError) as error:
-            self._lanes.open(self._lanes.count)
-            return ReplayCycle(
-                tuple(self._launched(part, stamped=single and not lone) for part in parts),
-                tuple(self._launched([part], stamped=True) for part in samples),
-                round_s,
-                Flag(FlagKind.NO_GRAPH, f"rounds launched one by one ({error})"),
-            )
+        flag = None
+        if not any(has_host_stage(steps) for steps in rotation[0]):
+            try:
+                return ReplayCycle(
+                    tuple(self._captured(part, stamped=single and not lone) for part in parts),
+                    tuple(self._captured([part], stamped=True) for part in samples),
+                    round_s,
+                )
+            except (self._cp.cuda.runtime.CUDARuntimeError, DriverCallError, LaunchRefusedError) as error:
+                self._lanes.open(self._lanes.count)
+                flag = Flag(FlagKind.NO_GRAPH, f"rounds launched one by one ({error})")
+        return ReplayCycle(
+            tuple(self._launched(part, stamped=single and not lone) for part in parts),
+            tuple(self._launched([part], stamped=True) for part in samples),
+            *(round_s, False, flag),
+        )
 
     def _captured(self, rounds: Sequence[RoundParts], *, stamped: bool) -> Replay:
         lanes = self._lanes

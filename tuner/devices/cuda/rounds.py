@@ -120,7 +120,7 @@ class RoundRunner:
         self._lanes.main.synchronize()
         self._launched |= _code_of(launches)
 
-    def measure(self, rotation: Rotation, window_s: float) -> Rounds:
+    def measure(self, rotation: Rotation, window_s: float, priorities: Sequence[int] = ()) -> Rounds:
         """Warm up, and fill a window with replays.
 
         At least five replays of one or more rounds are made, three of rounds above 0.1 s. The graphs of
@@ -130,6 +130,7 @@ class RoundRunner:
         Args:
             rotation: the launches, by set and workload.
             window_s: length of the window.
+            priorities: of the workloads' streams, the highest the most urgent; all alike if not given.
 
         Raises:
             LaunchRefusedError: a launch was refused.
@@ -137,7 +138,8 @@ class RoundRunner:
         workloads = len(rotation[0])
         if self._lanes.count < workloads:
             self._lanes.open(workloads)
-        known = self._of(rotation)
+        self._lanes.prioritise(priorities)
+        known = self._of(rotation, tuple(priorities))
         cycle = self._cycle(known, rotation, window_s)
         queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
         begun_s = self._now_s()  # the device idled while graphs were made
@@ -177,9 +179,10 @@ class RoundRunner:
 
     # --- preparing -------------------------------------------------------------------------------
 
-    def _of(self, rotation: Rotation) -> _RotationState:
+    def _of(self, rotation: Rotation, priorities: tuple[int, ...]) -> _RotationState:
         """What is known of a rotation; one that is new is timed."""
-        key = tuple(tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation)
+        steps_of = [tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation]
+        key = (priorities, *steps_of)
         known = self._known.get(key)
         if known is None:
             functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]
@@ -259,7 +262,7 @@ class RoundRunner:
         if cycle.round_s < known.round_s / 2:  # a single round was a bad guide
             cycle = self._played(self._builder.cycle(rotation, cycle.round_s, wanted_s, most), wanted_s)
         known.round_s = cycle.round_s
-        if cycle.flag is None:
+        if cycle.graphs:
             known.cycles[wanted_s] = cycle
         return cycle
 

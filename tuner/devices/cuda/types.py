@@ -19,6 +19,7 @@ class CudaEvent(Protocol):
 class Graph(Protocol):
     """Launches captured once and replayed with one call."""
 
+    graph: int
     graphExec: int  # noqa: N815 - CuPy's name
 
     def launch(self, stream: "Stream") -> None:

@@ -217,8 +217,8 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
 
     A single stage moves the plan's ``work.bytes``. Several pass intermediate results through device memory,
     so together they move at least what their buffers hold. Of a stage that a loop repeats, a launch with
-    fewer blocks touches and computes as much less. What libraries do is known by its dimensions, and is no
-    part of this.
+    fewer blocks touches and computes as much less, unless the kernel file says what it moves. What libraries
+    do is known by its dimensions, and is no part of this.
     """
     most: dict[str, int] = {}
     for stage in plan.stages:
@@ -231,7 +231,7 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         0.0 if stage.library is not None else stage.blocks / max(1, most[stage.name]) for stage in plan.stages
     ]
     touched = [
-        (part * reads, part * writes)
+        (part * reads, part * writes) if stage.moved_bytes is None else (stage.moved_bytes / 2,) * 2
         for stage, part in zip(plan.stages, parts, strict=True)
         for reads, writes in [_touched(sizes, stage)]
     ]

@@ -80,7 +80,7 @@ class ModelResources:
             found = dict(zip(wanted, self._of_stages(list(wanted.values()), progress), strict=True))
             for key, plan in unknown.items():
                 resources = [
-                    found[_code(stage)] if stage.library is None else LIBRARY_RESOURCES
+                    found[_code(stage)] if stage.library is None else _of_library(stage)
                     for stage in plan.stages
                 ]
                 self._known[key] = plan, _join(plan, resources)
@@ -152,6 +152,14 @@ class ModelResources:
 def _code(stage: Stage) -> tuple[object, ...]:
     """What the resources of a stage follow from."""
     return code_of(stage), stage.declared
+
+
+def _of_library(stage: Stage) -> Resources | CompileError:
+    if stage.library is not None and stage.library.on_host:
+        return CompileError(
+            f"stage {stage.name!r} is LAPACK on the CPU, which no simulated device models; run it on cuda:N"
+        )
+    return LIBRARY_RESOURCES
 
 
 def _declared(stage: Stage) -> Resources | CompileError:

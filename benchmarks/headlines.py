@@ -1,0 +1,231 @@
+"""The figures of README and of the first table of docs/results.md, each computed from a stored result.
+
+    python benchmarks/headlines.py [--docs docs/results.md]
+
+With ``--docs`` the table is written into the page, between its marks.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).resolve().parent / "results"
+BEGIN, END = "<!-- headlines -->\n\n", "\n\n<!-- end of headlines -->"
+
+Document = Mapping[str, Any]
+
+
+class Headline(NamedTuple):
+    """A claim with its figures.
+
+    Attributes:
+        about: what was compared.
+        figure: numbers with units, as they are printed.
+        results: names of the files of benchmarks/results.
+        page: of the documentation, with an anchor where one helps.
+    """
+
+    about: str
+    figure: str
+    results: tuple[str, ...]
+    page: str
+
+
+def stored(name: str) -> Any:
+    """A stored result."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+def change(mean: float, half: float, digits: int = 1) -> str:
+    """A relative change with half of its 95 % interval, without its sign: ``3.2 ± 0.2 %``."""
+    return f"{100 * abs(mean):.{digits}f} ± {100 * half:.{digits}f} %"
+
+
+def _scan() -> str:
+    found = stored("scan-512-h200")["comparison"]["difference"]
+    energy = found["energy_j of the energy answer against the time answer"]
+    time = found["time_s of the energy answer against the time answer"]
+    saved = change(energy["mean"], energy["half_interval_95"])
+    return f"{saved} less energy for {change(time['mean'], time['half_interval_95'], 2)} more time"
+
+
+def _against_default(name: str, digits: int) -> str:
+    found = stored(name)["against_default"]
+    time = change(found["slowdown"], found["slowdown_interval"], digits)
+    how = "more" if found["slowdown"] > 0 else "less"
+    return f"{change(found['energy_saving'], found['energy_saving_interval'])} less energy, {time} {how} time"
+
+
+def _together() -> str:
+    rows = stored("applications-h200-recorded")["rows"]
+    (row,) = (row for row in rows if len(row["set"]) == 4 and row["objective"] == "energy")
+    found = row["one_after_another"]
+    time = change(found["time_change"], found["time_change_interval"])
+    return f"{time} less time, {change(found['energy_change'], found['energy_change_interval'])} less energy"
+
+
+def _ratios(family: str, digits: int) -> str:
+    ratios = [row["ratio"] for row in stored("peers-h200")["rows"] if row["family"] == family]
+    return f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f} times as fast"
+
+
+def _factorisations() -> str:
+    rows = [row for bits in (32, 64) for row in stored(f"linalg-peers-h200-float{bits}")["rows"]]
+    kinds = ("potrf-batched", "getrf-batched", "geqrf-batched")
+    ratios = [row["best"]["ratio"]["median"] for row in rows if row["operation"] in kinds]
+    return f"{min(ratios):.1f} to {max(ratios):.1f} times as fast"
+
+
+def _few_trials() -> str:
+    (row,) = (one for one in stored("compare-h200")["operations"] if one["operation"] == "all")
+    auto = row["policies"]["auto"]
+    return f"{100 * auto['phi']:.1f} % of the best speed after a median of {auto['evaluations']:.0f} trials"
+
+
+def _examples() -> str:
+    rows = stored("examples-h200")["rows"]
+    return f"within {100 * max(row['loss'] for row in rows):.1f} %"
+
+
+def _calls() -> str:
+    rows = stored("apply-calls-h200")["host"]
+    return f"{min(row['host_us'] for row in rows if row['contender'] == 'tuner.plan'):.1f} µs of the host"
+
+
+def _wall() -> str:
+    rows = stored("kernel-tuner-wall-h200")["spaces"]["scan"]["rows"]
+    wall = {(row["tuner"], row["cache"]): row["wall_s"][0] for row in rows if "nvcuda" not in row["method"]}
+    cold, warm = ((wall["tuner", cache], wall["kernel-tuner", cache]) for cache in ("cold", "warm"))
+    parts = (f"{ours:.1f} s against {other:.1f} s" for ours, other in (cold, warm))
+    return " with cold caches, ".join(parts) + " with warm ones"
+
+
+def _sum(rows: Iterable[Document], key: str, total: str) -> int:
+    """A column without its row of totals."""
+    return sum(int(row[key]) for row in rows if total not in row.values())
+
+
+def _faults() -> str:
+    rows = [row for name in ("daemon-faults", "daemon-faults-second") for row in stored(name)["rows"]]
+    harms = ("trials lost", "measured twice", "jobs stuck", "clocks left", "unanswered", "daemon died")
+    harm = sum(_sum(rows, key, "all") for key in harms)
+    return f"{_sum(rows, 'tried', 'all')} faults, {harm} trials lost, requests unanswered or clocks left"
+
+
+def _kills() -> str:
+    rows = stored("clock-kills")["rows"]
+    left = _sum(rows, "changed after it", "all")
+    return f"{_sum(rows, 'kills', 'all'):,} kills, {left} clocks or power limits left set"
+
+
+_HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
+    (
+        "`scan-lf:N=512` on an H200: the answer for energy against the answer for time",
+        _scan,
+        ("scan-512-h200",),
+        "run.md#how-a-trial-is-measured",
+    ),
+    (
+        "scan, tridiagonal system and FFT at once on an H100: the answer for energy against the defaults",
+        lambda: _against_default("auto-energy-h100", 1),
+        ("auto-energy-h100",),
+        "run.md",
+    ),
+    (
+        "vector addition on an H200: the answer against the first configuration of its space",
+        lambda: _against_default("vector-add-h200", 2),
+        ("vector-add-h200",),
+        "kernel-files.md#an-example",
+    ),
+    (
+        "four applications at once on an H200 (recorded), tuned for energy, against one after another",
+        _together,
+        ("applications-h200-recorded",),
+        "applications.md#on-an-h200",
+    ),
+    (
+        "policy `auto` on 63 spaces recorded on H200s",
+        _few_trials,
+        ("compare-h200",),
+        "methodologies.md#on-an-h200-recorded",
+    ),
+    (
+        "ten example kernels on an H200: answers against the best of all configurations",
+        _examples,
+        ("examples-h200",),
+        "examples.md",
+    ),
+    (
+        "exhaustive search of 160 scans on an H200, whole process, against Kernel Tuner",
+        _wall,
+        ("kernel-tuner-wall-h200",),
+        "run.md#against-kernel-tuner",
+    ),
+    (
+        "tridiagonal systems on an H200 against cuSPARSE",
+        lambda: _ratios("tridiagonal", 1),
+        ("peers-h200",),
+        "kernels.md",
+    ),
+    (
+        "transforms of 2^14 points or more on an H200 against cuFFT at its best settings",
+        lambda: _ratios("fft-large", 2),
+        ("peers-h200",),
+        "kernels.md",
+    ),
+    (
+        "batched Cholesky, LU and QR of order 4 to 128 on an H200 against cuSOLVER and cuBLAS",
+        _factorisations,
+        ("linalg-peers-h200-float32", "linalg-peers-h200-float64"),
+        "linear-algebra.md#against-cublas-and-cusolver",
+    ),
+    ("a call of a plan from Python", _calls, ("apply-calls-h200",), "python.md#plans"),
+    (
+        "random faults of the daemon: kills, full disks, damaged files, jumping clocks",
+        _faults,
+        ("daemon-faults", "daemon-faults-second"),
+        "daemon-proofs.md#scripts",
+    ),
+    (
+        "random kills of those who set clocks and power limits, after the next start",
+        _kills,
+        ("clock-kills",),
+        "clocks.md#what-is-restored-and-when",
+    ),
+)
+
+
+def headlines() -> list[Headline]:
+    """All claims, with figures as the results have them now."""
+    return [Headline(about, figure(), results, page) for about, figure, results, page in _HEADLINES]
+
+
+def table() -> str:
+    """The claims in Markdown, linked as from a page of ``docs``."""
+    rows = ["| what | figure | page | JSON |", "| --- | --- | --- | --- |"]
+    for one in headlines():
+        links = ", ".join(f"[{name}](../benchmarks/results/{name}.json)" for name in one.results)
+        name = one.page.partition(".md")[0]
+        rows.append(f"| {one.about} | **{one.figure}** | [{name}]({one.page}) | {links} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--docs", type=Path, help="the page to write the table into")
+    page = parser.parse_args().docs
+    if page is None:
+        print(table())
+        return
+    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{page} has no table between {BEGIN.strip()} and {END.strip()}")
+    page.write_text(before + BEGIN + table() + END + after, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Stream priorities of workloads that run together: the tunable, the streams, and what is bound to them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import tuner
+from fake_cuda import fake_device, plan
+from fake_cupy import FakeCupy
+from test_solo_bests import TWO, _Contending, _Listener
+
+from tuner.config.catalog import Catalog
+from tuner.config.kernel_file import kernel_of
+from tuner.config.stream_priority import with_stream_priorities
+from tuner.database import Store
+from tuner.database.ranking import allowed
+from tuner.devices.cuda.device import CudaDevice
+from tuner.errors import InputError, KernelFileError
+from tuner.interfaces import Check
+from tuner.measurement.verification import AnswerChecks
+from tuner.model import STREAM_PRIORITY, Configuration, Plan, Source, Status, without_priority
+from tuner.search.exporting import stored_space
+from tuner.search.request import Request, prioritised, resolve
+from tuner.search.setup import open_setup
+from tuner.search.tuning import TuningResult, tune
+
+SPEC = "scan-lf:N=4"
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    return Catalog.load(())
+
+
+# --- the tunable ---------------------------------------------------------------------------------
+
+
+def test_priorities_multiply_a_space_and_change_no_code(catalog: Catalog) -> None:
+    """Each configuration is there at every priority; the default has the lowest, and stages stay alike."""
+    kernel, workload = catalog.kernel("scan-lf"), catalog.workload(SPEC)
+    several = with_stream_priorities(kernel, 3)
+    assert len(several.space(workload)) == 3 * len(kernel.space(workload))
+    assert several.default(workload) == Configuration({**kernel.default(workload), STREAM_PRIORITY: 0})
+    assert several.fingerprint == kernel.fingerprint
+    bare = kernel.default(workload)
+    plans = [several.plan(workload, Configuration({**bare, STREAM_PRIORITY: level})) for level in range(3)]
+    assert [one.stream_priority for one in plans] == [0, 1, 2]
+    assert {one.stages for one in plans} == {kernel.plan(workload, bare).stages}
+
+
+def test_a_kernel_without_a_default_begins_at_the_lowest_priority() -> None:
+    """The first configuration of such a space is its default."""
+    document = {
+        "kernel": {"name": "k", "source": "k.cu"},
+        "arguments": {"x": "inout float32[4]"},
+        "tunables": {"B": [64, 32]},
+        "launch": {"grid": 1, "block": "B"},
+    }
+    source = Source("k.cu", "__global__ void k(float* x) {}")
+    kernel = with_stream_priorities(kernel_of(document, {"k.cu": source}, label="k"), 2)
+    assert kernel.default(kernel.workload({})) == Configuration({"B": 64, STREAM_PRIORITY: 0})
+
+
+def test_the_name_is_taken(catalog: Catalog) -> None:
+    """A kernel with something else of that name is refused, by file, key and option."""
+    kernel = with_stream_priorities(catalog.kernel("scan-lf"), 2)
+    with pytest.raises(KernelFileError, match=r"kernel\.toml: \[tunables\] stream_priority.*--stream-prior"):
+        with_stream_priorities(kernel, 2)
+
+
+@pytest.mark.parametrize(
+    ("specs", "device", "words"),
+    [
+        ((SPEC,), "sim:k40c", "scan-lf:N=4 is alone"),
+        ((SPEC, "fft:N=4"), "sim:k40c", "simulated devices know no priorities"),
+    ],
+)
+def test_where_priorities_mean_nothing_they_are_refused(
+    specs: Sequence[str], device: str, words: str
+) -> None:
+    """A workload alone and a modelled GPU: the message names the option, and the exit code is 2."""
+    result = tuner("run", *specs, "--device", device, "--stream-priorities", "2")
+    assert result.exit_code == 2
+    assert f"--stream-priorities 2: {words}" in result.stderr
+
+
+def test_a_recording_has_what_was_recorded(catalog: Catalog) -> None:
+    """Priorities are no choice where nothing runs."""
+    specs = ("scan-lf:N=256",)
+    with open_setup("replay:h200", Request(workloads=specs, objective="time")) as setup:
+        pairs, _ = resolve(catalog, specs, setup.device)
+        with pytest.raises(InputError, match="replay:h200 has what was recorded"):
+            prioritised(Request(stream_priorities=2), [*pairs, *pairs], setup.device)
+
+
+# --- on the device -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeCupy, CudaDevice]:
+    return fake_device(monkeypatch)
+
+
+def _two(*priorities: int) -> list[Plan]:
+    plans = [plan("scan"), plan("slow", kernel="other")]
+    return [replace(one, stream_priority=level) for one, level in zip(plans, priorities, strict=True)]
+
+
+def _streams_of(cp: FakeCupy, entry: str) -> set[int]:
+    return {stream.priority for stream in cp.kernels[entry].streams}
+
+
+def test_streams_have_the_priorities_of_their_workloads(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """CUDA counts downwards: the most urgent stream has the lowest number; the times stay those measured."""
+    cp, device = fake
+    record = device.run(_two(2, 0), 0.1)
+    assert [one.status for one in record.results] == [Status.OK, Status.OK]
+    assert record.makespan_s == pytest.approx(3e-3)
+    assert -2 in _streams_of(cp, "scan")
+    assert -2 not in _streams_of(cp, "slow")
+
+
+def test_another_priority_is_another_round(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """Graphs hold the priorities they were captured with: others are captured anew, the same ones kept."""
+    cp, device = fake
+    device.run(_two(1, 0), 0.1)
+    captured = len(cp.graphs)
+    device.run(_two(1, 0), 0.1)
+    assert len(cp.graphs) == captured
+    device.run(_two(0, 1), 0.1)
+    assert len(cp.graphs) > captured
+    assert _streams_of(cp, "slow") >= {0, -1}
+
+
+def test_streams_without_graphs_keep_their_priorities(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """Where nothing can be captured, launches go into the same streams one by one."""
+    cp, device = fake
+    cp.capture_works = False
+    record = device.run(_two(0, 3), 0.1)
+    assert record.results[0].status is Status.OK
+    assert _streams_of(cp, "slow") >= {-3}
+
+
+# --- what is bound to configurations -------------------------------------------------------------
+
+
+class _CountingDevice:
+    def __init__(self) -> None:
+        self.checked: list[Plan] = []
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        del seed
+        self.checked.append(plan)
+        return Check(Status.OK)
+
+
+def test_an_answer_is_checked_once_at_whatever_priority(catalog: Catalog) -> None:
+    """A priority changes no answer."""
+    kernel, workload = with_stream_priorities(catalog.kernel("scan-lf"), 2), catalog.workload(SPEC)
+    bare = without_priority(kernel.default(workload))
+    plans = [kernel.plan(workload, Configuration({**bare, STREAM_PRIORITY: level})) for level in (0, 1)]
+    device: Any = _CountingDevice()
+    checks = AnswerChecks(device, 0)
+    checks.make(checks.missing(plans[:1]))
+    assert checks.missing(plans) == []
+    assert [one.status for one in checks.of(plans)] == [Status.OK, Status.OK]
+    assert len(device.checked) == 1
+
+
+def test_stored_answers_with_priorities_are_served(catalog: Catalog) -> None:
+    """The kernel file, which knows no priorities, judges the rest; wrong values stay refused."""
+    kernel, workload = catalog.kernel("scan-lf"), catalog.workload(SPEC)
+    values = {**kernel.default(workload), STREAM_PRIORITY: 1}
+    assert allowed(kernel, workload, values) == Configuration(values)
+    assert allowed(kernel, workload, {**values, "P": 3}) is None
+
+
+# --- a run ---------------------------------------------------------------------------------------
+
+
+class _Unmodelled:
+    """A simulated device that says it is none."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.identity = replace(device.identity, modelled=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+class _Urgent(_Contending):
+    """The second workload ends late beside the other unless its stream is the more urgent one."""
+
+    def measure(self, trial: Any, plans: Sequence[Plan], contest: Any = None) -> Any:
+        measured = super().measure(trial, plans, contest)
+        levels = [one.get(STREAM_PRIORITY, 0) for one in trial.configurations]
+        late = len(levels) > 1 and levels[1] <= levels[0]
+        assert measured.makespan_s is not None
+        return replace(measured, makespan_s=measured.makespan_s * (1.5 if late else 1.0))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "tuner.db") as opened:
+        yield opened
+
+
+def _tuned(request: Request, store: Store) -> TuningResult:
+    with open_setup("sim:k40c", request) as setup:
+        own = replace(setup, measurer=_Urgent(0.0, 256), device=_Unmodelled(setup.device))
+        return tune(own, request, Catalog.load(), store, _Listener(), resume=False)
+
+
+def test_a_run_finds_priorities_and_holds_them_against_solo_bests(store: Store, catalog: Catalog) -> None:
+    """Solo bests have no priorities, and together equal ones; the run is exported with its priorities."""
+    request = replace(TWO, budget=60, solo_bests=100, stream_priorities=2)
+    document = _tuned(request, store).document
+    levels = [one[STREAM_PRIORITY] for one in document["best"]["configurations"].values()]
+    assert levels == [0, 1]
+    together = document["solo_bests"]["configurations"].values()
+    assert [one[STREAM_PRIORITY] for one in together] == [0, 0]
+    against = document["against_solo_bests"]
+    assert against["slowdown"] < -0.2
+    assert document["settings"]["stream_priorities"] == 2
+    alone = [run for run in store.history() if len(run.conditions["workloads"]) == 1]
+    assert len(alone) == 2
+    assert all("stream_priorities" not in run.conditions["settings"] for run in alone)
+    space = stored_space(store, catalog, document["run"]).space
+    assert {one[STREAM_PRIORITY] for trial in space.trials for one in trial.configurations} == {0, 1}

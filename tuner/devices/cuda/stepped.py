@@ -1,0 +1,80 @@
+"""Runs with stages of libraries, put into streams step by step; as ``tuner.devices.cuda.packed.Run``."""
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from tuner.devices.cuda.lanes import SideStreams
+from tuner.devices.cuda.launches import Program, StageLaunch, Step
+from tuner.devices.cuda.types import Array, Graph, Stream
+
+
+class SteppedRun:
+    """One run of a program, again and again, on buffers that are addresses.
+
+    It keeps the code loaded and keeps no array. The context of the code must be the current one. All of this
+    belongs to one thread at a time.
+
+    Args:
+        cp: CuPy.
+        program: the plan, loaded.
+        sizes: bytes of each buffer of the plan, by name, in the order of the addresses.
+    """
+
+    def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
+        self._cp = cp
+        self._program = program
+        self._sizes = dict(sizes)
+        self._sides = SideStreams(cp)
+        self._addresses: tuple[int, ...] = ()
+        self._steps: Sequence[Step] = ()
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Have the following runs work on other buffers.
+
+        Raises:
+            LaunchRefusedError: a library is not there, or a tensor map cannot be made of its buffer.
+        """
+        if self._addresses == tuple(addresses):
+            return
+        arrays = {
+            name: self._array(address, size)
+            for (name, size), address in zip(self._sizes.items(), addresses, strict=True)
+        }
+        self._steps = (*self._program.prepared(arrays), *self._program.bound(arrays))
+        self._addresses = tuple(addresses)
+
+    def enqueue(self, stream: int) -> None:
+        """Put one run into a stream, given by its handle; CuPy's errors come through.
+
+        Raises:
+            LaunchRefusedError: a library refuses a call.
+        """
+        self._put(self._cp.cuda.ExternalStream(stream), self._sides)
+
+    def graph(self) -> Graph:
+        """A run on the present buffers as a CUDA graph; CuPy's errors come through.
+
+        Raises:
+            LaunchRefusedError: a library refuses a call.
+        """
+        stream = self._cp.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        try:
+            self._put(stream, SideStreams(self._cp))  # a capture that breaks spoils its streams
+        finally:
+            captured: Graph = stream.end_capture()
+        return captured
+
+    def _put(self, stream: Stream, sides: SideStreams) -> None:
+        if any(isinstance(step, StageLaunch) and step.side for step in self._steps):
+            sides.enqueue(self._steps, stream)
+        else:
+            for step in self._steps:
+                step.enqueue(stream)
+
+    def _array(self, address: int, size: int) -> Array:
+        """The memory at an address as bytes; it belongs to the caller."""
+        cp = self._cp
+        memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
+        made: Array = cp.ndarray((size,), "uint8", cp.cuda.MemoryPointer(memory, 0))
+        return made
