@@ -93,7 +93,8 @@ def test_a_missing_wait_is_noticed(name: str) -> None:
 @on_host
 def test_barriers_are_needed() -> None:
     """Of a block and of a cluster."""
-    large.check_barriers([in_form(90, "float32", 2, 1), in_form(90, "float32", 1, 4)])
+    plans = [in_form(90, "float32", 2, 1), in_form(90, "float32", 1, 4)]
+    large.check_barriers(plans, "inline void cluster_wait() { __syncthreads(); }")
 
 
 @on_host
