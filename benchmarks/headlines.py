@@ -61,8 +61,9 @@ def _against_default(name: str, digits: int) -> str:
 def _together() -> str:
     document = stored("auto-four-applications-h100")
     solo, turns = document["against_solo_bests"], document["one_after_another"]
-    less = change(solo["slowdown"], solo["slowdown_interval"])
-    return f"{less} less time, and {change(turns['time_change'], turns['time_change_interval'])} less than in turn"
+    together = change(solo["slowdown"], solo["slowdown_interval"])
+    in_turn = change(turns["time_change"], turns["time_change_interval"])
+    return f"{together} less time, and {in_turn} less than in turn"
 
 
 def _recorded_together() -> str:

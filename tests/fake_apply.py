@@ -178,8 +178,7 @@ class DriverCupy(FakeCupy):
         self.executables: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
         self.replays = 0
         self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
-        self.cuda.Stream = self._stream
-        self.cuda.ExternalStream = self.by_handle.__getitem__
+        self.cuda.Stream = Streams(self._stream, self.by_handle)
         self.cuda.UnownedMemory = lambda address, *_: address
         self.cuda.MemoryPointer = lambda address, _: self._array(address).data
         self.cuda.get_current_stream = self._current_stream
@@ -275,6 +274,23 @@ class DriverCupy(FakeCupy):
         self.replays += 1
         for work in self.executables[graph].works:
             self._put(stream, work)
+
+
+class Streams:
+    """What ``cupy.cuda.Stream`` is: it makes streams, and takes those of others by CUDA's stream protocol."""
+
+    def __init__(self, make: Callable[..., "CapturingStream"], by_handle: Any) -> None:
+        self._make = make
+        self._by_handle = by_handle
+
+    def __call__(self, **options: Any) -> "CapturingStream":
+        return self._make(**options)
+
+    def from_external(self, foreign: Any) -> "CapturingStream":
+        version, handle = foreign.__cuda_stream__()
+        assert version == 0
+        found: CapturingStream = self._by_handle[handle]
+        return found
 
 
 class CapturingStream(Stream):

@@ -11,7 +11,7 @@ from tuner.model import Plan, Status
 
 pytestmark = pytest.mark.gpu
 
-CHAIN, GRIDS = "lud:N=1024", "streamcluster:N=262144,DIM=256,K=10"
+CHAIN, GRIDS = "lud:N=768", "hotspot:ROWS=6144,COLUMNS=6144"
 WINDOW_S = 0.2
 
 
