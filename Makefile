@@ -40,7 +40,7 @@ test-kernels: $(VENV)/.test-ready
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
 # times as many examples of each law: hours.
 test-all: $(VENV)/.test-ready
-	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always --hypothesis-profile thorough -m "not gpu"
+	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always --hypothesis-profile thorough -m "not gpu and not browser"
 
 # The same tests on other versions of Python, each in an environment of its own; one that is not here is left out.
 test-matrix:

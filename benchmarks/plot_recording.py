@@ -2,20 +2,21 @@
 
     python benchmarks/plot_recording.py h200-applications --out docs/co-run-h200.svg
 
-The defaults together, the best of each alone together, and the trial of least energy are named. It needs the
-extra `plot`.
+The defaults together, the fastest of each alone together, and the fastest trial are named. Where streams have
+priorities, trials in which all are alike stand out. It needs the extra `plot`.
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.model import Measurement, Trial
+from tuner.model import STREAM_PRIORITY, Measurement, Trial, with_priority
 from tuner.recordings.opening import RecordedSpaces, matching, open_recording
 from tuner.recordings.values import RecordedSpace
 
-INK, DEFAULT, SOLO, LEAST = "#9aa5b1", "#c0392b", "#d68910", "#0b6e4f"
+INK, ALIKE, DEFAULT, SOLO, LEAST = "#9aa5b1", "#4a6fa5", "#c0392b", "#d68910", "#0b6e4f"
 
 
 def main() -> None:
@@ -32,16 +33,24 @@ def main() -> None:
 def named_trials(recording: RecordedSpaces, space: RecordedSpace) -> list[tuple[str, str, Trial]]:
     """Words, colour and trial of what the picture names."""
     default = Trial(tuple(workload.default for workload in space.workloads))
-    alone = [_least(recording.space((name,))).configurations[0] for name in space.names]
+    alone = [
+        with_priority(best, 0) if STREAM_PRIORITY in workload.tunables else best
+        for workload in space.workloads
+        for best in _fastest(recording.space((workload.name,))).configurations
+    ]
     return [
         ("the defaults together", DEFAULT, default),
-        ("the best of each alone, together", SOLO, Trial(tuple(alone))),
-        ("the least energy of all", LEAST, _least(space)),
+        ("the fastest of each alone, together", SOLO, Trial(tuple(alone))),
+        ("the fastest of all", LEAST, _fastest(space)),
     ]
 
 
-def _least(space: RecordedSpace) -> Trial:
-    return min(space.trials, key=lambda trial: _joules(space.trials[trial]))
+def _fastest(space: RecordedSpace) -> Trial:
+    return min(space.trials, key=lambda trial: space.trials[trial].makespan_s or math.inf)
+
+
+def _alike(trial: Trial) -> bool:
+    return len({one.get(STREAM_PRIORITY) for one in trial.configurations}) == 1
 
 
 def _joules(measurement: Measurement) -> float:
@@ -60,13 +69,16 @@ def _draw(space: RecordedSpace, named: Sequence[tuple[str, str, Trial]], out: Pa
     figure, axes = plt.subplots(figsize=(8.6, 4.0), layout="constrained")
     every = list(space.trials.values())
     _points(axes, every, INK, 3.5, f"{len(every)} combinations, each measured once")
+    if any(STREAM_PRIORITY in workload.tunables for workload in space.workloads):
+        alike = [measured for trial, measured in space.trials.items() if _alike(trial)]
+        _points(axes, alike, ALIKE, 3.5, f"{len(alike)} of them with streams of equal priority")
     for words, colour, trial in named:
         _points(axes, [space.trials[trial]], colour, 10, words)
     axes.set_xlabel("time of a round, ms")
     axes.set_ylabel("energy of a round, J")
     kernels = ", ".join(workload.kernel for workload in space.workloads)
     axes.set_title(f"{kernels} at the same time on an {space.identity.name}", fontsize=11, loc="left")
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="best")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     figure.savefig(out, metadata={"Date": None})

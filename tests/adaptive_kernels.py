@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pairwise import pairwise
 
 from tuner.config import KernelFile, load_kernel_file
-from tuner.model import Configuration, Plan, Workload
+from tuner.model import Configuration, Plan, TunableValue, Workload
 from tuner.problems import problem_for
 
 CATALOGUE = Path(__file__).parents[1] / "kernels"
@@ -42,6 +42,8 @@ _BY_HAND: Mapping[str, Mapping[str, str]] = {  # lines of a source -> what stand
         "#pragma tuner end": "#endif",
     },
 }
+
+BOUNDS = ("blocks",)  # of registers alone: the same code, word for word
 
 Sizes = Mapping[str, int | str]
 SMALL: Mapping[str, tuple[Sizes, ...]] = {  # sizes for the host: blocks and vectors not filled, and filled
@@ -79,12 +81,29 @@ def _folder() -> Path:
     return Path(folder)
 
 
-def sample(kernel: KernelFile, workload: Workload, together: int = 1) -> list[Plan]:
-    """Plans that hold each value, or each pair of values, of the tunables; the default first."""
-    default = kernel.default(workload)
+def sample(
+    kernel: KernelFile, workload: Workload, together: int = 1, left_out: Sequence[str] = ()
+) -> list[Plan]:
+    """Plans that hold each value, or each pair of values, of the tunables; the default first.
+
+    Args:
+        kernel: of which.
+        workload: at which sizes.
+        together: see ``pairwise``.
+        left_out: tunables whose values do not count.
+    """
+
+    def counted(row: Mapping[str, TunableValue]) -> dict[str, TunableValue]:
+        return {name: value for name, value in row.items() if name not in left_out}
+
+    default = dict(kernel.default(workload).items())
+    whole = {frozenset(counted(default).items()): default}
     rows = [dict(configuration.items()) for configuration in kernel.space(workload)]
-    chosen = pairwise(rows, first=[dict(default.items())], together=together)
-    return [kernel.plan(workload, Configuration(list(row.items()))) for row in chosen]
+    for row in rows:
+        whole.setdefault(frozenset(counted(row).items()), row)
+    chosen = pairwise(list(map(counted, rows)), first=[counted(default)], together=together)
+    found = (whole[frozenset(row.items())] for row in chosen)
+    return [kernel.plan(workload, Configuration(list(row.items()))) for row in found]
 
 
 def small_plans(kernel: KernelFile, together: int = 1) -> list[Plan]:

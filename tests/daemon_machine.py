@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import COMMAND, PATIENCE_S
+from prepared_process import PreparedProcess
 
 from tuner.client import Client
 from tuner.errors import DaemonUnavailableError
@@ -33,17 +34,19 @@ class Machine:
         self._manager.bind(str(folder / "manager.sock"))
         self._manager.settimeout(PATIENCE_S)
         self.first = ""  # code that the daemon's process runs before all else
+        self.prepared = True  # has imported what it needs, when it begins
         self.processes: list[subprocess.Popen[str]] = []
 
     def begin(self) -> "subprocess.Popen[str]":
         """Start the daemon."""
         with self.log.open("a") as log:
-            process = subprocess.Popen(
-                [*COMMAND[:2], f"{self.first}\n{COMMAND[2]}", *self.words],
-                stderr=log,
-                text=True,
-                env={**os.environ, "NOTIFY_SOCKET": self.manager},
-            )
+            code, environment = f"{self.first}\n{COMMAND[2]}", {**os.environ, "NOTIFY_SOCKET": self.manager}
+            process: subprocess.Popen[str]
+            if self.prepared:
+                process = PreparedProcess(code, self.words, log, environment)
+            else:
+                words = [*COMMAND[:2], code, *self.words]
+                process = subprocess.Popen(words, stderr=log, text=True, env=environment)
         self.processes.append(process)
         return process
 

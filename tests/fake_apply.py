@@ -178,8 +178,7 @@ class DriverCupy(FakeCupy):
         self.executables: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
         self.replays = 0
         self.by_address: dict[int, weakref.ref[DeviceArray]] = {}
-        self.cuda.Stream = self._stream
-        self.cuda.ExternalStream = self.by_handle.__getitem__
+        self.cuda.Stream = Streams(self._stream, self.by_handle)
         self.cuda.UnownedMemory = lambda address, *_: address
         self.cuda.MemoryPointer = lambda address, _: self._array(address).data
         self.cuda.get_current_stream = self._current_stream
@@ -196,7 +195,11 @@ class DriverCupy(FakeCupy):
 
     def ndarray_at(self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None) -> DeviceArray:
         """What ``cupy.ndarray`` makes: new memory, or the array whose memory is pointed to."""
-        return self.empty(shape, dtype) if memptr is None else memptr.array
+        if memptr is None:
+            return self.empty(shape, dtype)
+        held = memptr.array
+        assert (held.shape, held.dtype) == (tuple(shape), np.dtype(dtype))  # offsets are counted in elements
+        return held
 
     def seen(self, array: DeviceArray, address: int) -> None:
         self.by_address[address] = weakref.ref(array)
@@ -271,6 +274,23 @@ class DriverCupy(FakeCupy):
         self.replays += 1
         for work in self.executables[graph].works:
             self._put(stream, work)
+
+
+class Streams:
+    """What ``cupy.cuda.Stream`` is: it makes streams, and takes those of others by CUDA's stream protocol."""
+
+    def __init__(self, make: Callable[..., "CapturingStream"], by_handle: Any) -> None:
+        self._make = make
+        self._by_handle = by_handle
+
+    def __call__(self, **options: Any) -> "CapturingStream":
+        return self._make(**options)
+
+    def from_external(self, foreign: Any) -> "CapturingStream":
+        version, handle = foreign.__cuda_stream__()
+        assert version == 0
+        found: CapturingStream = self._by_handle[handle]
+        return found
 
 
 class CapturingStream(Stream):

@@ -31,7 +31,7 @@ def multiplied(folder: Path, device: str, architecture: str, include: Path, *lib
     tuner, database = (sys.executable, "-m", "tuner"), ("--database", "walk.db")
     run(
         *(folder, *tuner, "train", "mvmul.cu", "--inputs", "H=2^4..2^14, W=2^4..2^14"),
-        *("--limit", "H * W <= 2**22", "--count", "12", "--device", device, *database),
+        *("--limit", "H * W <= 2**22", "--count", "8", "--device", device, *database),
     )
     sizes = ("mvmul.cu:H=777,W=3141", "--objective", "time", "--device", device)
     assert "predicted" in run(folder, *tuner, "best", *sizes, *database)

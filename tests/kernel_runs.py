@@ -1,17 +1,20 @@
 """Runs plans of the catalogue on the host and holds their answers to the reference."""
 
+import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import host_build
 import numpy as np
-from host_build import CHECKED, Barrier, Order
+from host_build import CHECKED, ORDERS, Barrier, Order
 from kernel_samples import Row, element_count, small_plan
+from thread_orders import in_turns
 
 from tuner.model import Plan
 from tuner.problems import problem_for
 
-FEW_ELEMENTS = 2**16  # so many are computed in every order
+FEW_ELEMENTS = 2**16  # more are computed in a shuffled order alone
 PLANS_AT_A_TIME = 8
 
 
@@ -25,16 +28,19 @@ def compare(plan: Plan, flags: Sequence[str], order: Order, without: Barrier | N
     assert deviation.ok, f"{plan.label()}, {order}: {deviation}"
 
 
-def compare_rows(rows: Sequence[Row], flags: Sequence[str]) -> None:
-    """Runs what the host can of some configurations, small checked ones in every order."""
+def compare_rows(rows: Sequence[Row], flags: Sequence[str], *, every_order: bool = False) -> None:
+    """Runs what the host can of some configurations: small checked ones in the orders in turn, or in each."""
     plans = runnable(rows)
+    small = [plan for plan in plans if flags == CHECKED and element_count(plan) <= FEW_ELEMENTS]
+    orders: defaultdict[int, list[Order]] = defaultdict(list)
+    for plan, order in itertools.product(small, ORDERS) if every_order else in_turns(small):
+        orders[id(plan)].append(order)
     parts = [plans[i : i + PLANS_AT_A_TIME] for i in range(0, len(plans), PLANS_AT_A_TIME)]
 
     def compare_part(part: Sequence[Plan]) -> None:
         host_build.build_plans(part, flags)
         for plan in part:
-            every = flags == CHECKED and element_count(plan) <= FEW_ELEMENTS
-            for order in host_build.ORDERS if every else ("shuffle",):
+            for order in orders.get(id(plan), ["shuffle"]):
                 compare(plan, flags, order)
 
     with ThreadPoolExecutor(host_build.JOBS) as pool:

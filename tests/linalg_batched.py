@@ -10,7 +10,7 @@ from typing import Any
 import host_build
 import numpy as np
 import pytest
-from adaptive_kernels import CATALOGUE, inputs_of, sample, sizes_of
+from adaptive_kernels import BOUNDS, CATALOGUE, inputs_of, sample, sizes_of
 from host_build import CHECKED, Barrier, HostRunError, Order
 from numpy.typing import NDArray
 
@@ -52,8 +52,8 @@ def plan_with(kernel: KernelFile, n: int, dtype: str, batch: int = 3, **values: 
 
 
 def sampled_plans(kernel: KernelFile, n: int, dtype: str, together: int = 1) -> list[Plan]:
-    """Plans that hold each value, or each pair of values; the last of their blocks is not full."""
-    return sample(kernel, kernel.workload({"n": n, "dtype": dtype}, 5), together)
+    """Plans that hold each value, or pair of values the host sees; the last of their blocks is not full."""
+    return sample(kernel, kernel.workload({"n": n, "dtype": dtype}, 5), together, BOUNDS[: together - 1])
 
 
 def deviation(plan: Plan, inputs: Arrays, outputs: Arrays) -> Deviation:

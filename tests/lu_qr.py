@@ -11,9 +11,10 @@ from typing import Any
 import host_build
 import numpy as np
 import pytest
-from adaptive_kernels import check_answer, inputs_of, sample, sizes_of
-from host_build import CHECKED, Barrier, HostRunError
+from adaptive_kernels import BOUNDS, check_answer, inputs_of, sample, sizes_of
+from host_build import CHECKED, Barrier, HostRunError, Order
 from numpy.typing import NDArray
+from thread_orders import in_turns
 
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile
@@ -37,16 +38,16 @@ def plan_with(kernel: KernelFile, n: int, dtype: str, batch: int = 3, **values: 
 
 
 def samples(kernel: KernelFile, n: int, dtype: str, together: int = 1) -> list[Plan]:
-    """Plans that hold each value, or pair of values, of the tunables, for a batch that fills no block."""
-    return sample(kernel, kernel.workload({"n": n, "dtype": dtype}, 5), together)
+    """Plans that hold each value, or pair of values that the host sees, for a batch that fills no block."""
+    return sample(kernel, kernel.workload({"n": n, "dtype": dtype}, 5), together, BOUNDS[: together - 1])
 
 
-def check_all(plans: Sequence[Plan], flags: tuple[str, ...] = CHECKED, *, every_order: bool = False) -> None:
-    """Runs plans on the inputs of their file and asks the law."""
+def check_all(plans: Sequence[Plan], flags: tuple[str, ...] = CHECKED, *, take_turns: bool = False) -> None:
+    """Runs plans on the inputs of their file, the orders of the threads in turn or shuffled; asks the law."""
     host_build.build_plans(plans, flags)
-    for plan in plans:
-        for order in host_build.ORDERS if every_order else ("shuffle",):
-            check_answer(plan, flags, order)
+    shuffled: list[tuple[Plan, Order]] = [(plan, "shuffle") for plan in plans]
+    for plan, order in in_turns(plans) if take_turns else shuffled:
+        check_answer(plan, flags, order)
 
 
 def factored(plan: Plan, matrices: NDArray[Any]) -> dict[str, NDArray[Any]]:

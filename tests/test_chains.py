@@ -170,12 +170,24 @@ def test_streams_wait_for_each_other(tmp_path: Path) -> None:
     ]
 
 
+def test_streams_wait_for_earlier_steps(tmp_path: Path) -> None:
+    """A predecessor may be one of several steps before; the first steps have none."""
+    text = LU.replace('after = ["update@-1"]', 'after = ["update@-2"]')
+    kernel = load(tmp_path, text, LU_CODE)
+    workload = kernel.workload({"N": 64})
+    plan = kernel.plan(workload, kernel.configuration(workload, {"B": 16, "by": "library", "beside": 1}))
+    panels = [(place, stage.after) for place, stage in enumerate(plan.stages) if stage.name == "panel"]
+    assert panels == [(0, ()), (3, ()), (6, (2,)), (9, (5,))]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ('after = ["panel"]', 'after = ["panels"]', r"no stage above is called 'panels'"),
         ('after = ["update@-1"]', 'after = ["update"]', "update@-1 is the one of the step before"),
         ('after = ["update@-1"]', 'after = ["end@-1"]', "no stage of this loop is called so"),
+        ('after = ["update@-1"]', 'after = ["end@-3"]', "end@-3: no stage of this loop is called so"),
+        ('after = ["update@-1"]', 'after = ["update@-0"]', "no stage above is called 'update@-0'"),
         ('loop = "columns"\nentry = "rows"', 'entry = "rows"', "unknown name 'k'|do not follow each other"),
         ('loop = "columns"\nentry = "panel"', 'loop = "column"\nentry = "panel"', "did you mean 'columns'"),
         ('{ buffer = "A", offset = "k * B * (N + 1)" }, "n", "below"',

@@ -362,7 +362,7 @@ def test_transforms_of_cufft(rig: Rig) -> None:
 def test_applying_calls_no_cufft() -> None:
     """What is wrong and what to do instead is said before anything is loaded."""
     missing: Any = None
-    with pytest.raises(InputError, match="k: stage scan is cuFFT's, and tuner"):
+    with pytest.raises(InputError, match="k: stage scan is fft, and of libraries tuner"):
         loaded_kernel(
             *(SimpleNamespace(name="k"), library_plan(FFT), (), missing),  # type: ignore[arg-type]
             **dict.fromkeys(("device", "program", "home", "tally"), missing),

@@ -51,7 +51,7 @@ def test_shipped_recordings_are_listed() -> None:
     assert row["modelled"] is False
     assert row["limits"]["multiprocessors"] == 132
     assert row["missing"] == []
-    assert rows["replay:h200-applications"]["recorded"] == "2026-11-23"
+    assert rows["replay:h200-applications"]["recorded"] == "2026-11-26"
     assert rows["sim:k40c"]["recorded"] is None
     assert "NVIDIA H200 (recorded)" in " ".join(tuner("devices").stdout.split())
 

@@ -322,6 +322,7 @@ def test_lost_socket_is_made_anew(machine: Machine) -> None:
 
 def test_idle_daemon_is_small(machine: Machine) -> None:
     """A daemon that has answered takes less than 92 MB of memory, 5 of them tables of the pragmas' parser."""
+    machine.prepared = False
     process = machine.start()
     machine.client().best("scan-lf:N=1024")
     status = Path(f"/proc/{process.pid}/status").read_text()

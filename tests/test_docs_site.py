@@ -139,7 +139,7 @@ def test_figures_of_the_readme_are_main_figures() -> None:
 
 REPORTS = [
     *((name, "reports-of-real-runs") for name in ("vector-add-h200", "auto-time-h200", "auto-energy-h100")),
-    ("vector-add-h200", "../README"),
+    ("auto-four-applications-h100", "reports-of-real-runs"),
 ]
 
 

@@ -130,7 +130,7 @@ def test_what_models_no_cpu_refuses_host_stages(tmp_path: Path) -> None:
     )
     file: Any = SimpleNamespace(name="panel")
     nothing: Any = None
-    with pytest.raises(InputError, match="stage panel is lapack-getrf of a library"):
+    with pytest.raises(InputError, match="stage panel is lapack-getrf, and of libraries tuner"):
         loaded_kernel(*(file, chosen, (), nothing), device=0, program=nothing, home=nothing, tally=nothing)
 
 

@@ -14,6 +14,7 @@ import rodinia_machine
 from benchmark_scripts import ROOT, benchmark
 from fake_cuda import LIMITS
 from fake_linalg_large import HostLibraries, LargeFakeLibrary
+from linalg_large import kernel_of
 from test_linalg_peers import HostCompiler
 
 N, PANEL_S = 40, 1e-5
@@ -91,6 +92,16 @@ def test_choices_that_nobody_measured(
     ]
     efficiencies = [float(line[2]) for line in lines[2:4]]
     assert efficiencies == [1.0, 0.5]  # the default has NB = 64 at both
+
+
+@pytest.mark.parametrize("name", ["potrf", "geqrf"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stated_answers_are_configurations(name: str, dtype: str) -> None:
+    """At orders small and large, between powers of two, too."""
+    kernel = kernel_of(name)
+    for n in (*range(1, 300, 7), 511, 512, 1000, 1025, 3000, 4097, 6000, 8193, 12000, 16385, 20000, 32768):
+        workload = kernel.workload({"n": n, "dtype": dtype})
+        assert kernel.stated(workload) in kernel.space(workload), n
 
 
 @on_host

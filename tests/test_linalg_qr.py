@@ -43,8 +43,8 @@ def test_values_are_right(n: int, dtype: str) -> None:
 @pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_order_is_right(dtype: str) -> None:
-    """Orders 1 to 40 and the edges of tiles, however the threads take turns."""
-    lu_qr.check_all([lu_qr.plan_with(GEQRF, n, dtype) for n in (*SMALL, *EDGES)], every_order=True)
+    """Orders 1 to 40 and the edges of tiles, the orders of the threads in turn."""
+    lu_qr.check_all([lu_qr.plan_with(GEQRF, n, dtype) for n in (*SMALL, *EDGES)], take_turns=True)
 
 
 @on_host

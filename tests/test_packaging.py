@@ -82,7 +82,10 @@ def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> Non
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel],
+        [
+            *(sys.executable, "-m", "pip", "--python", python),
+            *("install", "--quiet", "--no-compile", "--no-deps", wheel),
+        ],
         check=True,
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )

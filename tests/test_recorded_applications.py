@@ -8,7 +8,8 @@ import pytest
 import tuner
 from tuner import registry
 from tuner.comparing.evaluations import play
-from tuner.model.objective import Objective
+from tuner.model import STREAM_PRIORITY
+from tuner.model.objective import COVERAGE, Objective
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
@@ -37,19 +38,30 @@ def test_it_is_complete_and_small(space: RecordedSpace) -> None:
 
 
 def test_each_application_is_recorded_alone() -> None:
-    """Solo bests are known from the same file."""
+    """Solo bests are known from the same file, and those of the pairs."""
     recording = open_recording("h200-applications")
     alone = {names[0].partition(":")[0] for names in recording.names if len(names) == 1}
-    assert alone == KERNELS
+    assert alone == {*KERNELS, "matmul-split-k"}
 
 
 @pytest.mark.parametrize("objective", ["time", "energy"])
-@pytest.mark.parametrize("policy", ["greedy", "auto"])
-def test_thirty_trials_end_within_two_percent(space: RecordedSpace, policy: str, objective: str) -> None:
-    """Of 600 trials at most 30 are measured, and the best of them is within 2 % of the least recorded."""
-    cost = Objective(objective).cost
-    played = play(registry.load("policy", policy), search_of(space, cost), space.look)
+def test_thirty_trials_end_at_the_least(space: RecordedSpace, objective: str) -> None:
+    """Of 512 trials 30 are measured: the best of them is within 2 % of the least time, or its joules tie."""
+    cost, known = Objective(objective).cost, Objective(objective).relative_uncertainty
+    played = play(registry.load("policy", "auto"), search_of(space, cost), space.look, 30)
 
-    assert len(played) <= 30
-    least = min(map(cost, space.trials.values()))
-    assert min(cost(measurement) for _, measurement in played) <= 1.02 * least
+    least = min(space.trials.values(), key=cost)
+    found = min((measurement for _, measurement in played), key=cost)
+    tie = COVERAGE * (known(least) * cost(least) + known(found) * cost(found))
+    assert cost(found) <= max(1.02 * cost(least), cost(least) + tie)
+
+
+def test_priorities_gain_what_configurations_cannot(space: RecordedSpace) -> None:
+    """The least time is far below that of any trial whose streams are alike."""
+    cost = Objective("time").cost
+    alike = [
+        cost(measurement)
+        for trial, measurement in space.trials.items()
+        if len({one[STREAM_PRIORITY] for one in trial.configurations}) == 1
+    ]
+    assert min(map(cost, space.trials.values())) < 0.9 * min(alike)

@@ -3,8 +3,8 @@
 //
 // A panel is factored by a block, or by the blocks of a cluster. A step for every column: products of this column with all
 // columns of the panel are summed over the rows; they give the reflection, what it does to the columns behind, and with
-// the columns before the triangle T of the panel, I - V T V' = H(1) ... H(columns). Of several blocks a step takes two
-// barriers, of one block one.
+// the columns before the triangle T of the panel, I - V T V' = H(1) ... H(columns). A step takes one barrier; the blocks of
+// a cluster then send each other their sums.
 #include "cluster.cuh"
 #include "panel_rows.cuh"
 #include "threads.cuh"
@@ -128,6 +128,13 @@ __device__ __forceinline__ T sums_of_warp(T (&values)[columns]) {
         return values[0];
 }
 
+// Sums that are sent at once.
+template <class T>
+struct alignas(16) Together {
+    static constexpr int count = 16 / sizeof(T);
+    T value[count];
+};
+
 template <class T, int columns, int warps, int blocks>
 struct alignas(16) Shared {
     T sums[2][warps + blocks][columns];  // of the warps of a block, then of the blocks; of odd and even steps
@@ -135,6 +142,7 @@ struct alignas(16) Shared {
     T factors[warps][columns];           // of a reflection; each warp has its own
     T products[columns][columns];        // of the vectors of reflections, above the diagonal
     T tau[columns];
+    Mailbox mail[2];                     // for the sums of blocks, and the row of the diagonal
 };
 
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
@@ -152,6 +160,7 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, i
     typename RowsOf<T, columns, R, B * threads>::Type rows(A + size_t(first) * n + first, n, m, count,
                                                            team.rank * threads + t);
     if constexpr (B > 1) {
+        if (t == 0) own.mail[0].open(), own.mail[1].open();
         cluster_arrive();
         cluster_wait();  // all blocks have begun, and have shared memory
     }
@@ -174,16 +183,22 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, i
 #pragma unroll
             for (int w = 0; w < warps; ++w) sum += own.sums[half][w][slot];
         } else {
-            for (int e = t; e < B * columns; e += threads) {
-                const int other = e / columns, c = e % columns;
-                T part = T(0);
+            using Word = Together<T>;
+            constexpr int words = columns / Word::count;
+            Mailbox& mail = own.mail[half];
+            if (t == 0) mail.expect((team.rank > 0 ? B + 1 : B) * columns * sizeof(T));
+            for (int e = t; e < B * words; e += threads) {
+                const int other = e / words, c = e % words * Word::count;
+                Word part = {};
 #pragma unroll
-                for (int w = 0; w < warps; ++w) part += own.sums[half][w][c];
-                *team.in_block(&own.sums[half][warps + team.rank][c], other) = part;
-                if (team.rank == 0 && other > 0) *team.in_block(&own.row[half][c], other) = own.row[half][c];
+                for (int w = 0; w < warps; ++w)
+#pragma unroll
+                    for (int i = 0; i < Word::count; ++i) part.value[i] += own.sums[half][w][c + i];
+                mail.send(team, part, reinterpret_cast<Word*>(&own.sums[half][warps + team.rank][c]), other);
+                Word* const beside = reinterpret_cast<Word*>(&own.row[half][c]);
+                if (team.rank == 0 && other > 0) mail.send(team, *beside, beside, other);
             }
-            cluster_arrive();
-            cluster_wait();
+            mail.wait(k / 2);
 #pragma unroll
             for (int b = 0; b < B; ++b) sum += own.sums[half][warps + b][slot];
         }

@@ -11,12 +11,20 @@ struct RegisterRows {
     const int n, m, start;
 
     __device__ __forceinline__ RegisterRows(T* corner, int n, int m, int count, int start)
+        : RegisterRows(corner, n, m, count, start, [](int row) { return row; }) {}
+
+    // Of rows that are found elsewhere: source(row) counts from the corner, as row does.
+    template <class Source>
+    __device__ __forceinline__ RegisterRows(T* corner, int n, int m, int count, int start, Source source)
         : corner(corner), n(n), m(m), start(start) {
+        int from[R];
 #pragma unroll
-        for (int r = 0; r < R; ++r)
+        for (int r = 0; r < R; ++r) from[r] = row(r) < m ? source(row(r)) : 0;
+        const T* column = corner;
 #pragma unroll
-            for (int c = 0; c < columns; ++c)
-                at[r][c] = row(r) < m && c < count ? corner[size_t(c) * n + row(r)] : T(0);
+        for (int c = 0; c < columns; ++c, column += n)
+#pragma unroll
+            for (int r = 0; r < R; ++r) at[r][c] = row(r) < m && c < count ? column[from[r]] : T(0);
     }
 
     __device__ __forceinline__ int row(int r) const { return start + r * stride; }

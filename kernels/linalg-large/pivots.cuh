@@ -20,23 +20,38 @@ struct Candidate {
     }
 };
 
-// The best of the candidates of a warp.
-template <class T>
-__device__ __forceinline__ Candidate<T> best_of_warp(Candidate<T> best) {
+// The largest of the numbers of a warp.
+__device__ __forceinline__ int largest_of_warp(int x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(kAllLanes, x);
+#else
 #pragma unroll
     for (int d = kWarp / 2; d > 0; d /= 2) {
-        const auto key = __shfl_xor_sync(kAllLanes, best.key, d);
-        const int row = __shfl_xor_sync(kAllLanes, best.row, d);
-        best.take_better(key, row);
+        const int other = __shfl_xor_sync(kAllLanes, x, d);
+        x = other > x ? other : x;
     }
-    return best;
+    return x;
+#endif
 }
 
-// The number of the best of `count` candidates, at most one for each lane.
+__device__ __forceinline__ long long largest_of_warp(long long x) {
+    const int high = largest_of_warp(int(x >> 32)), of_low = int(unsigned(x) ^ 0x80000000u);
+    const int low = largest_of_warp(int(x >> 32) == high ? of_low : int(0x80000000u));
+    return (long long)(unsigned long long)(unsigned(high)) << 32 | (unsigned(low) ^ 0x80000000u);
+}
+
+// The best of the candidates of a warp.
 template <class T>
-__device__ __forceinline__ int best_of(const typename Candidate<T>::Key* keys, const int* rows, int count) {
+__device__ __forceinline__ Candidate<T> best_of_warp(Candidate<T> mine) {
+    const auto key = largest_of_warp(mine.key);
+    return {key, -largest_of_warp(mine.key == key ? -mine.row : -0x7fffffff)};
+}
+
+// The number of the best of `count` lines, at most one for each lane.
+template <class T, class Line>
+__device__ __forceinline__ int best_of(const Line* lines, int count) {
     const int lane = threadIdx.x % kWarp;
-    const Candidate<T> mine = lane < count ? Candidate<T>{keys[lane], rows[lane]} : Candidate<T>{-2, 0x7fffffff};
+    const Candidate<T> mine = lane < count ? Candidate<T>{lines[lane].key, lines[lane].place} : Candidate<T>{-2, 0};
     const Candidate<T> best = best_of_warp(mine);
     return __ffs(int(__ballot_sync(kAllLanes, mine.key == best.key && mine.row == best.row))) - 1;
 }

@@ -73,12 +73,16 @@ void block_begins() { races::block_met(); }
 void block_met() { races::block_met(); }
 void warp_met(int first, unsigned lanes) { races::warp_met(first, lanes); }
 
-void access(const void* where, std::size_t bytes, bool writes, const void* place) {
-    const char* const address = static_cast<const char*>(where);
-    if (!watching || own_stack().holds(address, bytes)) return;
+static void access_outside(const char* address, std::size_t bytes, bool writes, const void* place) {
     if (races::access(address, bytes, writes, place) || is_read_only(address, bytes, writes, place)) return;
     if (!writes && image.holds(address, bytes)) return;
     stray(address, bytes, writes, place);
+}
+
+// Most accesses are to a thread's own stack.
+static inline void access(const void* where, std::size_t bytes, bool writes, const void* place) {
+    const char* const address = static_cast<const char*>(where);
+    if (watching && !running_stack.holds(address, bytes)) access_outside(address, bytes, writes, place);
 }
 
 void atomic_access(const void* where, std::size_t bytes, int line) {

@@ -19,8 +19,8 @@ struct Span {
 };
 
 // Of the runtime, for the checks.
-int thread_number();  // within the block
-Span own_stack();
+extern int running;         // the thread that runs now, within the block
+extern Span running_stack;  // its own
 Index index_of(int thread);
 Span loaded(bool thread_storage);  // this library's image, or its static shared memory
 // Ends the launch with a message that names block and thread; "[0x...]" in it is a place in this library.

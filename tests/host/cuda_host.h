@@ -32,10 +32,13 @@ constexpr int warpSize = 32;
 
 #define __syncthreads() cuda_host::block_barrier(__LINE__)
 
+// Of what exchanges registers and touches no memory of a kernel: fast in the checked build too.
+#define CUDA_HOST_REGISTERS __attribute__((no_sanitize("thread"), optimize("O2")))
+
 namespace cuda_host {
 
 template <class T>
-T shuffle(unsigned mask, T value, int source, int line) {
+CUDA_HOST_REGISTERS T shuffle(unsigned mask, T value, int source, int line) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");
     std::uint64_t bits = 0;
     std::memcpy(&bits, &value, sizeof(T));
@@ -45,12 +48,12 @@ T shuffle(unsigned mask, T value, int source, int line) {
 }
 
 // The lane that a shuffle reads, by the rules of the CUDA C++ Programming Guide (warp shuffle functions).
-inline int indexed(int source, int width) { return (lane() & ~(width - 1)) + (source & (width - 1)); }
-inline int up(int delta, int width) { return (lane() & (width - 1)) < delta ? lane() : lane() - delta; }
-inline int down(int delta, int width) {
+CUDA_HOST_REGISTERS inline int indexed(int source, int width) { return (lane() & ~(width - 1)) + (source & (width - 1)); }
+CUDA_HOST_REGISTERS inline int up(int delta, int width) { return (lane() & (width - 1)) < delta ? lane() : lane() - delta; }
+CUDA_HOST_REGISTERS inline int down(int delta, int width) {
     return (lane() & (width - 1)) + delta >= width ? lane() : lane() + delta;
 }
-inline int crossed(int bits, int width) {
+CUDA_HOST_REGISTERS inline int crossed(int bits, int width) {
     const int source = lane() ^ bits;
     return source >= (lane() & ~(width - 1)) + width ? lane() : source;
 }
@@ -58,41 +61,41 @@ inline int crossed(int bits, int width) {
 }  // namespace cuda_host
 
 // The line of the call is part of a barrier's identity: threads that meet must have come to the same one.
-inline int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
     return cuda_host::block_count(predicate != 0, line);
 }
-inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
     return cuda_host::block_count(predicate != 0, line) != 0;
 }
-inline int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
     return cuda_host::block_count(predicate == 0, line) == 0;
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
     cuda_host::warp_barrier(mask, line);
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
     return cuda_host::ballot(mask, predicate != 0, line);
 }
-inline int __any_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline int __any_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
     return cuda_host::ballot(mask, predicate != 0, line) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS inline int __all_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
     return cuda_host::ballot(mask, predicate == 0, line) == 0;
 }
 template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) {
     return cuda_host::shuffle(mask, value, cuda_host::indexed(source, width), line);
 }
 template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {
     return cuda_host::shuffle(mask, value, cuda_host::up(int(delta), width), line);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {
     return cuda_host::shuffle(mask, value, cuda_host::down(int(delta), width), line);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = __builtin_LINE()) {
+CUDA_HOST_REGISTERS T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = __builtin_LINE()) {
     return cuda_host::shuffle(mask, value, cuda_host::crossed(bits, width), line);
 }
 inline void __trap(int line = __builtin_LINE()) { cuda_host::fail("__trap()", line); }

@@ -6,6 +6,8 @@
 // accesses (vector clocks, as in C. Flanagan and S. N. Freund, "FastTrack", PLDI 2009, kept apart for every warp).
 // Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one 4-byte
 // word count as one.
+#include <cstdlib>
+#include <new>
 #include <vector>
 
 #include "checks.h"
@@ -15,31 +17,42 @@ namespace cuda_host::races {
 namespace {
 
 struct Access {
-    int thread = -1;
-    unsigned clock = 0, barriers = 0;
-    const void* place = nullptr;
+    const void* place;
+    int thread;
+    unsigned clock, barriers;  // 0 of none: a block begins with a barrier
 };
 
+struct Read {
+    Access access;
+    unsigned next;  // as Word::reads
+};
+
+// Begins as zeros, of which the system makes pages only where a launch comes.
 struct Word {
     Access writer;
-    std::vector<Access> readers;  // since the write, none ordered before another
+    unsigned reads;            // since the write: index + 1 of the last in the pool
+    unsigned barriers;         // passed when it was read; reads before another barrier are ordered before any access
+    unsigned count, tolerated;  // reads, and how many there may be before the ordered ones are looked for
 };
 
 constexpr std::size_t kWordBytes = 4;
+constexpr unsigned kTolerated = 4;
 
 struct Area {
     Span span;
     const char* name;
-    std::vector<Word> words;
+    Word* words;
 };
 
+std::vector<Read> pool;  // of reads since the last block barrier
+unsigned unused;         // as Word::reads
 std::vector<Area> areas;
 unsigned barriers_passed;  // by the block; never goes back, so that a new block finds no old accesses
 unsigned clock_of[kMaxThreads];
 unsigned known[kMaxThreads][kWarp];
 
 bool ordered(const Access& earlier, int thread) {
-    if (earlier.thread < 0 || earlier.thread == thread || earlier.barriers != barriers_passed) return true;
+    if (earlier.thread == thread || earlier.barriers != barriers_passed) return true;
     if (earlier.thread / kWarp != thread / kWarp) return false;
     return known[thread][earlier.thread % kWarp] > earlier.clock;
 }
@@ -52,31 +65,66 @@ bool ordered(const Access& earlier, int thread) {
               wrote ? "wrote" : "read", offset_of(earlier.place));
 }
 
+// Forgets the reads of a word that are ordered before an access; a write must not find another.
+void look_at_reads(Area& area, std::size_t at, const Access& now, bool writes) {
+    Word& word = area.words[at];
+    word.count = 0;
+    for (unsigned* link = &word.reads; *link;) {
+        Read& read = pool[*link - 1];
+        if (ordered(read.access, now.thread)) {
+            const unsigned freed = *link;
+            *link = read.next;
+            read.next = unused, unused = freed;
+            continue;
+        }
+        if (writes) report(area, at * kWordBytes, read.access, false, now, writes);
+        link = &read.next, ++word.count;
+    }
+    word.tolerated = 2 * word.count + kTolerated;
+}
+
 void touch(Area& area, std::size_t at, const Access& now, bool writes) {
     Word& word = area.words[at];
     if (!ordered(word.writer, now.thread)) report(area, at * kWordBytes, word.writer, true, now, writes);
-    std::size_t kept = 0;
-    for (const Access& reader : word.readers) {
-        if (ordered(reader, now.thread)) continue;
-        if (writes) report(area, at * kWordBytes, reader, false, now, writes);
-        word.readers[kept++] = reader;
-    }
-    word.readers.resize(kept);
-    if (writes)
+    if (word.barriers != barriers_passed)
+        word.barriers = barriers_passed, word.reads = word.count = 0, word.tolerated = kTolerated;
+    if (writes) {
+        look_at_reads(area, at, now, true);
         word.writer = now;
-    else
-        word.readers.push_back(now);
+        return;
+    }
+    if (word.reads && pool[word.reads - 1].access.thread == now.thread) {
+        pool[word.reads - 1].access = now;
+        return;
+    }
+    if (++word.count > word.tolerated) look_at_reads(area, at, now, false);
+    if (!unused) pool.push_back({{}, 0}), unused = unsigned(pool.size());
+    Read& read = pool[unused - 1];
+    const unsigned made = unused;
+    unused = read.next;
+    read = {now, word.reads};
+    word.reads = made;
 }
 
 }  // namespace
 
 void watch(Span span, const char* name) {
-    areas.push_back({span, name, std::vector<Word>((span.bytes() + kWordBytes - 1) / kWordBytes)});
+    void* const words = std::calloc((span.bytes() + kWordBytes - 1) / kWordBytes + 1, sizeof(Word));
+    if (!words) throw std::bad_alloc();
+    areas.push_back({span, name, static_cast<Word*>(words)});
 }
 
-void launch_ends() { areas.clear(); }
+void launch_ends() {
+    for (const Area& area : areas) std::free(area.words);
+    areas.clear();
+    block_met();
+}
 
-void block_met() { ++barriers_passed; }
+void block_met() {
+    ++barriers_passed;
+    pool.clear();
+    unused = 0;
+}
 
 void warp_met(int first, unsigned lanes) {
     unsigned joined[kWarp] = {};
@@ -92,8 +140,7 @@ void warp_met(int first, unsigned lanes) {
 }
 
 bool access(const char* address, std::size_t bytes, bool writes, const void* place) {
-    const int thread = thread_number();
-    const Access now{thread, clock_of[thread], barriers_passed, place};
+    const Access now{place, running, clock_of[running], barriers_passed};
     for (Area& area : areas) {
         if (!area.span.holds(address, bytes)) continue;
         const std::size_t from = std::size_t(address - area.span.begin);

@@ -1,7 +1,6 @@
 // Blocks one after another; threads of a block as fibres, warps one after another or interleaved.
 #include "runtime.h"
 
-#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -10,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -33,8 +33,6 @@ constexpr unsigned char kPoison = 0xff;  // NaN as float and double, -1 as int
 enum class State { ready, at_warp_barrier, at_block_barrier, done };
 
 struct Fibre {
-    jmp_buf context;
-    bool started = false;
     State state = State::ready;
     int line = 0;
     unsigned mask = 0;
@@ -44,10 +42,17 @@ struct Fibre {
     unsigned votes = 0;  // of the warp, a bit for each lane
 };
 
+// Where a fibre, or the one that resumes them, goes on. Those of the compiler save three registers and ask nobody.
+struct Context {
+    void* place[5];
+    bool started = false;
+};
+
 std::vector<Fibre> fibres;
+Context contexts[kMaxThreads];  // of fibres, which serve one block after another
+Context scheduler;
 Index threads[kMaxThreads];
 Fibre* current;
-jmp_buf scheduler;
 char* stacks;
 char* shared;
 Span statics;
@@ -73,29 +78,36 @@ void say(const char* format, ...) {
     va_end(rest);
 }
 
-void yield() {
+// Apart from where places are saved, as the compiler wants it; it must not reason about what runs in between.
+[[noreturn]] __attribute__((noipa)) void go_on(Context& context) { __builtin_longjmp(context.place, 1); }
+
+__attribute__((noipa)) void yield() {
     checks::watching = false;
-    if (!_setjmp(current->context)) _longjmp(scheduler, 1);
+    if (!__builtin_setjmp(contexts[running].place)) go_on(scheduler);
     checks::watching = true;
 }
 
 void fibre_main() {
     checks::watching = true;
-    kernel_call(kernel_arguments);
-    checks::watching = false;
-    current->state = State::done;
-    _longjmp(scheduler, 1);
+    for (;;) {
+        kernel_call(kernel_arguments);
+        current->state = State::done;
+        yield();  // until the next block
+    }
 }
 
-void resume(Fibre& fibre) {
-    current = &fibre;
-    thread_index = threads + thread_number();
-    if (_setjmp(scheduler)) return;
-    if (fibre.started) _longjmp(fibre.context, 1);
-    fibre.started = true;
+__attribute__((noipa)) void resume(int thread) {
+    char* const stack = stacks + kStackBytes * std::size_t(thread);
+    running = thread;
+    running_stack = {stack, stack + kStackBytes};
+    current = &fibres[thread];
+    thread_index = threads + thread;
+    if (__builtin_setjmp(scheduler.place)) return;
+    if (contexts[thread].started) go_on(contexts[thread]);
+    contexts[thread].started = true;
     ucontext_t start;
     getcontext(&start);
-    start.uc_stack.ss_sp = stacks + kStackBytes * std::size_t(thread_number());
+    start.uc_stack.ss_sp = stacks + kStackBytes * std::size_t(running);
     start.uc_stack.ss_size = kStackBytes;
     start.uc_link = nullptr;
     makecontext(&start, fibre_main, 0);
@@ -150,19 +162,25 @@ bool release_warp(int first, int last) {
     return any;
 }
 
+void arrange(int* sequence, int count, int order) {
+    std::iota(sequence, sequence + count, 0);
+    if (order == 1) std::reverse(sequence, sequence + count);
+    if (order == 2) std::shuffle(sequence, sequence + count, rng);
+}
+
 std::vector<int> arranged(int count, int order) {
     std::vector<int> sequence(count);
-    for (int i = 0; i < count; ++i) sequence[i] = order == 1 ? count - 1 - i : i;
-    if (order == 2) std::shuffle(sequence.begin(), sequence.end(), rng);
+    arrange(sequence.data(), count, order);
     return sequence;
 }
 
 // Every lane that may goes to where it waits next. True when some lanes may go on from there.
 bool step_warp(int first, int last, int order) {
-    for (int lane : arranged(last - first, order)) {
-        Fibre& fibre = fibres[first + lane];
-        if (fibre.state != State::ready) continue;
-        resume(fibre);
+    int lanes[kWarp];
+    arrange(lanes, last - first, order);
+    for (int i = 0; i < last - first; ++i) {
+        if (fibres[first + lanes[i]].state != State::ready) continue;
+        resume(first + lanes[i]);
         if (failed) return false;
     }
     return release_warp(first, last);
@@ -226,15 +244,12 @@ void run_block(const Launch& how) {
 
 }  // namespace
 
-int thread_number() { return int(current - fibres.data()); }
-int lane() { return thread_number() % kWarp; }
+int running;
+Span running_stack;
+
+int lane() { return running % kWarp; }
 Index index_of(int thread) { return threads[thread]; }
 void* dynamic_shared() { return shared; }
-
-Span own_stack() {
-    const char* const begin = stacks + kStackBytes * std::size_t(thread_number());
-    return {begin, begin + kStackBytes};
-}
 
 bool kept(int barrier) {
     cuda_host_reached[barrier] = 1;
@@ -307,6 +322,7 @@ const char* launch(const Launch& how, Call call, bool takes, const Argument* arg
     rng.seed(how.seed);
     removed_barrier = how.removed;
     failed = false;
+    std::fill(contexts, contexts + size, Context{});
     checks::launch_begins(arguments, count, statics, {shared, shared + how.shared_bytes});
     const int blocks = int(how.grid.x * how.grid.y * how.grid.z);
     for (int b : arranged(blocks, how.order)) {

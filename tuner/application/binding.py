@@ -82,9 +82,11 @@ class LoadedKernel:
 
     def graphs(self, cp: ModuleType) -> RunGraphs:
         """Runs on buffers in the order inputs, outputs, scratch."""
-        sizes = {one.name: one.nbytes for one in (*self.inputs, *self.outputs, *self.scratch)}
-        called = any(isinstance(stage, LibraryStage) for stage in self.program.stages)
-        return RunGraphs(cp, (SteppedRun if called else PackedRun)(cp, self.program, sizes))
+        arrays = (*self.inputs, *self.outputs, *self.scratch)
+        if any(isinstance(stage, LibraryStage) for stage in self.program.stages):
+            forms = {one.name: (one.shape, one.dtype) for one in arrays}
+            return RunGraphs(cp, SteppedRun(cp, self.program, forms))
+        return RunGraphs(cp, PackedRun(cp, self.program, {one.name: one.nbytes for one in arrays}))
 
     def allocated(self, cp: ModuleType, arrays: Sequence[CallArray]) -> list[Array]:
         """New arrays from CuPy's pool of the current GPU and stream.
@@ -171,13 +173,14 @@ def loaded_kernel(
     """A kernel for arrays of some forms; see ``LoadedKernel``.
 
     Raises:
-        InputError: a stage of it is cuFFT's.
+        InputError: a stage of it is cuFFT's, or runs on the host.
     """
     for stage in plan.stages:
-        if stage.library is not None and stage.library.routine == "fft":  # its plan has one workspace
+        call = stage.library
+        if call is not None and (call.routine == "fft" or call.on_host):  # one workspace for all runs, waits
             raise InputError(
-                f"{file.name}: stage {stage.name} is cuFFT's, and tuner.apply calls no cuFFT; tune this"
-                " kernel with tuner run"
+                f"{file.name}: stage {stage.name} is {call.routine}, and of libraries tuner.apply calls only"
+                " cuBLAS; tune this kernel with tuner run"
             )
     flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
     recipes = {recipe.name: recipe for recipe in file.recipe.buffers}

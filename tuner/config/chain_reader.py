@@ -202,7 +202,7 @@ class ChainReader:
             body = {other.name for other in stages if stage.loop and other.loop == stage.loop}
             if one.before and one.name not in body:
                 listed = ", ".join(sorted(body)) or "there is none"
-                raise place.error(f"{one.name}@-1: no stage of this loop is called so ({listed})")
+                raise place.error(f"{one.name}@-{one.before}: no stage of this loop is called so ({listed})")
             if not one.before and one.name not in {other.name for other in above}:
                 later = one.name in body
                 hint = f"; {one.name}@-1 is the one of the step before" if later else ""

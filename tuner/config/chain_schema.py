@@ -91,7 +91,7 @@ class ChainedTable(FileTable):
     after: list[str] = Field(
         default=[],
         description="Names of stages above that must have ended, where they run in other streams; NAME@-1 "
-        "means the one of the step before.",
+        "means the one of the step before, up to NAME@-9.",
     )
 
 

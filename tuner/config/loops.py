@@ -57,15 +57,16 @@ class StageSource(Protocol):
 
 @dataclass(frozen=True)
 class Predecessor:
-    """A stage that must have ended: the one of the same step, or of the step before."""
+    """A stage that must have ended: the one of the same step, or of one so many steps before."""
 
     name: str
-    before: bool = False
+    before: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "Predecessor":
-        """``name``, or ``name@-1`` for the step before."""
-        return cls(text.removesuffix("@-1"), text.endswith("@-1"))
+        """``name``, or ``name@-1`` for the step before, up to ``name@-9``."""
+        name, _, steps = text.rpartition("@-")
+        return cls(name, int(steps)) if len(steps) == 1 and steps in "123456789" and name else cls(text)
 
 
 @dataclass(frozen=True)
@@ -241,18 +242,19 @@ class _Steps:
         if count > MAX_LAUNCHES:
             raise self._too_long(count)
         names = loop.names(count, self._buffers)
-        before: dict[str, int] = {}
+        steps: list[dict[str, int]] = []
         for step in range(count):
             now: dict[str, int] = {}
+            steps.append(now)
             for recipe, stage in self._step_told(step, names):
                 after = [
-                    (before if one.before else now if one.name in names_of_body else ended).get(one.name)
+                    (steps[step - one.before] if one.name in names_of_body else ended).get(one.name)
                     for one in recipe.after
+                    if one.before <= step
                 ]
                 _put(stage, after, found)
                 now[recipe.name] = len(found) - 1
             ended.update(now)
-            before = now
             if len(found) > MAX_LAUNCHES:
                 raise self._too_long(count)
 

@@ -21,9 +21,8 @@ def workspaces(program: Program) -> dict[str, int]:
 
     Calls that share none may run at the same time, whatever streams they are in.
     """
-    sides = {
-        one.side for one in program.stages if isinstance(one, LibraryStage) and one.call.routine != "fft"
-    }
+    called = [one for one in program.stages if isinstance(one, LibraryStage)]
+    sides = {one.side for one in called if one.call.routine != "fft" and not one.call.on_host}
     return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
 
 

@@ -1,11 +1,37 @@
 """Runs with stages of libraries, put into streams step by step; as ``tuner.devices.cuda.packed.Run``."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import Program, StageLaunch, Step
 from tuner.devices.cuda.types import Array, Graph, Stream
+
+
+class _Handle:
+    """A stream of somebody else's, as CUDA's stream protocol has it.
+
+    Args:
+        handle: the CUstream.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def _stream_of(cp: ModuleType, handle: int) -> Stream:
+    """A stream by its handle; CuPy before 14 has another call for it, which 14 advises against."""
+    foreign = getattr(cp.cuda.Stream, "from_external", None)
+    stream: Stream = cp.cuda.ExternalStream(handle) if foreign is None else foreign(_Handle(handle))
+    return stream
 
 
 class SteppedRun:
@@ -17,13 +43,15 @@ class SteppedRun:
     Args:
         cp: CuPy.
         program: the plan, loaded.
-        sizes: bytes of each buffer of the plan, by name, in the order of the addresses.
+        forms: shape and NumPy dtype of each buffer of the plan, by name, in the order of the addresses.
     """
 
-    def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, cp: ModuleType, program: Program, forms: Mapping[str, tuple[tuple[int, ...], "np.dtype[Any]"]]
+    ) -> None:
         self._cp = cp
         self._program = program
-        self._sizes = dict(sizes)
+        self._forms = dict(forms)
         self._sides = SideStreams(cp)
         self._addresses: tuple[int, ...] = ()
         self._steps: Sequence[Step] = ()
@@ -37,8 +65,8 @@ class SteppedRun:
         if self._addresses == tuple(addresses):
             return
         arrays = {
-            name: self._array(address, size)
-            for (name, size), address in zip(self._sizes.items(), addresses, strict=True)
+            name: self._array(address, *form)
+            for (name, form), address in zip(self._forms.items(), addresses, strict=True)
         }
         self._steps = (*self._program.prepared(arrays), *self._program.bound(arrays))
         self._addresses = tuple(addresses)
@@ -49,7 +77,7 @@ class SteppedRun:
         Raises:
             LaunchRefusedError: a library refuses a call.
         """
-        self._put(self._cp.cuda.ExternalStream(stream), self._sides)
+        self._put(_stream_of(self._cp, stream), self._sides)
 
     def graph(self) -> Graph:
         """A run on the present buffers as a CUDA graph; CuPy's errors come through.
@@ -72,9 +100,9 @@ class SteppedRun:
             for step in self._steps:
                 step.enqueue(stream)
 
-    def _array(self, address: int, size: int) -> Array:
-        """The memory at an address as bytes; it belongs to the caller."""
-        cp = self._cp
+    def _array(self, address: int, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+        """The memory at an address; it belongs to the caller."""
+        cp, size = self._cp, math.prod(shape) * dtype.itemsize
         memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
-        made: Array = cp.ndarray((size,), "uint8", cp.cuda.MemoryPointer(memory, 0))
+        made: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
         return made
