@@ -15,7 +15,7 @@ PAIRWISE ?= auto
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
-.PHONY: run test types test-kernels test-all test-systemd test-matrix coverage docs man clean
+.PHONY: run test types test-kernels test-all test-systemd test-browser test-matrix coverage docs man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -40,7 +40,7 @@ test-kernels: $(VENV)/.test-ready
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
 # times as many examples of each law: hours.
 test-all: $(VENV)/.test-ready
-	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always --hypothesis-profile thorough -m "not gpu"
+	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always --hypothesis-profile thorough -m "not gpu and not browser"
 
 # The same tests on other versions of Python, each in an environment of its own; one that is not here is left out.
 test-matrix:
@@ -73,6 +73,11 @@ man: $(VENV)/.run-ready
 # The units, installed into a throw-away systemd: needs root and systemd-nspawn; skipped, with the reason, elsewhere.
 test-systemd: $(VENV)/.test-ready
 	$(BIN)/pytest -m systemd -rs
+
+# In a real browser, Debian's chromium driven by Playwright; skipped, with the reason, where there is no chromium.
+test-browser: $(VENV)/.test-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "playwright>=1.50"
+	$(BIN)/pytest -m browser -rs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -175,7 +175,7 @@ class _Connections:
             self._free.pop() if self._free else await asyncio.open_unix_connection(str(self._path))
         )
         keep = "keep-alive" if self._kept else "close"
-        writer.write(f"GET {target} HTTP/1.1\r\nHost: tuner\r\nConnection: {keep}\r\n\r\n".encode())
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: {keep}\r\n\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = (line.partition(":") for line in head.split("\r\n")[1:])
         fields = {name.lower(): value.strip() for name, _, value in lines}

@@ -198,7 +198,7 @@ class Day:
             self._do("submit", self._submit)
         if self._jobs:
             number = self._rng.choice(self._jobs)
-            path = f"GET /v1/jobs/{number}/events HTTP/1.1\r\nHost: tuner\r\n\r\n"
+            path = f"GET /v1/jobs/{number}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
             self._do("follow and vanish", lambda: _leave(self._scene.socket, path.encode(), hear=True))
             self._do("list", lambda: self._client.jobs(limit=20))
         if minute % 60 == 15:
@@ -256,7 +256,7 @@ def _get(path: Path, target: str) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10.0)
         connection.connect(str(path))
-        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: tuner\r\nConnection: close\r\n\r\n".encode())
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: connection.recv(2**16), b""))
     if not answer.startswith(b"HTTP/1.1 200"):
         raise OSError(f"{target}: {answer[:100]!r}")

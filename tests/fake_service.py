@@ -2,15 +2,146 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.daemon.interface import NoSuchJobError, NotNowError, Peer, Question, Reply
+from tuner.daemon.interface import (
+    FeedEvent,
+    NoSuchJobError,
+    NoSuchRunError,
+    NotNowError,
+    Peer,
+    Question,
+    Reply,
+)
 from tuner.errors import InputError
 from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
 
 WHEN = "2026-01-02T03:04:05+00:00"
+BEST: Mapping[str, Any] = {
+    "time_s": 1.5e-3,
+    "time_s_uncertainty": 1e-6,
+    "energy_j": 0.012,
+    "energy_j_uncertainty": 1e-4,
+    "power_w": 8.0,
+    "status": "ok",
+}
+TRIAL: Mapping[str, Any] = {
+    **BEST,
+    "number": 1,
+    "ended_at": WHEN,
+    "configurations": {"scan-lf:N=64": {"P": 4, "L": 256, "shuffle": True}},
+    "clock_mhz": None,
+    "power_limit_w": None,
+    "confirmed": True,
+    "searched": BEST,
+}
+RUN: Mapping[str, Any] = {
+    "run": 1,
+    "started_at": WHEN,
+    "ended_at": WHEN,
+    "status": "finished",
+    "workloads": ["scan-lf:N=64"],
+    "device": "sim:jetson-tx1",
+    "modelled": True,
+    "recorded": None,
+    "objective": "energy",
+    "policy": "auto",
+    "clocks": "off",
+    "trials": 1,
+    "best": TRIAL,
+}
+SAMPLE: Mapping[str, Any] = {
+    "at": WHEN,
+    "verdict": "inside",
+    "cost": 0.012,
+    "expected": 0.012,
+    "interval": 1e-3,
+    "unit": "J",
+    "told": "0.012 J",
+}
+ANSWER: Mapping[str, Any] = {
+    "run": 1,
+    "at": WHEN,
+    "status": "finished",
+    "device": "sim:jetson-tx1",
+    "device_name": "Jetson TX1",
+    "modelled": True,
+    "objective": "energy",
+    "clock_mhz": None,
+    "power_limit_w": None,
+    "stale": [],
+    "workloads": {"scan-lf:N=64": {"batch": 8, "configuration": {"P": 4}}},
+    "best": BEST,
+    "default": BEST,
+    "against_default": None,
+    "saving": {"energy_j": 0.0, "energy_j_interval": 1e-4},
+    "sampled_at": None,
+    "sample": None,
+}
+POWER: Mapping[str, Any] = {
+    "device": "sim:jetson-tx1",
+    "at": WHEN,
+    "watts": 8.0,
+    "clock_mhz": 998.0,
+    "throttle_reasons": [],
+    "temperature_c": None,
+    "processes": 1,
+    "others": 0,
+    "load_percent": None,
+    "reading": "trial",
+    "scope": "",
+    "failure": "",
+    "modelled": True,
+}
+
+
+class FakeArchive:
+    """One run with one trial and one sample, which is also an answer.
+
+    Args:
+        check: called first by every method.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    async def runs(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        self._check()
+        return [RUN][:limit] if before != 1 and not workloads else []
+
+    async def run(self, number: int) -> Mapping[str, Any]:
+        self._find(number)
+        return RUN
+
+    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
+        self._find(number)
+        trials = [TRIAL][after : after + limit]
+        return {"run": number, "modelled": True, "count": 1, "trials": trials, "next": None}
+
+    async def samples(self, number: int) -> list[Mapping[str, Any]]:
+        self._find(number)
+        return [SAMPLE]
+
+    async def history(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        rows = await self.runs(workloads, limit, before)
+        bound = {"driver": "1", "runtime": "12.9", "uuid": "sim", "name": "Jetson TX1"}
+        more = {"against_default": None, "saving": None, "samples": [SAMPLE]}
+        return [{**row, **bound, **more} for row in rows]
+
+    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
+        self._check()
+        return [] if stale else [ANSWER]
+
+    def _find(self, number: int) -> None:
+        self._check()
+        if number != RUN["run"]:
+            raise NoSuchRunError(f"there is no run {number}")
 
 
 class FakeService:
@@ -22,6 +153,7 @@ class FakeService:
         most_jobs: that wait at most.
         following: how many follow just now.
         stores: whether uses reach the disk.
+        places: of those who followed everything, with whether they wanted the power.
     """
 
     def __init__(self, most_jobs: int = 1000) -> None:
@@ -32,6 +164,8 @@ class FakeService:
         self.most_jobs = most_jobs
         self.following = 0
         self.stores = True
+        self.archive = FakeArchive(self._check)
+        self.places: list[tuple[str, bool]] = []
         self.changed = asyncio.Condition()
         self._ids = itertools.count(1)
         self._events = itertools.count(1)
@@ -122,6 +256,15 @@ class FakeService:
                     yield event
         finally:
             self.following -= 1
+
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[FeedEvent]:
+        self.places.append((place, power))
+        yield FeedEvent(None, "begin", b"{}")
+        yield FeedEvent(1, "job", b'{"job": 1}', "0123abcd-1")
+
+    async def power(self) -> Mapping[str, Any]:
+        self._check()
+        return {"interval_s": 1.0, "devices": [{"device": "sim:jetson-tx1", "samples": [POWER]}]}
 
     def best(self, question: Question, peer: Peer) -> Reply:
         self._check()

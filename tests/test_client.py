@@ -18,7 +18,7 @@ from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error
 import tuner
 from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
 from tuner.client.addresses import address
-from tuner.client.client import Message, messages
+from tuner.client.messages import Message, messages
 from tuner.errors import (
     DaemonError,
     DaemonRefusedError,

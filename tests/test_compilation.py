@@ -22,7 +22,8 @@ from tuner.model import Configuration, Measurement, Plan, Resources, Status, Tri
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.driver import Driver, SearchLimits, TrialEvent
+from tuner.search.driver import Driver, SearchLimits
+from tuner.search.trial_event import TrialEvent
 
 Answer = tuple[Resources, ...] | CompileError
 LEAN, FAT, SPILLING = Resources(16), Resources(80), Resources(16, spill_bytes=8)

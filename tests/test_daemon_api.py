@@ -49,7 +49,7 @@ def test_best_is_told_with_where_it_comes_from(api: Served) -> None:
 def test_a_response_is_sent_whole(api: Served) -> None:
     """Head and body arrive with one piece, so that a client wakes once."""
     with contextlib.closing(connected(api.path)) as connection:
-        connection.sendall(b"GET /v1/best?workload=scan-lf:N=64 HTTP/1.1\r\nHost: tuner\r\n\r\n")
+        connection.sendall(b"GET /v1/best?workload=scan-lf:N=64 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
 
     assert head.startswith(b"HTTP/1.1 200")
@@ -62,7 +62,7 @@ def test_the_head_of_a_quiet_stream_does_not_wait(api: Served) -> None:
     number = api.ask("POST", "/v1/jobs", JOB).document["id"]
     with contextlib.closing(connected(api.path)) as connection:
         target = f"/v1/jobs/{number}/events?after={2**62}"
-        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: tuner\r\n\r\n".encode())
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
 

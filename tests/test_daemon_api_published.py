@@ -20,11 +20,15 @@ from tuner.daemon.api.access import Caller
 from tuner.daemon.api.app import interface, published
 from tuner.daemon.api.errors import answer_errors
 from tuner.daemon.api.models import BestAnswer, BestQuery, JobAnswer
+from tuner.daemon.attempts.trial_data import told_trial
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
+from tuner.model import Measurement, Trial
 from tuner.model.objective import NAMES
+from tuner.search.trial_event import TrialEvent
 
 DOCS = Path(__file__).parent.parent / "docs"
+TRIAL = TrialEvent(Trial(()), Measurement(()), 1.0, 1.0, 1, None, 1.0)
 HOW = "python -m tuner.daemon.api.app > docs/openapi.json"
 
 
@@ -43,14 +47,15 @@ def test_the_committed_interface_is_the_one_that_is_served(document: Any) -> Non
 
 
 def test_the_shown_replies_are_those_of_the_interface() -> None:
-    """The page shows a reply of best and a job, each with every field that there is."""
+    """The page shows a reply of best, a job and a trial, each with every field that there is."""
     page = (DOCS / "daemon-api.md").read_text()
-    best, job = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    best, job, _, trial = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
     assert set(json.loads(best)) == set(BestAnswer.model_fields)
     assert BestAnswer.model_validate_json(best).workloads
     assert set(json.loads(job)) == set(JobAnswer.model_fields)
     assert JobAnswer.model_validate_json(job).workloads
+    assert set(json.loads(trial)) == set(told_trial(TRIAL, 1, "J"))
 
 
 def test_everything_a_client_sends_is_bounded(document: Any) -> None:

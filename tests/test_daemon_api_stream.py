@@ -176,7 +176,7 @@ def test_silence_is_filled_with_comments() -> None:
 
         done: list[None] = []
         stream = EventStream(
-            service.events(job.id), asyncio.Event(), lambda: done.append(None), keep_alive_s=0.001
+            service.events(job.id), asyncio.Event(), lambda: done.append(None), event_text, keep_alive_s=0.001
         )
         await asyncio.wait_for(stream({}, receive, send), PATIENCE_S)
         assert len(done) == 1

@@ -42,7 +42,7 @@ from tuner.errors import (
 from tuner.model import Configuration, Trial
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import trial_record
-from tuner.search.driver import TrialEvent
+from tuner.search.trial_event import TrialEvent
 from tuner.system.owner import gpu_lock_file, owned_gpu
 from tuner.system.signals import StopRequest
 

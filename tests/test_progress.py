@@ -11,7 +11,7 @@ from rich.console import Console
 from tuner.model import Configuration, Trial
 from tuner.report import progress as shown
 from tuner.report.progress import CompareProgress, RunProgress
-from tuner.search.driver import TrialEvent
+from tuner.search.trial_event import TrialEvent
 
 
 def event(number: int, expected: int | None = None) -> TrialEvent:

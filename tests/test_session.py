@@ -15,7 +15,7 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY
 from tuner.model import Status
 from tuner.model.objective import Objective
 from tuner.search.answer import SearchOutcome
-from tuner.search.driver import TrialEvent
+from tuner.search.trial_event import TrialEvent
 
 
 @pytest.fixture

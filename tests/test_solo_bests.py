@@ -19,10 +19,10 @@ from tuner.model import Energy, Measurement, Plan, RunStatus, Status, Trial, Wor
 from tuner.report.answer import comparisons
 from tuner.report.details import detail_lines
 from tuner.report.ranked_trials import ranked_trials
-from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, conditions_of, resolve
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.solo_bests import solo_best
+from tuner.search.trial_event import TrialEvent
 from tuner.search.tuning import TuningResult, tune
 
 NAMES = ("scan-lf:N=4", "fft:N=4")

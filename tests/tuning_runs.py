@@ -7,9 +7,9 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
-from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.trial_event import TrialEvent
 
 REQUEST = Request(workloads=("scan-lf:N=4",), policy="random", objective="energy", seed=3)
 

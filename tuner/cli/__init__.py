@@ -25,6 +25,7 @@ COMMANDS = {
     "submit": "tuner.cli.jobs:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",
+    "open": "tuner.cli.open:open_page",
     "cancel": "tuner.cli.jobs:cancel",
     "pause": "tuner.cli.jobs:pause",
     "resume": "tuner.cli.jobs:resume",

@@ -1,7 +1,7 @@
 """The Python client of the daemon: the standard library and a Unix socket, nothing else."""
 
 from tuner.client.client import Client
-from tuner.client.values import Best, Event, Job, Use, WorkloadAnswer
+from tuner.client.values import Best, Event, Job, LiveEvent, Use, WorkloadAnswer
 from tuner.system.sockets import default_sockets
 
-__all__ = ["Best", "Client", "Event", "Job", "Use", "WorkloadAnswer", "default_sockets"]
+__all__ = ["Best", "Client", "Event", "Job", "LiveEvent", "Use", "WorkloadAnswer", "default_sockets"]

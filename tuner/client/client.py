@@ -2,16 +2,18 @@
 
 import json
 import re
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
 from tuner.client.addresses import Address, address
+from tuner.client.archive import Archive
+from tuner.client.live import SILENCE_S, Pauses, live_events
+from tuner.client.messages import Message, messages
+from tuner.client.targets import target
 from tuner.client.transport import Transport
-from tuner.client.values import Best, Event, Job, Use, is_ended, read
+from tuner.client.values import Best, Event, Job, LiveEvent, Use, is_ended, read
 from tuner.errors import DaemonError, DaemonUnavailableError, InputError
 
 _Value = TypeVar("_Value")
@@ -19,43 +21,6 @@ _Value = TypeVar("_Value")
 DEFAULT_TIMEOUT_S = 10.0  # the daemon answers within milliseconds; its database may wait for a slow disk
 DEFAULT_PATIENCE_S = 60.0  # a service manager starts a daemon that fell over within seconds
 _WORKLOAD = re.compile(r"[!-~]+")  # of any kernel at any size
-_SILENCE_S = 45.0  # three of the daemon's signs of life, one every 15 s
-_PAUSE_S = 0.1  # before the first attempt to find the daemon again ...
-_LONGEST_PAUSE_S = 2.0  # ... and, doubling, at most
-
-
-@dataclass(frozen=True)
-class Message:
-    """One message of a stream; empty fields are those that were not sent."""
-
-    id: str
-    event: str
-    data: str
-
-
-def messages(lines: Iterable[bytes]) -> Iterator[Message | None]:
-    """Messages of a stream, and None for each comment: a sign of life.
-
-    A message that the end of the stream cuts off is dropped, as the standard has it.
-
-    Args:
-        lines: with their ends, which are LF or CRLF.
-    """
-    fields: dict[str, list[str]] = {}
-    for line in lines:
-        text = line.decode(errors="replace").rstrip("\r\n")
-        if not line.endswith(b"\n"):
-            return
-        if text.startswith(":"):
-            yield None
-        elif text:
-            name, _, value = text.partition(":")
-            fields.setdefault(name, []).append(value.removeprefix(" "))
-        elif fields:
-            last = {name: values[-1] for name, values in fields.items()}
-            if "data" in fields:
-                yield Message(last.get("id", ""), last.get("event", ""), "\n".join(fields["data"]))
-            fields = {}
 
 
 class Client:
@@ -70,10 +35,13 @@ class Client:
             ``$TUNER_SOCKET``, else the user's own daemon if it is there, else the system's.
         token_file: over TCP, whose content proves who asks; None for ``$TUNER_TOKEN_FILE``.
         timeout_s: for an answer to arrive whole.
-        patience_s: how long ``follow`` waits for a daemon that went away.
+        patience_s: how long ``follow`` and ``watch`` wait for a daemon that went away.
 
     Raises:
         InputError: ``socket`` is a URL that cannot be used.
+
+    Attributes:
+        archive: stored runs and answers.
     """
 
     def __init__(
@@ -86,6 +54,12 @@ class Client:
     ) -> None:
         self._transport = Transport(address(socket), token_file, timeout_s)
         self._patience_s = patience_s
+        self.archive = Archive(self._transport)
+
+    @property
+    def transport(self) -> Transport:
+        """What sends the requests."""
+        return self._transport
 
     @property
     def address(self) -> Address:
@@ -98,6 +72,27 @@ class Client:
         if not isinstance(document, dict):
             raise self._transport.misunderstood(f"{document!r:.120}")
         return document
+
+    def power(self) -> dict[str, Any]:
+        """The newest samples of power, clock and users of each device; see docs/daemon-api.md."""
+        document = self._transport.ask("GET", "/v1/power")
+        if not isinstance(document, dict):
+            raise self._transport.misunderstood(f"{document!r:.120}")
+        return document
+
+    def watch(self, *, power: bool = False) -> Iterator[LiveEvent]:
+        """Yield what is so now and then everything that happens, without an end.
+
+        A daemon that goes away is looked for again, for ``patience_s`` at most; an event of the kind
+        ``begin`` says whether what was told before still counts (``resumed``).
+
+        Args:
+            power: sample the power of the devices meanwhile, and tell of it.
+
+        Raises:
+            DaemonUnavailableError: the daemon stays away.
+        """
+        return live_events(self._transport, power=power, patience_s=self._patience_s)
 
     def best(
         self,
@@ -127,7 +122,7 @@ class Client:
             "clocks_as_found": "true" if clocks_as_found else None,
             "count": count,
         }
-        return self._read(Best, self._transport.ask("GET", _target("/v1/best", query)))
+        return self._read(Best, self._transport.ask("GET", target("/v1/best", query)))
 
     def used(self, *uses: Use) -> None:
         """Report how often configurations were used; the daemon tunes the most used first."""
@@ -178,7 +173,7 @@ class Client:
             before: only jobs of a lower number.
         """
         query = {"state": states, "limit": limit, "before": before}
-        document = self._transport.ask("GET", _target("/v1/jobs", query))
+        document = self._transport.ask("GET", target("/v1/jobs", query))
         try:
             return [self._read(Job, job) for job in document["jobs"]]
         except (LookupError, TypeError) as error:
@@ -213,32 +208,29 @@ class Client:
         Raises:
             DaemonUnavailableError: the daemon stays away.
         """
-        heard_s, pause_s, ended = time.monotonic(), _PAUSE_S, False
+        pauses, ended = Pauses(self._patience_s), False
         while True:
             told = False
             try:
                 for message in self._messages(number, after):
-                    pause_s = _PAUSE_S
+                    pauses.heard()
                     if message is not None:
                         event = self._event(message)
                         after, told = event.id or after, True
                         yield event
                         ended = event.kind == "state" and is_ended(event.data.get("state"))
-                    heard_s = time.monotonic()  # a caller may have taken its time
+                    pauses.heard()  # a caller may have taken its time
                 # cut off by a restart, the stream may lack the last events of a job that has ended since
                 if ended or (not told and self.job(number).ended):
                     return
                 trouble: DaemonError = self._transport.misunderstood("a stream of events ends before its job")
             except DaemonUnavailableError as error:
                 trouble = error
-            if time.monotonic() - heard_s + pause_s > self._patience_s:
-                raise trouble
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pauses.wait(trouble)
 
     def _messages(self, number: int, after: int) -> Iterator[Message | None]:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-        return messages(self._transport.stream(f"/v1/jobs/{number:d}/events", headers, _SILENCE_S))
+        return messages(self._transport.stream(f"/v1/jobs/{number:d}/events", headers, SILENCE_S))
 
     def _event(self, message: Message) -> Event:
         try:
@@ -266,11 +258,3 @@ def _named(workloads: Sequence[str]) -> list[str]:
                 " 'scan-lf:N=1024'"
             )
     return list(workloads)
-
-
-def _target(path: str, query: dict[str, Any]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    try:
-        return f"{path}?{urlencode(given, doseq=True)}"
-    except UnicodeEncodeError as error:
-        raise InputError(f"{error.object!r:.120} holds bytes that are no text") from error

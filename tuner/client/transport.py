@@ -154,7 +154,7 @@ class Transport:
     ) -> http.client.HTTPResponse:
         """The response to a request, when it is a good one."""
         content = None if body is None else _json(body)
-        sent = {"Accept": "application/json", **headers, **self._authorisation()}
+        sent = {"Accept": "application/json", **headers, **self.authorisation()}
         if content is not None:
             sent["Content-Type"] = "application/json"
         try:
@@ -168,7 +168,12 @@ class Transport:
             self._refuse(response.status, response.read(MOST_BYTES + 1), wait)
         return response
 
-    def _authorisation(self) -> dict[str, str]:
+    def authorisation(self) -> dict[str, str]:
+        """Headers that show over TCP who asks; none over a Unix socket.
+
+        Raises:
+            InputError: the token file cannot be read.
+        """
         if self.address.path is not None:
             return {}
         named = self._token_file or os.environ.get(TOKEN_VARIABLE)
@@ -235,7 +240,7 @@ def _json(body: object) -> bytes:
 
 def _error(kind: str, status: int, message: str, address: Address) -> TunerError:
     """The daemon's own errors, in this process."""
-    if kind in ("input", "unknown-job", "too-large"):
+    if kind in ("input", "unknown-job", "unknown-run", "too-large"):
         return InputError(message)
     if kind in ("not-now", "too-many", "not-yours"):
         return DaemonRefusedError(message)

@@ -131,6 +131,23 @@ class Best:
 
 
 @dataclass(frozen=True)
+class LiveEvent:
+    """An event of the stream of everything; docs/daemon-api.md has the data of each kind.
+
+    Attributes:
+        kind: what it is about.
+        at: UTC, ISO 8601.
+        job: number of the job; None for what concerns no job.
+        data: what JSON has.
+    """
+
+    kind: str
+    at: str
+    job: int | None
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Use:
     """Uses of an answer, reported to the daemon, which tunes the most used first.
 

@@ -25,11 +25,11 @@ from tuner.model.records import Conditions, digest
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.driver import Observer
 from tuner.search.exporting import recorded_space
 from tuner.search.request import Request, conditions_of, make_task, resolve
 from tuner.search.setup import open_setup
 from tuner.search.task import Task
+from tuner.search.trial_event import Observer
 
 _PACKAGES = ("numpy", "scipy")
 

@@ -29,6 +29,10 @@ class NoSuchJobError(RefusedError):
     """No job has this number."""
 
 
+class NoSuchRunError(RefusedError):
+    """No run has this number."""
+
+
 class NotYoursError(RefusedError):
     """The job is another's, and this client may not change it."""
 
@@ -145,6 +149,55 @@ def measured_saving(answer: Mapping[str, Any] | None) -> Saving | None:
     return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
 
 
+@dataclass(frozen=True)
+class FeedEvent:
+    """An event of the stream of everything.
+
+    Attributes:
+        id: counts up from 1; None for what is not kept, as a later one replaces it.
+        kind: see ``docs/daemon-api.md``.
+        body: JSON.
+        place: what a client sends to go on after it; empty where it cannot.
+    """
+
+    id: int | None
+    kind: str
+    body: bytes
+    place: str = ""
+
+
+class ArchiveInterface(Protocol):
+    """What is stored; documents are as JSON has them, and described in ``docs/daemon-api.md``.
+
+    Raises:
+        InputError: a workload is wrong.
+        NoSuchRunError: no such run, or it is not understood.
+        StoreError: the database cannot be used just now.
+    """
+
+    async def runs(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """Runs, newest first; of any workloads if none are named."""
+
+    async def run(self, number: int) -> Mapping[str, Any]:
+        """One run without its trials."""
+
+    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
+        """Trials of a run in their order."""
+
+    async def samples(self, number: int) -> list[Mapping[str, Any]]:
+        """What measuring the answer of a run again has given, oldest first."""
+
+    async def history(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """Answers over time, newest first, with their samples."""
+
+    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
+        """Answers that are served now; with ``stale``, only those that are, or are not."""
+
+
 class ServiceInterface(Protocol):
     """The requests of clients; all methods are called from the daemon's event loop.
 
@@ -155,6 +208,10 @@ class ServiceInterface(Protocol):
         NotNowError: it cannot be done now.
         StoreError: the database cannot be used just now.
     """
+
+    @property
+    def archive(self) -> ArchiveInterface:
+        """What is stored."""
 
     async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         """Queue a job; durable when this returns."""
@@ -178,6 +235,17 @@ class ServiceInterface(Protocol):
 
     def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
         """Stored events of a job after a number, then new ones as they happen; ends with the job."""
+
+    def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[FeedEvent]:
+        """Everything: the present, or what was missed since a place; then all that happens.
+
+        Args:
+            place: of the last event that the client has; empty for none.
+            power: sample the power of the devices meanwhile, and tell of it.
+        """
+
+    async def power(self) -> Mapping[str, Any]:
+        """Power of the devices now; see ``docs/daemon-api.md``."""
 
     def best(self, question: Question, peer: Peer) -> Reply:
         """The best configurations known now, from memory, without waiting."""

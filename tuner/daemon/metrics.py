@@ -128,7 +128,9 @@ class Metrics:
 
     def _add_clients(self, registry: CollectorRegistry) -> None:
         self._answers = Gauge("tuner_answers", "Stored answers.", ("state",), registry=registry)
-        self._followers = Gauge("tuner_followers", "Clients that follow a job.", registry=registry)
+        self._followers = Gauge(
+            "tuner_followers", "Clients that follow a job or everything.", registry=registry
+        )
         self._best = Counter(
             "tuner_best_requests_total",
             "Requests for the best configuration, by where the answer came from.",

@@ -3,23 +3,24 @@
 import asyncio
 import contextlib
 import logging
-import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tuner import __version__
 from tuner.daemon import status
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
+from tuner.daemon.archive.archive import Archive
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults
-from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.interface import FeedEvent, NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.live.event_feed import EventFeed
+from tuner.daemon.live.live_events import LiveEvents
+from tuner.daemon.live.power_watch import PowerWatch
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import checked, with_site_rules
@@ -49,6 +50,9 @@ class Service:
         answerer: knows the best configurations.
         metrics: count what happens.
         wall: local time.
+
+    Attributes:
+        archive: see ``ServiceInterface``.
     """
 
     def __init__(
@@ -67,11 +71,13 @@ class Service:
         self._answerer = answerer
         self._metrics = metrics
         self._wall = wall
-        self._begun_at, self._begun_s = wall(), time.monotonic()
-        self._subscriptions = Subscriptions()
+        self.archive = Archive(storage, answerer)
+        self._live = LiveEvents(EventFeed(), storage, self._states)
+        self._power = PowerWatch(lambda: state.identities, self.runs, self._live.power)
+        self._subscriptions = Subscriptions(self._heard)
         self._events = EventPump(storage, self._subscriptions)
         self._shares = Shares(lambda: state.settings.limits)
-        self._board = Board(storage, self._subscriptions, self._changed, self._shares)
+        self._board = Board(storage, self._subscriptions, self._changed, self._shares, self._live.job)
         self._budgets = Budgets(storage)
         self._backlog = Backlog(answerer)
         self._maintenance = Maintenance(
@@ -107,6 +113,15 @@ class Service:
             metrics=metrics,
             busy=lambda: bool(self._queues.running),
             refresh=lambda: self._maintenance.refresh(None),
+            wall=wall,
+        )
+        self._status = status.ServiceStatus(
+            state,
+            storage=storage,
+            board=self._board,
+            shares=self._shares,
+            scrub=self._scrub,
+            budgets=self._budgets,
             wall=wall,
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -169,6 +184,8 @@ class Service:
         self._events.close()
         await self._board.settled()
         self._subscriptions.close()
+        self._live.close()
+        self._power.close()
         await self._maintenance.end()
 
     @property
@@ -273,6 +290,26 @@ class Service:
         """See ``ServiceInterface.events``."""
         return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[FeedEvent, None]:
+        """See ``ServiceInterface.follow``."""
+        watching = self._power.watching() if power else contextlib.nullcontext()
+        with watching:
+            async with contextlib.aclosing(self._live.follow(place)) as events:
+                async for event in events:
+                    if power or event.kind != "power":
+                        yield event
+
+    async def power(self) -> Mapping[str, Any]:
+        """See ``ServiceInterface.power``."""
+        return await self._power.now()
+
+    def _heard(self, event: JobEvent) -> None:
+        """Tell followers of everything, and what a trial drew, of an event of a job."""
+        self._live.event(event)
+        job = self._board.get(event.job)
+        if event.kind == "trial" and job is not None:
+            self._power.trial(job.spec.device, event.data)
+
     # --- answers -------------------------------------------------------------------------------------
 
     def best(self, question: Question, peer: Peer) -> Reply:
@@ -323,42 +360,22 @@ class Service:
 
     async def status(self) -> Mapping[str, Any]:
         """See ``ServiceInterface.status``."""
-        state, now = self._state, self._wall()
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "begun_at": self._begun_at.isoformat(timespec="seconds"),
-            "uptime_s": round(time.monotonic() - self._begun_s),
-            **state.places,
-            "notices": [*state.notices, *self._scrub.kept_aside, *self._scrub.notices],
-            "troubles": status.troubles(self._troubles()),
-            "not_understood": list(self._board.not_understood),
-            "queue": status.queue_document(self._board.jobs),
-            "users": status.shares_document(self._shares.table(self._board.jobs)),
-            "windows": status.windows_document(state.settings, now),
-            "devices": [
-                status.device_document(identity, self._queues[device], self._budgets, state.settings, now)
-                for device, identity in state.identities.items()
-            ],
-            "followers": self._subscriptions.count,
-        }
+        return self._status.document(self._queues, self._followers)
 
-    def _troubles(self) -> dict[str, list[str]]:
-        """What is wrong, by what it concerns."""
-        return {
-            "database": [self._storage.trouble],
-            "jobs": [
-                *status.absent_devices(self._board.jobs, self._state.devices),
-                *self._board.not_understood,
-            ],
-            **self._state.troubles,
-        }
+    def _states(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """What followers of everything are told of again whenever it has changed."""
+        devices = self._status.devices(self._queues)
+        return [("status", self._status.steady()), *(("device", one) for one in devices)]
+
+    @property
+    def _followers(self) -> int:
+        return self._subscriptions.count + self._live.count
 
     def metrics(self) -> bytes:
         """See ``ServiceInterface.metrics``."""
         jobs, answers = self._board.jobs, self._answerer.counts()
         self._metrics.shares(self._shares.table(jobs))
-        gauges = status.gauges(jobs, answers, self._subscriptions.count, self._troubles())
+        gauges = status.gauges(jobs, answers, self._followers, self._status.troubles())
         return self._metrics.render(gauges)
 
 

@@ -1,18 +1,102 @@
 """The state of the daemon as JSON has it."""
 
+import os
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from tuner import __version__
 from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.metrics import Gauges
-from tuner.daemon.queue.shares import UserShare
+from tuner.daemon.queue.board import Board
+from tuner.daemon.queue.shares import Shares, UserShare
+from tuner.daemon.scrub import Scrub
 from tuner.daemon.settings.tables import Settings
+from tuner.daemon.state import State
+from tuner.database.storage import Storage
 from tuner.model import DeviceIdentity
 from tuner.model.jobs import JobRecord, JobState
 from tuner.report.words import moment
+
+
+class ServiceStatus:
+    """The state of a service, as its parts have it now.
+
+    Args:
+        state: settings and devices.
+        storage: the database.
+        board: the jobs.
+        shares: of users.
+        scrub: what became of damaged rows.
+        budgets: what was spent.
+        wall: local time.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        storage: Storage,
+        board: Board,
+        shares: Shares,
+        scrub: Scrub,
+        budgets: Budgets,
+        wall: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._storage = storage
+        self._board = board
+        self._shares = shares
+        self._scrub = scrub
+        self._budgets = budgets
+        self._wall = wall
+        self._begun_at, self._begun_s = wall(), time.monotonic()
+
+    def document(self, queues: DeviceQueues, followers: int) -> dict[str, Any]:
+        """All of it, as ``GET /v1/status`` has it."""
+        return {
+            **self.steady(),
+            "uptime_s": round(time.monotonic() - self._begun_s),
+            "devices": self.devices(queues),
+            "followers": followers,
+        }
+
+    def steady(self) -> dict[str, Any]:
+        """What does not change by itself, the devices apart."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "begun_at": self._begun_at.isoformat(timespec="seconds"),
+            **self._state.places,
+            "notices": [*self._state.notices, *self._scrub.kept_aside, *self._scrub.notices],
+            "troubles": _sentences(self.troubles()),
+            "not_understood": list(self._board.not_understood),
+            "queue": queue_document(self._board.jobs),
+            "users": shares_document(self._shares.table(self._board.jobs)),
+            "windows": windows_document(self._state.settings, self._wall()),
+        }
+
+    def devices(self, queues: DeviceQueues) -> list[dict[str, Any]]:
+        """The devices."""
+        settings, now = self._state.settings, self._wall()
+        return [
+            device_document(identity, queues[device], self._budgets, settings, now)
+            for device, identity in self._state.identities.items()
+        ]
+
+    def troubles(self) -> dict[str, list[str]]:
+        """What is wrong, by what it concerns."""
+        return {
+            "database": [self._storage.trouble],
+            "jobs": [
+                *absent_devices(self._board.jobs, self._state.devices),
+                *self._board.not_understood,
+            ],
+            **self._state.troubles,
+        }
 
 
 def summary(queues: DeviceQueues, jobs: Iterable[JobRecord]) -> str:
@@ -101,6 +185,6 @@ def absent_devices(jobs: Iterable[JobRecord], devices: Collection[str]) -> list[
     ]
 
 
-def troubles(by_subject: Mapping[str, Collection[str]]) -> list[str]:
+def _sentences(by_subject: Mapping[str, Collection[str]]) -> list[str]:
     """Everything that is wrong, for people."""
     return [f"{subject}: {trouble}" for subject, found in by_subject.items() for trouble in found if trouble]

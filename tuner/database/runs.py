@@ -278,6 +278,26 @@ class Store:
         """Runs, newest first."""
         return list(islice(self._runs("1"), limit))
 
+    def page(
+        self, limit: int, before: int | None = None, names: Sequence[str] = (), *, answered: bool = False
+    ) -> list[StoredRun]:
+        """Runs, newest first.
+
+        Args:
+            limit: so many at most.
+            before: only those of lower numbers.
+            names: only those of this co-running set; empty for any.
+            answered: only those with an answer.
+        """
+        clauses: list[str] = ["id < ?"]
+        values: list[object] = [_ABOVE_ALL if before is None else before]
+        if names:
+            clauses.append("workload_key = ?")
+            values.append(workload_key(names))
+        if answered:
+            clauses.append("answer IS NOT NULL")
+        return list(islice(self._runs(" AND ".join(clauses), tuple(values)), limit))
+
     def listed(self, limit: int) -> list[StoredRun | NotUnderstood]:
         """The newest runs, newest first, with those that are not understood."""
         return list(islice(self._rows("1"), limit))

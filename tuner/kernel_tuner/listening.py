@@ -4,7 +4,7 @@ from tuner.kernel_tuner.cache import CacheFile
 from tuner.kernel_tuner.objectives import Metrics
 from tuner.kernel_tuner.parameters import shown
 from tuner.kernel_tuner.results import params_of, row_of
-from tuner.search.driver import TrialEvent
+from tuner.search.trial_event import TrialEvent
 from tuner.untrusted.text import plain
 
 

@@ -119,9 +119,8 @@ class JobEvent:
 
     Attributes:
         id: counts up over all jobs; None for progress, which goes to subscribers and is not stored.
-        kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial`` (number,
-            status, cost, best, unit, joules, watts, clock_mhz, expected, confirming), ``compiled``
-            (done, total), ``answer`` (summary).
+        kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial``
+            (``tuner.daemon.attempts.trial_data``), ``compiled`` (done, total), ``answer`` (summary).
         data: what JSON has.
     """
 

@@ -106,6 +106,25 @@ class StoredRun:
     trials: int
 
 
+@dataclass(frozen=True)
+class StoredTrial:
+    """A trial of a run as the database has it.
+
+    Attributes:
+        number: in the order of measuring, from 1.
+        trial: what was run.
+        searched: what the search saw.
+        known: what is known at the end: of contenders the joined repeats.
+        ended_at: when it was stored, UTC, ISO 8601.
+    """
+
+    number: int
+    trial: Trial
+    searched: Measurement
+    known: Measurement
+    ended_at: str
+
+
 _encoded = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode  # made once
 
 

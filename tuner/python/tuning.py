@@ -18,7 +18,7 @@ from tuner.python.values import Restrictions
 from tuner.python.wording import python_words
 
 if TYPE_CHECKING:
-    from tuner.search.driver import TrialEvent
+    from tuner.search.trial_event import TrialEvent
 
 
 def tune(

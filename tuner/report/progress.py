@@ -17,7 +17,7 @@ from tuner.report.words import si
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.search.driver import TrialEvent
+    from tuner.search.trial_event import TrialEvent
 
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted

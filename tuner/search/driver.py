@@ -1,7 +1,7 @@
 """Lets a policy, the measurer and the store talk, trial by trial."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.interfaces import Contest, Device, Measurer, Policy, Search, SpentEnergy, TrialStore
@@ -12,37 +12,10 @@ from tuner.model.long_run import of_window, stated
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
+from tuner.search.trial_event import Observer, TrialEvent
 from tuner.tracing.marks import mark
 
-
-@dataclass(frozen=True)
-class TrialEvent:
-    """Told to the observer after every trial.
-
-    Attributes:
-        trial: what was run.
-        measurement: what it gave.
-        cost: in the unit of the objective; infinity for a failed trial, and where it was not measured.
-        best_cost: lowest cost so far, infinity while there is none.
-        number: trials measured so far, this one included.
-        expected: how many there will be at most (budget or size of the space); None where a descent decides.
-        joules: spent by the run so far.
-        confirming: True while contenders for the answer are measured again.
-    """
-
-    trial: Trial
-    measurement: Measurement
-    cost: float
-    best_cost: float
-    number: int
-    expected: int | None
-    joules: float
-    confirming: bool = False
-
-
 _DECIDED = 2  # repeats that tell who cannot be the lowest
-
-Observer = Callable[[TrialEvent], None]
 
 
 @dataclass(frozen=True)
@@ -175,12 +148,13 @@ class Driver:
         paired = PairedRepeats()
         order = list(dict.fromkeys((*kept, *trials)))
         clocks_mhz = dict.fromkeys(trial.clock_mhz for trial in order)
+        places = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
         mark("contenders again")
         for count in range(1, MOST_REPEATS + 1):
             repeat = {}
             for trial in order:
                 repeat[trial] = self._measure(trial)
-                self._tell(trial, repeat[trial], objective, None, confirming=True)
+                self._tell(trial, repeat[trial], objective, None, place=places[trial], repeat=count)
             paired = PairedRepeats((*paired.repeats, repeat))
             if count >= LEAST_REPEATS:
                 going_on = paired.undecided(objective, precision)
@@ -333,7 +307,8 @@ class Driver:
         objective: Objective,
         expected: int | None,
         *,
-        confirming: bool = False,
+        place: int = 0,
+        repeat: int = 0,
     ) -> None:
         cost = objective.known(measurement)
         if objective not in self._best:
@@ -351,7 +326,10 @@ class Driver:
                 len(self.trials),
                 min(bounds, default=None),
                 self.joules,
-                confirming,
+                confirming=repeat > 0,
+                names=self._names,
+                place=place or len(self.trials),
+                repeat=repeat,
             )
         )
 

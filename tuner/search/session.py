@@ -13,11 +13,12 @@ from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions
 from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
-from tuner.search.driver import Driver, LimitReachedError, Observer
+from tuner.search.driver import Driver, LimitReachedError
 from tuner.search.prior_runs import knowledge
 from tuner.search.solo import compare_answer
 from tuner.search.solo_bests import SoloBests, find_solo_bests, note_solo_bests
 from tuner.search.task import SearchContext, Task
+from tuner.search.trial_event import Observer
 
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
 _ANALYTICAL_FIRST = ("analytical", "auto", "bayesian")  # policies that begin with the analytical answer

@@ -42,6 +42,25 @@ def _in_order(document: Mapping[str, Any], trial: dict[str, Any]) -> dict[str, A
     return {**trial, "configurations": configurations}
 
 
+def run_document(run: StoredRun, failed: int) -> dict[str, Any]:
+    """The document of a run with its number and its start, and without its trials.
+
+    Args:
+        run: as stored.
+        failed: how many of its trials are not ok.
+    """
+    document = run.answer or _without_answer(run, failed)
+    return {
+        **document,
+        "run": run.id,
+        "status": status_of(run),
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "sources": run.conditions["sources"],
+        "settings": run.conditions["settings"],
+    }
+
+
 def status_of(run: StoredRun) -> str:
     """The status of a run; ``killed`` where its process is gone."""
     killed = run.status is RunStatus.RUNNING and not is_alive(run.owner)

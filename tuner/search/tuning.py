@@ -13,7 +13,6 @@ from tuner.model.records import Conditions
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
-from tuner.search.driver import TrialEvent
 from tuner.search.request import (
     Request,
     asked_batches,
@@ -26,6 +25,7 @@ from tuner.search.request import (
 )
 from tuner.search.setup import MeasurementSetup
 from tuner.search.solo_bests import solo_best
+from tuner.search.trial_event import TrialEvent
 from tuner.tracing.marks import mark
 
 

@@ -7,20 +7,19 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Path, Query, Request
 from starlette.responses import Response
 
-from tuner.daemon.api.access import Caller
-from tuner.daemon.api.endpoints import BEST_PATH, BestEndpoint, EventStream
+from tuner.daemon.api.archive_routes import add_archive
+from tuner.daemon.api.endpoints import BEST_PATH, BestEndpoint, EventStream, event_text
 from tuner.daemon.api.errors import answer_errors, error_answer
+from tuner.daemon.api.live_routes import add_live
 from tuner.daemon.api.models import (
     After,
     BestAnswer,
     BestQuery,
-    ErrorAnswer,
     EventsQuery,
     Id,
     JobAnswer,
@@ -28,59 +27,20 @@ from tuner.daemon.api.models import (
     JobsQuery,
     Submission,
     UseReports,
-    job_document,
-    jobs_document,
 )
 from tuner.daemon.api.places import UserSlots
-from tuner.daemon.interface import ServiceInterface, encode
+from tuner.daemon.api.responses import IN_MEMORY, STREAM, TEXT, caller_of_request, errors, json_response
+from tuner.daemon.interface import ServiceInterface
+from tuner.daemon.queue.job_documents import job_document, jobs_document
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
 from tuner.model.jobs import JobRecord, JobState
 
 VERSION = "1"
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-_STREAM: dict[str, Any] = {
-    "description": "Events as they come: `id:` of stored ones, `event:` kind, `data:` JSON.",
-    "content": {
-        "text/event-stream": {
-            "schema": {
-                "type": "object",
-                "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
-                "required": ["event", "data"],
-            }
-        }
-    },
-}
-_TEXT: dict[str, Any] = {
-    "description": "What Prometheus scrapes.",
-    "content": {"text/plain": {"schema": {"type": "string"}}},
-}
-_IN_MEMORY = {
-    "description": "Counted in memory; stored as soon as the database can be used again.",
-    "content": {"application/json": {"schema": {"type": "object"}}},
-}
-_MEANINGS: Mapping[int, str] = {
-    400: "What was asked for is wrong.",
-    401: "Over TCP: no token, or a wrong one.",
-    403: "This user may not ask, or not change this job, or over TCP: this Host may not.",
-    404: "No such job.",
-    409: "It cannot be done now.",
-    413: "The body is too large.",
-    422: "A parameter or the body is not as documented.",
-    429: "Too many requests or followers; see Retry-After.",
-    503: "The database cannot be used just now; see Retry-After.",
-}
-_ANY_TIME = (400, 401, 403, 413, 422, 429, 503)
 _LOG = logging.getLogger(__name__)
 
 Number = Annotated[Id, Path(description="Of the job.")]
 LastEventId = Annotated[After | None, Header(description="As browsers send it; counts before `after`.")]
-
-
-def _errors(*more: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
-        for status in sorted({*_ANY_TIME, *more})
-    }
 
 
 def interface(
@@ -108,24 +68,18 @@ def application(
         docs_url=None,  # pages that load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        responses=_errors(),
+        responses=errors(),
     )
     answer_errors(app)
     _document_best(app)
     _answers(app, service)
     _queue(app, service, tuning)
     _changes(app, service)
-    _streams(app, service, UserSlots(limits.followers), closing or asyncio.Event())
+    add_archive(app, service)
+    slots, closing = UserSlots(limits.followers), closing or asyncio.Event()
+    _streams(app, service, slots, closing)
+    add_live(app, service, slots, closing)
     return app
-
-
-def _json(document: object, status: int = 200) -> Response:
-    return Response(encode(document), status, media_type="application/json")
-
-
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.scope["state"]["caller"]
-    return caller
 
 
 def _document_best(app: FastAPI) -> None:
@@ -143,18 +97,18 @@ def _answers(app: FastAPI, service: ServiceInterface) -> None:
         "/v1/uses",
         status_code=204,
         response_class=Response,
-        responses={202: _IN_MEMORY, 204: {"description": "Counted, and stored within a second."}},
+        responses={202: IN_MEMORY, 204: {"description": "Counted, and stored within a second."}},
         summary="Count uses of answers",
     )
     async def used(uses: UseReports, request: Request) -> Response:
-        stored = await service.used([use.question() for use in uses.uses], _caller(request).peer)
-        return Response(status_code=204) if stored else _json({"stored": False}, 202)
+        stored = await service.used([use.question() for use in uses.uses], caller_of_request(request).peer)
+        return Response(status_code=204) if stored else json_response({"stored": False}, 202)
 
     @app.get("/v1/status", response_model=dict[str, Any], summary="State of daemon, devices and queue")
     async def status() -> Response:
-        return _json(await service.status())
+        return json_response(await service.status())
 
-    @app.get("/metrics", response_class=Response, responses={200: _TEXT}, summary="Figures for Prometheus")
+    @app.get("/metrics", response_class=Response, responses={200: TEXT}, summary="Figures for Prometheus")
     async def metrics() -> Response:
         return Response(service.metrics(), headers={"content-type": _PROMETHEUS})
 
@@ -163,58 +117,58 @@ def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None
     """Submitting and listing jobs."""
 
     @app.post(
-        "/v1/jobs", status_code=201, response_model=JobAnswer, responses=_errors(409), summary="Queue a job"
+        "/v1/jobs", status_code=201, response_model=JobAnswer, responses=errors(409), summary="Queue a job"
     )
     async def submit(submission: Submission, request: Request) -> Response:
-        caller = _caller(request)
+        caller = caller_of_request(request)
         order = submission.order(objective=tuning.objective, policy=tuning.policy, clocks=tuning.clocks)
         job = await service.submit(order, caller.peer, submission.priority)
         _LOG.info("job %d submitted by %s: %s", job.id, caller, " ".join(order.workloads))
-        return _json(job_document(job), 201)
+        return json_response(job_document(job), 201)
 
     @app.get("/v1/jobs", response_model=JobsAnswer, summary="Jobs, newest first")
     async def jobs(query: Annotated[JobsQuery, Query()]) -> Response:
         states = [JobState(state) for state in query.state]
-        return _json(jobs_document(await service.jobs(states, query.limit, query.before)))
+        return json_response(jobs_document(await service.jobs(states, query.limit, query.before)))
 
-    @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=_errors(404), summary="One job")
+    @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=errors(404), summary="One job")
     async def job(number: Number) -> Response:
-        return _json(job_document(await service.job(number)))
+        return json_response(job_document(await service.job(number)))
 
 
 def _changes(app: FastAPI, service: ServiceInterface) -> None:
     """Cancelling, pausing and resuming jobs."""
 
     def done(request: Request, word: str, job: JobRecord) -> Response:
-        _LOG.info("job %d %s by %s: now %s", job.id, word, _caller(request), job.state.value)
-        return _json(job_document(job))
+        _LOG.info("job %d %s by %s: now %s", job.id, word, caller_of_request(request), job.state.value)
+        return json_response(job_document(job))
 
     @app.post(
         "/v1/jobs/{number}/cancel",
         response_model=JobAnswer,
-        responses=_errors(404, 409),
+        responses=errors(404, 409),
         summary="End a job; what it stored stays",
     )
     async def cancel(number: Number, request: Request) -> Response:
-        return done(request, "cancelled", await service.cancel(number, _caller(request).peer))
+        return done(request, "cancelled", await service.cancel(number, caller_of_request(request).peer))
 
     @app.post(
         "/v1/jobs/{number}/pause",
         response_model=JobAnswer,
-        responses=_errors(404, 409),
+        responses=errors(404, 409),
         summary="Stop a job until it is resumed",
     )
     async def pause(number: Number, request: Request) -> Response:
-        return done(request, "paused", await service.pause(number, _caller(request).peer))
+        return done(request, "paused", await service.pause(number, caller_of_request(request).peer))
 
     @app.post(
         "/v1/jobs/{number}/resume",
         response_model=JobAnswer,
-        responses=_errors(404, 409),
+        responses=errors(404, 409),
         summary="Queue a paused job again",
     )
     async def resume(number: Number, request: Request) -> Response:
-        return done(request, "resumed", await service.resume(number, _caller(request).peer))
+        return done(request, "resumed", await service.resume(number, caller_of_request(request).peer))
 
 
 def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
@@ -223,7 +177,7 @@ def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
     @app.get(
         "/v1/jobs/{number}/events",
         response_class=Response,
-        responses={**_errors(404), 200: _STREAM},
+        responses={**errors(404), 200: STREAM},
         summary="Follow a job to its end",
     )
     async def follow(
@@ -235,10 +189,10 @@ def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
         await service.job(number)  # one that is not there is told before the stream begins
         after = last_event_id if last_event_id is not None else query.after or 0
         events = service.events(number, after)
-        user = _caller(request).peer.uid
+        user = caller_of_request(request).peer.uid
         if not slots.take(user):
             return error_answer(429, "too many follow jobs already", headers={"retry-after": "1"})
-        return EventStream(events, closing, lambda: slots.leave(user))
+        return EventStream(events, closing, lambda: slots.leave(user), event_text)
 
 
 def published() -> str:

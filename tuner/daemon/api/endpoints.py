@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 from pydantic import ValidationError
@@ -11,11 +11,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.daemon.api.errors import invalid_answer, refusal_answer
-from tuner.daemon.api.models import BestQuery, event_document
-from tuner.daemon.interface import Peer, ServiceInterface, encode
+from tuner.daemon.api.models import BestQuery
+from tuner.daemon.interface import FeedEvent, Peer, ServiceInterface, encode
+from tuner.daemon.queue.job_documents import event_document
 from tuner.errors import TunerError
 from tuner.model.jobs import JobEvent
 
+E = TypeVar("E")
 BEST_PATH = "/v1/best"
 KEEP_ALIVE_S = 15.0  # proxies and clients close what is silent for a minute or less
 _STREAM_HEADERS = {"cache-control": "no-store", "content-type": "text/event-stream; charset=utf-8"}
@@ -65,21 +67,23 @@ def _parameters(query: bytes) -> dict[str, Any]:
     return parameters
 
 
-class EventStream(Response):
+class EventStream(Response, Generic[E]):
     """Sends events as they come, and a comment when none came for a while.
 
     Args:
         events: what is told; it is closed when the stream ends, however that is.
         closing: set when the daemon stops.
         done: called once, when the stream has ended.
+        text: an event as the stream has it.
         keep_alive_s: longest silence.
     """
 
     def __init__(
         self,
-        events: AsyncIterator[JobEvent],
+        events: AsyncIterator[E],
         closing: asyncio.Event,
         done: Callable[[], None],
+        text: Callable[[E], bytes],
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         super().__init__(headers=_STREAM_HEADERS)
@@ -87,6 +91,7 @@ class EventStream(Response):
         self._events = events
         self._closing = closing
         self._done = done
+        self._text = text
         self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -106,7 +111,7 @@ class EventStream(Response):
 
     async def _tell(self, send: Send, ends: set[asyncio.Future[Any]]) -> None:
         """Send events until there are no more or one of the ends has come."""
-        coming: asyncio.Future[JobEvent | None] = asyncio.ensure_future(_following(self._events))
+        coming: asyncio.Future[E | None] = asyncio.ensure_future(_following(self._events))
         try:
             while True:
                 done, _ = await asyncio.wait(
@@ -119,7 +124,7 @@ class EventStream(Response):
                     event = coming.result()
                     if event is None:
                         return
-                    text = event_text(event)
+                    text = self._text(event)
                     coming = asyncio.ensure_future(_following(self._events))
                 message = {"type": "http.response.body", "body": text, "more_body": True}
                 await send(message)  # as slowly as the client reads; the connection has a deadline for that
@@ -131,7 +136,7 @@ class EventStream(Response):
                 await close()
 
 
-async def _following(events: AsyncIterator[JobEvent]) -> JobEvent | None:
+async def _following(events: AsyncIterator[E]) -> E | None:
     """The next event; None after the last."""
     return await anext(events, None)
 
@@ -148,3 +153,9 @@ def event_text(event: JobEvent) -> bytes:
     # JSON escapes line ends, so that data is one line.
     data = encode(event_document(event))
     return b"%sevent: %s\ndata: %s\n\n" % (number, event.kind.encode(), data)
+
+
+def feed_text(event: FeedEvent) -> bytes:
+    """An event of the stream of everything; one without a place to go on from has no id."""
+    place = f"id: {event.place}\n" if event.place else ""
+    return b"%sevent: %s\ndata: %s\n\n" % (place.encode(), event.kind.encode(), event.body)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from tuner.daemon.interface import NoSuchJobError, NotYoursError
+from tuner.daemon.interface import NoSuchJobError, NoSuchRunError, NotYoursError
 from tuner.daemon.settings.tables import bound
 from tuner.errors import InputError, StoreError, TunerError
 from tuner.options import OPTIONS, Text
@@ -115,6 +115,8 @@ def refusal_answer(error: Exception) -> Response:
         return error_answer(400, str(error))
     if isinstance(error, NoSuchJobError):
         return error_answer(404, str(error), kind="unknown-job")
+    if isinstance(error, NoSuchRunError):
+        return error_answer(404, str(error), kind="unknown-run")
     if isinstance(error, NotYoursError):
         return error_answer(403, str(error), kind="not-yours")
     return error_answer(409, str(error), kind="not-now")

@@ -1,12 +1,11 @@
 """Models of requests and responses. Every request is bounded in length, number and range."""
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
-from tuner.model.jobs import JobEvent, JobRecord, JobSpec
+from tuner.model.jobs import JobSpec
 from tuner.options import option_field, with_options
 
 _LARGEST = 2**63 - 1  # of an id in the database
@@ -207,6 +206,7 @@ class ErrorDetail(BaseModel):
         "unauthorised",
         "not-yours",
         "unknown-job",
+        "unknown-run",
         "unknown-path",
         "wrong-method",
         "not-now",
@@ -222,39 +222,3 @@ class ErrorAnswer(BaseModel):
     """The body of every answer that is an error."""
 
     error: ErrorDetail
-
-
-def job_document(job: JobRecord) -> dict[str, Any]:
-    """A job as JSON has it; the order's fields stand beside its own."""
-    order = job.spec
-    return {
-        "id": job.id,
-        "kind": order.kind.value,
-        "device": order.device,
-        "workloads": list(order.workloads),
-        "objective": order.objective,
-        "policy": order.policy,
-        "clocks": order.clocks,
-        "options": dict(order.options),
-        "origin": job.origin.value,
-        "priority": job.priority,
-        "state": job.state.value,
-        "reason": job.reason,
-        "run": job.run,
-        "attempts": job.attempts,
-        "trials": job.trials,
-        "submitter": job.submitter,
-        "created_at": job.created_at,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-    }
-
-
-def jobs_document(jobs: Sequence[JobRecord]) -> dict[str, Any]:
-    """A list of jobs as JSON has it."""
-    return {"jobs": [job_document(job) for job in jobs]}
-
-
-def event_document(event: JobEvent) -> Mapping[str, Any]:
-    """An event as JSON has it."""
-    return {"id": event.id, "job": event.job, "kind": event.kind, "at": event.at, "data": event.data}

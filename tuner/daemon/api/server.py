@@ -33,11 +33,13 @@ from tuner.system.threads import is_shortage
 Observe = Callable[[str, int, float], None]
 """Called for every answer: route, HTTP status, seconds from the head of the request to that of the answer."""
 
-_NUMBER = re.compile(r"(?<=^/v1/jobs/)[0-9]+")
+_NUMBER = re.compile(r"(?<=^/v1/(?:jobs|runs)/)[0-9]+")
 _ROUTES = frozenset(
     {
         *("/v1/best", "/v1/uses", "/v1/status", "/v1/jobs", "/v1/jobs/{id}", "/metrics", "/openapi.json"),
         *(f"/v1/jobs/{{id}}/{verb}" for verb in ("cancel", "pause", "resume", "events")),
+        *("/v1/runs", "/v1/runs/{id}", "/v1/runs/{id}/trials", "/v1/runs/{id}/samples"),
+        *("/v1/answers", "/v1/history", "/v1/power", "/v1/events"),
     }
 )
 _OTHER = "other"

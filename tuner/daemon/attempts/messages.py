@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tuner.daemon.attempts.trial_data import told_trial
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import UNITS
 
 if TYPE_CHECKING:  # the daemon, which reads these lines, imports no search
-    from tuner.search.driver import TrialEvent
+    from tuner.search.trial_event import TrialEvent
 
 Status = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
 RESULT = "result"
@@ -195,6 +196,7 @@ class EventWriter:
     def __init__(self, pipe: int, objective: str) -> None:
         self._pipe = pipe
         self._unit = UNITS.get(objective, "")
+        self._run: int | None = None
         self._torn = False  # half a line was written
         self._full = False
         self._compiled_s = -math.inf
@@ -214,21 +216,7 @@ class EventWriter:
         """A trial has ended, and is stored; what is compiled stands beside it."""
         self._measuring = True
         self._send_compiled()
-        self._send(
-            "trial",
-            {
-                "number": event.number,
-                "status": event.measurement.status.value,
-                "cost": _finite(event.cost),
-                "best": _finite(event.best_cost),
-                "unit": self._unit,
-                "joules": event.joules,
-                "watts": None if event.measurement.energy is None else event.measurement.energy.watts,
-                "clock_mhz": event.measurement.clock_mhz,
-                "expected": event.expected,
-                "confirming": event.confirming,
-            },
-        )
+        self._send("trial", told_trial(event, self._run, self._unit))
 
     def told(self, sentence: str) -> None:
         """The policy explains itself."""
@@ -236,6 +224,7 @@ class EventWriter:
 
     def run(self, number: int, resumed: int) -> None:
         """The run in the database, and the trials it has from earlier attempts."""
+        self._run = number
         self._send("run", {"run": number, "resumed": resumed})
 
     def spent(self, seconds: float, joules: float) -> None:
@@ -290,7 +279,3 @@ class EventWriter:
         watch = select.poll()
         watch.register(self._pipe, select.POLLOUT)
         return left_s > 0 and bool(watch.poll(1000.0 * left_s))
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

@@ -34,6 +34,7 @@ class Board:
         subscriptions: are told of changes.
         changed: called after every change.
         shares: places and turns of users; those of default limits if None.
+        hear: called with every job as it is after a change of it.
 
     Attributes:
         not_understood: jobs that the database has and that are left alone, for people.
@@ -45,7 +46,9 @@ class Board:
         subscriptions: Subscriptions,
         changed: Callable[[], None],
         shares: Shares | None = None,
+        hear: Callable[[JobRecord], None] = lambda _: None,
     ) -> None:
+        self._hear = hear
         self._storage = storage
         self._subscriptions = subscriptions
         self._changed = changed
@@ -218,6 +221,7 @@ class Board:
             await self._storage.run(lambda db: db.jobs.prioritise(priorities))
             for number in priorities.keys() & self._jobs.keys():
                 self._jobs[number] = replace(self._jobs[number], priority=priorities[number])
+                self._hear(self._jobs[number])
         self._changed()
 
     async def settled(self) -> None:
@@ -250,6 +254,7 @@ class Board:
 
     def _keep(self, job: JobRecord) -> None:
         self._shares.note(job)
+        self._hear(job)
         if job.state.ended:
             self._jobs.pop(job.id, None)
             _discard(self._by_spec, spec_key(job.spec), job.id)

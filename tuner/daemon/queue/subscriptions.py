@@ -7,8 +7,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any, Generic, Protocol, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError
 from tuner.database.storage import Repositories, Storage
@@ -26,7 +27,19 @@ _RETRY_S = 1.0  # until the database is asked again
 _LOG = logging.getLogger(__name__)
 
 
-class EventBatch(NamedTuple):
+class Numbered(Protocol):
+    """An event; one without a number is progress, which a subscriber may miss."""
+
+    @property
+    def id(self) -> int | None:
+        """Counts up; None for progress."""
+
+
+E = TypeVar("E", bound=Numbered)
+
+
+@dataclass(frozen=True)
+class EventBatch(Generic[E]):
     """Events since a subscriber read last.
 
     Attributes:
@@ -35,23 +48,23 @@ class EventBatch(NamedTuple):
         closed: True where no more will come.
     """
 
-    events: list[JobEvent]
+    events: list[E]
     behind: bool
     closed: bool
 
 
-class Subscription:
+class Subscription(Generic[E]):
     """The event buffer of one client."""
 
     def __init__(self) -> None:
         self._stored = 0
         self._progress = 0
-        self._events: deque[JobEvent] = deque()
+        self._events: deque[E] = deque()
         self._behind = False
         self._closed = False
         self._ready = asyncio.Event()
 
-    def put(self, event: JobEvent) -> None:
+    def put(self, event: E) -> None:
         """Add an event, as far as there is room."""
         if event.id is None:
             if self._progress >= _MOST_PROGRESS:
@@ -76,7 +89,7 @@ class Subscription:
         self._closed = True
         self._ready.set()
 
-    async def take(self) -> EventBatch:
+    async def take(self) -> EventBatch[E]:
         """Wait for events and take all there are."""
         await self._ready.wait()
         batch = EventBatch(list(self._events), self._behind, self._closed)
@@ -88,26 +101,31 @@ class Subscription:
 
 
 class Subscriptions:
-    """Subscriptions by the number of their job."""
+    """Subscriptions by the number of their job.
 
-    def __init__(self) -> None:
-        self._by_job: dict[int, set[Subscription]] = {}
+    Args:
+        hear: called with every event, whether somebody follows its job or not.
+    """
+
+    def __init__(self, hear: Callable[[JobEvent], None] = lambda _: None) -> None:
+        self._by_job: dict[int, set[Subscription[JobEvent]]] = {}
         self._closed = False
+        self._hear = hear
 
     @property
     def count(self) -> int:
         """How many there are."""
         return sum(map(len, self._by_job.values()))
 
-    def subscribe(self, job: int) -> Subscription:
+    def subscribe(self, job: int) -> Subscription[JobEvent]:
         """Begin to buffer events, until ``unsubscribe``."""
-        subscription = Subscription()
+        subscription = Subscription[JobEvent]()
         if self._closed:
             subscription.close()
         self._by_job.setdefault(job, set()).add(subscription)
         return subscription
 
-    def unsubscribe(self, job: int, subscription: Subscription) -> None:
+    def unsubscribe(self, job: int, subscription: Subscription[JobEvent]) -> None:
         """Drop a subscription."""
         remaining = self._by_job.get(job, set())
         remaining.discard(subscription)
@@ -116,6 +134,7 @@ class Subscriptions:
 
     def publish(self, event: JobEvent) -> None:
         """Send an event to the subscribers of its job."""
+        self._hear(event)
         for subscription in self._by_job.get(event.job, ()):
             subscription.put(event)
 

@@ -1,0 +1,85 @@
+"""What the daemon reads of GPUs for those who watch, on a fake NVML."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, script, sensors_of_h200
+
+from tuner.daemon.live.power_probe import PowerProbe
+from tuner.daemon.live.power_watch import PowerChild
+
+GPUS = {"cuda:0": (UUID, "580", "NVIDIA H200")}
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[State]:
+    with fake_nvml(tmp_path) as state:
+        script(state, (0.0, 250.0))
+        sensors_of_h200(state)
+        follow_real_time(state)
+        state.millijoules = 1
+        yield state
+
+
+def test_a_sample_has_power_clock_temperature_and_users(nvml: State) -> None:
+    """All that a GPU tells is read at once, and nothing is set."""
+    nvml.process_count, nvml.temperature_c, nvml.load_percent = 3, 54, 80
+    probe = PowerProbe()
+    first = probe.read(GPUS)["cuda:0"]
+    second = probe.read(GPUS)["cuda:0"]
+    while second["watts"] is None:
+        second = probe.read(GPUS)["cuda:0"]
+    probe.close()
+
+    for sample in (first, second):
+        assert (sample["processes"], sample["temperature_c"], sample["load_percent"]) == (3, 54.0, 80.0)
+        assert sample["clock_mhz"] == nvml.clock_mhz
+        assert sample["failure"] == ""
+    assert second["watts"] == pytest.approx(250.0, rel=0.2)
+    assert second["reading"].startswith("nvml")
+    assert (nvml.sets, nvml.resets, nvml.limit_sets) == (0, 0, 0)
+
+
+def test_a_gpu_that_cannot_be_read_says_why(nvml: State) -> None:
+    """One that is unknown has a reason, and the others are read all the same."""
+    del nvml
+    probe = PowerProbe()
+    samples = probe.read({**GPUS, "cuda:1": ("GPU-none", "580", "lost")})
+    probe.close()
+
+    assert samples["cuda:0"]["failure"] == ""
+    assert "GPU-none" in samples["cuda:1"]["failure"] or "lost" in samples["cuda:1"]["failure"]
+
+
+def test_the_child_is_asked_again_after_it_died(nvml: State) -> None:
+    """A driver that takes the child with it costs one sample; the next one has a child of its own."""
+    del nvml
+
+    async def main() -> list[str]:
+        child = PowerChild()
+        try:
+            first = await child.read(GPUS)
+            assert child._child is not None
+            child._child.kill()
+            child._child._process.wait()
+            again = await child.read(GPUS)
+        finally:
+            child.close()
+        return [str(samples["cuda:0"].get("reading")) for samples in (first, again)]
+
+    readings = asyncio.run(main())
+    assert readings[0] == readings[1]
+
+
+def test_without_a_power_sensor_the_rest_is_told(tmp_path: Path) -> None:
+    """Where no reading of power answers, clock, temperature and users are told all the same, with why."""
+    with fake_nvml(tmp_path) as state:
+        state.process_count = 2
+        probe = PowerProbe()
+        sample = probe.read(GPUS)["cuda:0"]
+        probe.close()
+
+    assert sample["processes"] == 2
+    assert "no power reading of NVIDIA H200 can be used" in sample["failure"]

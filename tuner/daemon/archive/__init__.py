@@ -1,0 +1,1 @@
+"""What is stored, for those who look back: runs, their trials, answers and samples."""

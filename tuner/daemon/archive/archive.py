@@ -1,0 +1,107 @@
+"""Stored runs, their trials and samples, and the answers that are served."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeVar
+
+from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.archive.answers import answer_document
+from tuner.daemon.interface import NoSuchRunError
+from tuner.daemon.queue.job_specs import without_batch
+from tuner.database.storage import Repositories, Storage
+from tuner.database.trial_pages import trials_page
+from tuner.errors import InputError
+from tuner.model.records import StoredRun
+
+T = TypeVar("T")
+
+
+class Archive:
+    """Implements ``ArchiveInterface``.
+
+    Args:
+        storage: the database.
+        answerer: has the answers in memory.
+    """
+
+    def __init__(self, storage: Storage, answerer: Answerer) -> None:
+        self._storage = storage
+        self._answerer = answerer
+
+    async def runs(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.runs``."""
+        names = self._names(workloads)
+        return await self._storage.read(lambda db: _documents().run_rows(db.store.page(limit, before, names)))
+
+    async def run(self, number: int) -> Mapping[str, Any]:
+        """See ``ArchiveInterface.run``."""
+        return await self._of_run(number, lambda run, db: _documents().whole_run(run, db))
+
+    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
+        """See ``ArchiveInterface.trials``."""
+
+        def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
+            names = [name for name, _ in run.conditions["workloads"]]
+            found, following = trials_page(db.database, number, names, after=after, limit=limit)
+            page: Mapping[str, Any] = _documents().trial_page(run, found, following)
+            return page
+
+        return await self._of_run(number, read)
+
+    async def samples(self, number: int) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.samples``."""
+        return await self._of_run(number, lambda _, db: [*db.ledger.samples(number)])
+
+    async def history(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.history``."""
+        names = self._names(workloads)
+
+        def read(db: Repositories) -> list[Mapping[str, Any]]:
+            runs = db.store.page(limit, before, names, answered=True)
+            return [_documents().history_document(run, db.ledger.samples(run.id)) for run in runs]
+
+        return await self._storage.read(read)
+
+    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
+        """See ``ArchiveInterface.answers``."""
+        snapshot = self._answerer.snapshot
+        found = ((answer, snapshot.stale(answer)) for answer in snapshot.index.answers)
+        return [
+            answer_document(answer, reasons, snapshot.device(answer))
+            for answer, reasons in sorted(found, key=lambda pair: -pair[0].run)
+            if stale is None or bool(reasons) == stale
+        ]
+
+    def _names(self, workloads: Sequence[str]) -> list[str]:
+        """Workloads as runs name them.
+
+        Raises:
+            InputError: one is unknown.
+        """
+        catalog = self._answerer.snapshot.catalog
+        return [without_batch(str(catalog.workload(spec))) for spec in workloads]
+
+    async def _of_run(self, number: int, read: Callable[[StoredRun, Repositories], T]) -> T:
+        """Something of a run, read in one go."""
+        return await self._storage.read(partial(_of_run, number, read))
+
+
+def _documents() -> ModuleType:
+    """What makes documents of runs; it brings in the search, which an idle daemon has no memory for."""
+    return importlib.import_module("tuner.daemon.archive.documents")
+
+
+def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repositories) -> T:
+    try:
+        run = db.store.run(number)
+    except InputError as error:
+        raise NoSuchRunError(str(error)) from error
+    if run is None:
+        raise NoSuchRunError(f"there is no run {number}")
+    return read(run, db)

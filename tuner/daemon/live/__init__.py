@@ -1,0 +1,1 @@
+"""What happens now, for those who watch: one stream of all events, and the power of the devices."""

@@ -1,0 +1,142 @@
+"""Requests to the daemon, whose answers are handed on as they come."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import h11
+
+from tuner.client.transport import Transport
+from tuner.errors import DaemonUnavailableError
+
+ANSWER_S = 30.0
+"""For an answer to begin: the daemon gives one within this time or says that it cannot."""
+
+_READ_BYTES = 65_536
+_SILENCE_S = 45.0  # three of the daemon's signs of life
+
+
+class DaemonAnswer:
+    """An answer of the daemon that has begun.
+
+    Args:
+        head: of the answer.
+        connection: from which the body comes.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, head: h11.Response, connection: "_DaemonConnection") -> None:
+        self.status = head.status_code
+        self._headers = {name.decode(): text.decode("latin-1") for name, text in head.headers}
+        self._connection = connection
+
+    def header(self, name: str) -> str:
+        """A header by its name in lower case; empty where there is none."""
+        return self._headers.get(name, "")
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, piece by piece.
+
+        Raises:
+            DaemonUnavailableError: the daemon went away or says nothing any more.
+        """
+        while True:
+            event = await self._connection.event(_SILENCE_S)
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            else:
+                raise DaemonUnavailableError("the daemon ended the connection before its answer was whole")
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        return b"".join([piece async for piece in self.pieces()])
+
+
+@contextlib.asynccontextmanager
+async def asked(
+    transport: Transport,
+    method: str,
+    target: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+) -> AsyncIterator[DaemonAnswer]:
+    """Send a request on a connection of its own, which is closed when the block ends.
+
+    Args:
+        transport: knows the address and who asks.
+        method: of HTTP.
+        target: path and query.
+        headers: beside those that every request has.
+        body: JSON; empty for none.
+
+    Raises:
+        DaemonUnavailableError: no daemon answers there in time, or not to this user.
+        InputError: the token file cannot be read.
+    """
+    connection = await _connected(transport)
+    try:
+        sent = {"Host": "localhost", "Connection": "close", **transport.authorisation(), **(headers or {})}
+        if body:
+            sent |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        await connection.send(method, target, sent, body)
+        head = await connection.event(ANSWER_S)
+        if not isinstance(head, h11.Response):
+            raise DaemonUnavailableError("the daemon ended the connection without an answer")
+        yield DaemonAnswer(head, connection)
+    finally:
+        connection.close()
+
+
+async def _connected(transport: Transport) -> "_DaemonConnection":
+    address = transport.address
+    try:
+        if address.path is not None:
+            opening = asyncio.open_unix_connection(str(address.path))
+        else:
+            opening = asyncio.open_connection(address.host, address.port)
+        return _DaemonConnection(*await asyncio.wait_for(opening, ANSWER_S))
+    except (OSError, asyncio.TimeoutError) as error:
+        raise DaemonUnavailableError(f"no daemon answers at {address}") from error
+
+
+class _DaemonConnection:
+    """HTTP/1.1 on one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._http = h11.Connection(h11.CLIENT)
+
+    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Send a whole request."""
+        request = h11.Request(method=method, target=target, headers=list(headers.items()))
+        events = [request, *([h11.Data(data=body)] if body else []), h11.EndOfMessage()]
+        for event in events:
+            self._writer.write(self._http.send(event) or b"")
+        with contextlib.suppress(ConnectionError):  # refused before all was sent: its answer is there
+            await self._writer.drain()
+
+    async def event(self, patience_s: float) -> object:
+        """The next event of the answer.
+
+        Raises:
+            DaemonUnavailableError: none comes in time, or what comes is no HTTP.
+        """
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                read = self._reader.read(_READ_BYTES)
+                self._http.receive_data(await asyncio.wait_for(read, patience_s))
+        except (OSError, asyncio.TimeoutError, h11.RemoteProtocolError) as error:
+            raise DaemonUnavailableError(
+                f"the daemon does not answer: {str(error) or type(error).__name__}"
+            ) from error
+        return event
+
+    def close(self) -> None:
+        """Close at once."""
+        self._writer.transport.abort()
