@@ -1,0 +1,29 @@
+"""``tuner top``: the daemon in the terminal."""
+
+import sys
+from importlib.util import find_spec
+
+import click
+
+from tuner.cli.remote import socket_option, when_started
+from tuner.errors import InputError
+
+
+@click.command(short_help="Show the daemon's devices, jobs, trials and answers in the terminal.")
+@socket_option
+def top(*, socket: str | None) -> None:
+    """Show devices with their power, jobs, trials and answers of the daemon, until q.
+
+    Jobs are cancelled, paused and resumed there, after a question; ? shows the keys. Power is sampled once a
+    second meanwhile. Needs the extra `tui`. `tuner open` shows the same in a browser.
+    """
+    if find_spec("textual") is None:
+        raise InputError("tuner top needs textual: pip install 'gpu-tuner[tui]'")
+    if sys.stdin is None or sys.stdout is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
+    client, _ = when_started(socket, lambda daemon: daemon.status())
+
+    from tuner.terminal.event_reader import EventReader
+    from tuner.terminal.view import TerminalView
+
+    TerminalView(client, EventReader(client)).run()

@@ -1,0 +1,118 @@
+"""The trials of a job as they end: configuration, time and joules with their intervals."""
+
+import math
+
+from tuner.client.values import Job
+from tuner.model import shown_values
+from tuner.model.objective import UNITS
+from tuner.report.trials_table import energy_of, interval
+from tuner.report.words import MODELLED, si, with_uncertainty
+from tuner.terminal.listing import Column, Listing, Row, row
+from tuner.terminal.live_state import Data, LiveState, Search
+
+_LEAST = 14  # characters of the column that is cut
+_COLUMNS = (
+    Column("trial", right=True),
+    Column("time", right=True),
+    Column("energy", right=True),
+    Column("power", right=True, rank=2),
+    Column("clock", right=True, rank=1),
+    Column("configuration", least=_LEAST),
+)
+
+
+def trial_listing(state: LiveState, chosen: int | None) -> Listing:
+    """A row per trial of a job, the newest first.
+
+    Args:
+        state: what the daemon has told.
+        chosen: job that the user has chosen; None for the one that runs.
+    """
+    job = state.shown_job(chosen)
+    if job is None:
+        return Listing("trials", _COLUMNS, (), empty="no job has run yet")
+    search = state.searches.get(job.id, Search())
+    best = _best(search)
+    rows = tuple(_trial(one, job, starred=one is best) for one in reversed(search.trials.values()))
+    modelled = f" ({MODELLED})" if any(one.get("modelled") for one in search.trials.values()) else ""
+    title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
+    return Listing(title, _COLUMNS, rows, _caption(job, search, best), _empty(job))
+
+
+def _best(search: Search) -> Data | None:
+    costs = [one for one in search.trials.values() if one.get("cost") is not None]
+    return min(costs, key=lambda one: float(one["cost"]), default=None)
+
+
+def _empty(job: Job) -> str:
+    if job.ended and job.run is not None:
+        return f"its trials were not followed here; `tuner show {job.run}` shows its run"
+    return "no trial yet"
+
+
+def _caption(job: Job, search: Search, best: Data | None) -> str:
+    """How far the search is, as `tuner follow` says it."""
+    parts = []
+    if search.trials:
+        expected = f" of {search.expected}" if search.expected and not job.ended else ""
+        failed = sum(one.get("status") != "ok" for one in search.trials.values())
+        parts.append(f"{len(search.trials):,}{expected} trials{f', {failed} failed' if failed else ''}")
+    elif search.compiled is not None:
+        parts.append("compiled {} of {}".format(*search.compiled))
+    if best is not None:
+        label = f" ({MODELLED})" if best.get("modelled") else ""
+        unit = str(best.get("unit") or UNITS.get(job.objective, ""))
+        parts.append(f"best {si(best['cost'], unit)}{label}")
+    if search.joules:
+        parts.append(f"{si(search.joules, 'J', 3)} spent")
+    return ", ".join([*parts, *([search.told] if search.told and not job.ended else [])])
+
+
+def _trial(data: Data, job: Job, *, starred: bool) -> Row:
+    again = f" {data.get('repeat')}×" if data.get("confirming") else ""
+    number = data.get("trial")
+    configuration = configurations(data.get("configurations") or {})
+    name = f"{'★ ' if starred else ''}{number}{again}"
+    if data.get("status") != "ok":
+        failed = ": ".join(str(data[name]) for name in ("status", "detail") if data.get(name))
+        cells = (name, "–", "–", "–", "–", f"{failed}; {configuration}")
+        values = (number, None, None, None, None, failed)
+        return row(f"{job.id}-{number}", cells, values, f"trial {number} {failed}\n{configuration}", "bad")
+    time_s, energy_j, watts = (_number(data.get(name)) for name in ("time_s", "energy_j", "watts"))
+    mhz = data.get("clock_set_mhz") if data.get("clock_set_mhz") is not None else data.get("clock_mhz")
+    cells = (
+        name,
+        with_uncertainty(time_s, interval(data.get("time_s_uncertainty")), "s"),
+        energy_of(data),
+        si(watts, "W", 3),
+        "–" if mhz is None else f"{mhz:.0f} MHz",
+        configuration,
+    )
+    values = (number, time_s, energy_j, watts, mhz, configuration)
+    return row(f"{job.id}-{number}", cells, values, _details(data, configuration), "best" if starred else "")
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _details(data: Data, configuration: str) -> str:
+    """What there may be no room for: the whole configuration first."""
+    parts = [si(data.get("watts"), "W", 3)] if data.get("watts") is not None else []
+    if data.get("clock_set_mhz") is not None:
+        parts.append(f"clock set to {data['clock_set_mhz']} MHz")
+    elif data.get("clock_mhz") is not None:
+        parts.append(f"clock as found, {data['clock_mhz']:.0f} MHz seen")
+    if data.get("power_limit_w") is not None:
+        parts.append(f"power limit {data['power_limit_w']} W")
+    if data.get("confirming"):
+        parts.append(f"a contender, repeat {data.get('repeat')}")
+    parts += [MODELLED] if data.get("modelled") else []
+    return "\n".join((configuration, ", ".join([*parts, *map(str, data.get("flags") or ())])))
+
+
+def configurations(by_workload: Data) -> str:
+    """The configuration of each workload; the name of one that is alone is left out."""
+    if len(by_workload) == 1:
+        return shown_values(next(iter(by_workload.values())))
+    return "; ".join(f"{name}: {shown_values(values)}" for name, values in by_workload.items())
