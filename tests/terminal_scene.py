@@ -1,16 +1,13 @@
 """What a daemon tells a terminal view: events of two devices, three jobs and a search; no daemon is there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import scripted_daemon
 
-from tuner.client import Client, LiveEvent
-from tuner.errors import TunerError
+from tuner.client import LiveEvent
 from tuner.terminal.live_state import LiveState
-from tuner.terminal.view import TerminalView
 
 BEGUN = datetime(2026, 11, 21, 22, 0, tzinfo=timezone.utc)
 NAME = "scan-lf:N=1024"
@@ -148,26 +145,3 @@ def state_of(*events: LiveEvent) -> LiveState:
     for one in events:
         state.take(one)
     return state
-
-
-class Told:
-    """Events that a test gives a view by hand."""
-
-    def __init__(self, events: Iterable[LiveEvent | TunerError] = ()) -> None:
-        self.waiting = list(events)
-        self.closed = False
-
-    def start(self) -> None:
-        pass
-
-    def take(self) -> list[LiveEvent | TunerError]:
-        taken, self.waiting = self.waiting, []
-        return taken
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def view_of(socket: Path, *events: LiveEvent) -> TerminalView:
-    """A view of a daemon at a socket, which is told these events, by default those of one at work."""
-    return TerminalView(Client(socket), Told(events or told()))

@@ -19,7 +19,7 @@ def top(*, socket: str | None) -> None:
     """
     if find_spec("textual") is None:
         raise InputError("tuner top needs textual: pip install 'gpu-tuner[tui]'")
-    if sys.stdin is None or sys.stdout is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not is_terminal():
         raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
     client, _ = when_started(socket, lambda daemon: daemon.status())
 
@@ -27,3 +27,8 @@ def top(*, socket: str | None) -> None:
     from tuner.terminal.view import TerminalView
 
     TerminalView(client, EventReader(client)).run()
+
+
+def is_terminal() -> bool:
+    """True where keys come from a terminal and the screen is one."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))

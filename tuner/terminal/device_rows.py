@@ -76,9 +76,7 @@ def _rounded(value: Any, unit: str) -> str:  # noqa: ANN401 - what JSON has
 
 def _details(device: Data, sample: Data) -> str:
     """What there is no column for: why a clock or a job is held back, and what tuning has cost today."""
-    parts = [str(device.get("name", ""))]
-    if device.get("driver"):
-        parts.append(f"driver {device['driver']}")
+    parts = []
     if sample.get("failure"):
         parts.append(f"power: {sample['failure']}")
     elif sample.get("reading") == "trial":
@@ -91,7 +89,8 @@ def _details(device: Data, sample: Data) -> str:
         parts.append(str(device["holds"]))
     elif sample.get("others"):
         parts.append(f"processes of others: {sample['others']}")
-    return "; ".join([*filter(None, parts), _spent(device)])
+    driver = f", driver {device['driver']}" if device.get("driver") else ""
+    return "; ".join([*parts, _spent(device), f"{device.get('name', '')}{driver}"])
 
 
 def _spent(device: Data) -> str:

@@ -117,7 +117,9 @@ def row(
 def arranged(rows: Sequence[Row], arrangement: Arrangement) -> list[Row]:
     """The rows that pass the filter, in the order chosen; values that are not known stand last."""
     text = arrangement.text.casefold()
-    kept = [row for row in rows if text in "\n".join((*row.cells, row.details)).casefold()]
+    kept = list(rows)
+    if text:
+        kept = [row for row in rows if text in "\n".join((*row.cells, row.details)).casefold()]
     if arrangement.column is None:
         return kept[::-1] if arrangement.descending else kept
     place = arrangement.column

@@ -108,14 +108,17 @@ class LiveState:
             chosen: by the user.
 
         Returns:
-            The chosen one, else the newest that runs, else the newest with a run; None where there is no job.
+            The chosen one, else the newest that runs, else the newest with a run, one that has not ended
+            before others; None where there is no job.
         """
         if chosen is not None and chosen in self.jobs:
             return self.jobs[chosen]
-        newest = [self.jobs[number] for number in sorted(self.jobs, reverse=True)]
-        running = (job for job in newest if job.state == JobState.RUNNING.value)
-        with_run = (job for job in newest if job.run is not None)
-        return next(running, None) or next(with_run, None) or next(iter(newest), None)
+
+        def place(job: Job) -> tuple[bool, bool, bool, int]:
+            running = job.state == JobState.RUNNING.value
+            return running, job.run is not None and not job.ended, job.run is not None, job.id
+
+        return max(self.jobs.values(), key=place, default=None)
 
     def _take_begin(self, _: int | None, data: Data) -> frozenset[str]:
         if not data.get("resumed"):  # all is told anew

@@ -18,7 +18,7 @@ from tuner.terminal.listing import (
     line,
 )
 
-MOST_ROWS = 400
+MOST_ROWS = 200
 """Rows of a table: those first in its order."""
 
 _STYLES = {"best": "bold green", "bad": "red"}
@@ -100,7 +100,7 @@ class Pane(Vertical):
     def _entitle(self, rows: int, shown: int) -> None:
         first = f"first {shown} of {rows:,} shown" if shown < rows else ""
         chosen = ", ".join(filter(None, (self.arrangement.words(self._listing.columns), first)))
-        self.border_title = escape(f"{self.number} {self._listing.title}{f' ({chosen})' if chosen else ''}")
+        self.border_title = escape(f"{self.number} {f'({chosen}) ' if chosen else ''}{self._listing.title}")
         self.border_subtitle = escape(self._listing.caption)
 
     def _draw(self, listing: Listing, rows: list[Row]) -> None:

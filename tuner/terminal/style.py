@@ -12,8 +12,10 @@ RowTable { height: 1fr; background: ansi_default; scrollbar-size-vertical: 1; sc
 #devices { height: auto; max-height: 40%; }
 #trials { height: 2fr; }
 #devices RowTable { height: auto; }
+RowTable:nocolor > .datatable--cursor { text-style: reverse; }
 RowTable > .datatable--header { background: ansi_default; color: ansi_cyan; text-style: none; }
 .-low .pane { display: none; }
+.-low #devices .details { max-height: 2; }
 .-low #devices, .-low .pane.-shown { display: block; }
 Question, Help { align: center middle; background: transparent; }
 .dialog { width: auto; max-width: 76; height: auto; border: round ansi_yellow; padding: 0 1; }

@@ -8,7 +8,7 @@ from tuner.model.objective import UNITS
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, si, with_uncertainty
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import Data, LiveState, Search
+from tuner.terminal.live_state import MOST_TRIALS, Data, LiveState, Search
 
 _LEAST = 14  # characters of the column that is cut
 _COLUMNS = (
@@ -21,22 +21,37 @@ _COLUMNS = (
 )
 
 
-def trial_listing(state: LiveState, chosen: int | None) -> Listing:
-    """A row per trial of a job, the newest first.
+class TrialRows:
+    """The trials of the job that is shown; a row that has not changed is kept, for there may be thousands."""
 
-    Args:
-        state: what the daemon has told.
-        chosen: job that the user has chosen; None for the one that runs.
-    """
-    job = state.shown_job(chosen)
-    if job is None:
-        return Listing("trials", _COLUMNS, (), empty="no job has run yet")
-    search = state.searches.get(job.id, Search())
-    best = _best(search)
-    rows = tuple(_trial(one, job, starred=one is best) for one in reversed(search.trials.values()))
-    modelled = f" ({MODELLED})" if any(one.get("modelled") for one in search.trials.values()) else ""
-    title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
-    return Listing(title, _COLUMNS, rows, _caption(job, search, best), _empty(job))
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Data, bool, Row]] = {}
+
+    def listing(self, state: LiveState, chosen: int | None) -> Listing:
+        """A row per trial of a job, the newest first.
+
+        Args:
+            state: what the daemon has told.
+            chosen: job that the user has chosen; None for the one that runs.
+        """
+        job = state.shown_job(chosen)
+        if job is None:
+            return Listing("trials", _COLUMNS, (), empty="no job has run yet")
+        search = state.searches.get(job.id, Search())
+        best = _best(search)
+        rows = tuple(self._row(one, job, starred=one is best) for one in reversed(search.trials.values()))
+        modelled = f" ({MODELLED})" if any(one.get("modelled") for one in search.trials.values()) else ""
+        title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
+        return Listing(title, _COLUMNS, rows, _caption(job, search, best), _empty(job))
+
+    def _row(self, data: Data, job: Job, *, starred: bool) -> Row:
+        kept = self._rows.get(data["trial"])
+        if kept is None or kept[0] is not data or kept[1] is not starred:
+            kept = (data, starred, _trial(data, job, starred=starred))
+            self._rows[data["trial"]] = kept
+            if len(self._rows) > 2 * MOST_TRIALS:
+                self._rows.clear()
+        return kept[2]
 
 
 def _best(search: Search) -> Data | None:

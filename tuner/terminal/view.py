@@ -1,7 +1,7 @@
 """The view of the daemon in a terminal."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from textual.app import App, ComposeResult
@@ -18,13 +18,14 @@ from tuner.terminal.device_rows import device_listing
 from tuner.terminal.dialogs import Help, Question
 from tuner.terminal.headline import headline, warning
 from tuner.terminal.job_rows import job_listing
+from tuner.terminal.listing import Listing
 from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveState
 from tuner.terminal.pane import Pane
 from tuner.terminal.style import STYLE
-from tuner.terminal.trial_rows import trial_listing
+from tuner.terminal.trial_rows import TrialRows
 from tuner.untrusted.text import plain
 
-DRAWN_EVERY_S = 0.25
+DRAWN_EVERY_S = 0.5
 ANSWERS_EVERY_S = 60.0  # they go stale without an event
 
 _PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
@@ -80,6 +81,7 @@ class TerminalView(App[None]):
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.state = LiveState()
+        self._trial_rows = TrialRows()
         self._client = client
         self._events = events
         self._chosen: int | None = None  # the job whose trials are shown; None for the one that runs
@@ -126,20 +128,23 @@ class TerminalView(App[None]):
             self.ask_for_answers()
         self.draw(changed)
 
-    def draw(self, parts: Iterable[str]) -> None:
-        """Draw parts of the view anew."""
-        for part in parts:
-            if part == HEAD:
-                self._draw_head()
-            elif part == DEVICES:
-                pane = self._pane(DEVICES)
-                pane.show(device_listing(self.state, pane.columns))
-            elif part == JOBS:
-                self._pane(JOBS).show(job_listing(self.state))
-            elif part == TRIALS:
-                self._pane(TRIALS).show(trial_listing(self.state, self._chosen))
-            elif part == ANSWERS:
-                self._pane(ANSWERS).show(answer_listing(self.state))
+    def draw(self, parts: Collection[str]) -> None:
+        """Draw parts of the view anew, those that are shown."""
+        if HEAD in parts:
+            self._draw_head()
+        for pane in (self._pane(name) for name in _PANES if name in parts):
+            if pane.display and pane.table.size.width:
+                pane.show(self._listing(pane))
+
+    def _listing(self, pane: Pane) -> Listing:
+        """What a pane shows now."""
+        if pane.id == DEVICES:
+            return device_listing(self.state, pane.columns)
+        if pane.id == JOBS:
+            return job_listing(self.state)
+        if pane.id == TRIALS:
+            return self._trial_rows.listing(self.state, self._chosen)
+        return answer_listing(self.state)
 
     def _draw_head(self) -> None:
         self._static("headline").update(headline(self.state, str(self._client.address)))
@@ -162,6 +167,7 @@ class TerminalView(App[None]):
                 self._pane(other).set_class(other == name, "-shown")
         self._current = name
         self._pane(name).table.focus()
+        self.call_after_refresh(self.draw, (name,))  # when it has its size
 
     def on_descendant_focus(self) -> None:
         """The mouse may have chosen another pane."""
