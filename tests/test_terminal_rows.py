@@ -1,6 +1,7 @@
 """The model of `tuner top`: what the daemon tells becomes rows, without a terminal."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from terminal_scene import BEGUN, NAME, device, event, job, power, served_answer, state_of, told, trial
@@ -201,7 +202,7 @@ def test_a_trial_shows_time_and_joules_with_their_intervals() -> None:
     failed, best, *others = listing.rows
 
     assert listing.title == f"trials of job 1, running (modelled): {NAME}"
-    assert listing.caption == "13 of 20 trials, 1 failed, best 188.0 mJ (modelled), 45.5 J spent"
+    assert listing.caption == "13 of 20 trials, 1 failed, best 188.00 ± 0.78 mJ (modelled), 45.5 J spent"
     assert failed.cells[0] == "13"
     assert failed.cells[5].startswith("timeout: no answer in 60 s; P=4")
     assert best.cells == (
@@ -230,6 +231,28 @@ def test_a_trial_of_several_workloads_at_a_set_clock() -> None:
     assert shown.cells[0] == "★ 1 2×"
     assert shown.cells[5] == "a:N=1: P=1; b:N=2: L=2"
     assert "clock set to 998 MHz, power limit 500 W, a contender, repeat 2, modelled, drift" in shown.details
+
+
+@pytest.mark.parametrize(
+    ("fields", "best"),
+    [
+        ({"objective": "time"}, "best 1.000 ms"),
+        ({"objective": "energy"}, "best 1.000 J"),
+        ({"objective": "energy", "options": {"max_slowdown": 0.5}}, "best 2.000 J"),
+        ({"objective": "edp"}, "best 3.000 mJ·s"),
+        ({"objective": "beauty"}, "3 trials, "),
+    ],
+)
+def test_the_best_is_that_of_the_objective_within_its_limit(fields: dict[str, Any], best: str) -> None:
+    """While a search with a limit looks for the fastest, the costs that it tells are times."""
+    measured = ((0.001, 3.0), (0.0015, 2.0), (0.004, 1.0))
+    trials = [
+        trial(n, time_s=s, energy_j=j, cost=s, expected=None, modelled=False, energy_j_uncertainty=None)
+        for n, (s, j) in enumerate(measured, start=1)
+    ]
+    timed = [event("trial", 1, **{**one.data, "time_s_uncertainty": None}) for one in trials]
+    listing = TrialRows().listing(state_of(job(1, state="running", **fields), *timed), None)
+    assert best in listing.caption
 
 
 def test_rows_of_trials_are_kept_until_they_change() -> None:

@@ -98,7 +98,7 @@ class Pane(Vertical):
         self._tell()
 
     def _entitle(self, rows: int, shown: int) -> None:
-        first = f"first {shown} of {rows:,} shown" if shown < rows else ""
+        first = f"first {shown} of {rows:,}" if shown < rows else ""
         chosen = ", ".join(filter(None, (self.arrangement.words(self._listing.columns), first)))
         self.border_title = escape(f"{self.number} {f'({chosen}) ' if chosen else ''}{self._listing.title}")
         self.border_subtitle = escape(self._listing.caption)

@@ -4,7 +4,7 @@ import math
 
 from tuner.client.values import Job
 from tuner.model import shown_values
-from tuner.model.objective import UNITS
+from tuner.model.objective import NAMES, UNITS, Objective
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, si, with_uncertainty
 from tuner.terminal.listing import Column, Listing, Row, row
@@ -38,7 +38,7 @@ class TrialRows:
         if job is None:
             return Listing("trials", _COLUMNS, (), empty="no job has run yet")
         search = state.searches.get(job.id, Search())
-        best = _best(search)
+        best = _best(search, job)
         rows = tuple(self._row(one, job, starred=one is best) for one in reversed(search.trials.values()))
         modelled = f" ({MODELLED})" if any(one.get("modelled") for one in search.trials.values()) else ""
         title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
@@ -54,9 +54,31 @@ class TrialRows:
         return kept[2]
 
 
-def _best(search: Search) -> Data | None:
-    costs = [one for one in search.trials.values() if one.get("cost") is not None]
-    return min(costs, key=lambda one: float(one["cost"]), default=None)
+def _best(search: Search, job: Job) -> Data | None:
+    """The trial of the lowest cost, among those within the limit of the job.
+
+    A search with a limit tells other costs while it looks for the fastest.
+    """
+    times_s = {number: _number(one.get("time_s")) for number, one in search.trials.items()}
+    slower = _number(job.options.get("max_slowdown"))
+    fastest_s = min((one for one in times_s.values() if one is not None), default=0.0)
+    limit_s = math.inf if slower is None else (1.0 + slower) * fastest_s
+    costs = {
+        number: cost
+        for number, one in search.trials.items()
+        if (times_s[number] or 0.0) <= limit_s and (cost := _cost(one, job.objective)) is not None
+    }
+    return search.trials[min(costs, key=lambda number: costs[number])] if costs else None
+
+
+def _cost(data: Data, objective: str) -> float | None:
+    """What a job minimises; None where it was not measured, or is not known here."""
+    time_s, energy_j = _number(data.get("time_s")), _number(data.get("energy_j"))
+    if time_s is None or data.get("status") != "ok" or objective not in NAMES:
+        return None
+    if objective == "time":
+        return time_s
+    return None if energy_j is None else energy_j * time_s ** Objective(objective).time_exponent
 
 
 def _empty(job: Job) -> str:
@@ -76,11 +98,23 @@ def _caption(job: Job, search: Search, best: Data | None) -> str:
         parts.append("compiled {} of {}".format(*search.compiled))
     if best is not None:
         label = f" ({MODELLED})" if best.get("modelled") else ""
-        unit = str(best.get("unit") or UNITS.get(job.objective, ""))
-        parts.append(f"best {si(best['cost'], unit)}{label}")
+        parts.append(f"best {_amount(best, job.objective)}{label}")
     if search.joules:
         parts.append(f"{si(search.joules, 'J', 3)} spent")
     return ", ".join([*parts, *([search.told] if search.told and not job.ended else [])])
+
+
+def _amount(data: Data, objective: str) -> str:
+    """Time or joules with their interval; of another objective its value."""
+    if objective == "energy":
+        return energy_of(data)
+    if objective == "time":
+        return _time_of(data)
+    return si(_cost(data, objective), UNITS[objective])
+
+
+def _time_of(data: Data) -> str:
+    return with_uncertainty(_number(data.get("time_s")), interval(data.get("time_s_uncertainty")), "s")
 
 
 def _trial(data: Data, job: Job, *, starred: bool) -> Row:
@@ -90,14 +124,14 @@ def _trial(data: Data, job: Job, *, starred: bool) -> Row:
     name = f"{'★ ' if starred else ''}{number}{again}"
     if data.get("status") != "ok":
         failed = ": ".join(str(data[name]) for name in ("status", "detail") if data.get(name))
-        cells = (name, "–", "–", "–", "–", f"{failed}; {configuration}")
-        values = (number, None, None, None, None, failed)
-        return row(f"{job.id}-{number}", cells, values, f"trial {number} {failed}\n{configuration}", "bad")
+        nothing = (name, "–", "–", "–", "–", f"{failed}; {configuration}")
+        details = f"trial {number} {failed}\n{configuration}"
+        return row(f"{job.id}-{number}", nothing, (number, None, None, None, None, failed), details, "bad")
     time_s, energy_j, watts = (_number(data.get(name)) for name in ("time_s", "energy_j", "watts"))
     mhz = data.get("clock_set_mhz") if data.get("clock_set_mhz") is not None else data.get("clock_mhz")
     cells = (
         name,
-        with_uncertainty(time_s, interval(data.get("time_s_uncertainty")), "s"),
+        _time_of(data),
         energy_of(data),
         si(watts, "W", 3),
         "–" if mhz is None else f"{mhz:.0f} MHz",

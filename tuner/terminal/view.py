@@ -11,12 +11,12 @@ from textual.widgets import Footer, Input, Static
 from tuner.client import Client, Job
 from tuner.client.values import LiveEvent
 from tuner.errors import TunerError
-from tuner.model.jobs import JobState
 from tuner.terminal import live_state
 from tuner.terminal.answer_rows import answer_listing
 from tuner.terminal.device_rows import device_listing
 from tuner.terminal.dialogs import Help, Question
 from tuner.terminal.headline import headline, warning
+from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, changed, pause_or_resume, question, why_not
 from tuner.terminal.job_rows import job_listing
 from tuner.terminal.listing import Listing
 from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveState
@@ -29,11 +29,6 @@ DRAWN_EVERY_S = 0.5
 ANSWERS_EVERY_S = 60.0  # they go stale without an event
 
 _PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
-_CONSEQUENCES = {
-    "cancel": "It ends; the trials that it has stored stay.",
-    "pause": "It stops until somebody resumes it, and then goes on where it was.",
-    "resume": "It is queued again, and goes on where it was.",
-}
 
 
 class Events(Protocol):
@@ -245,39 +240,31 @@ class TerminalView(App[None]):
 
     def action_cancel(self) -> None:
         """Cancel a job, after a question."""
-        self._change("cancel")
+        self._change(CANCEL, self._job())
 
     def action_pause(self) -> None:
         """Pause a job, or resume one that is paused, after a question."""
         job = self._job()
-        self._change("resume" if job is not None and job.state == JobState.PAUSED.value else "pause")
+        self._change(pause_or_resume(job), job)
 
-    def _change(self, verb: str) -> None:
-        job = self._job()
-        if job is None or job.ended:
-            why = "choose one in pane 2" if job is None else f"job {job.id} has {job.state} already"
-            self.notify(f"no job to {verb}: {why}", severity="warning", markup=False)
+    def _change(self, verb: str, job: Job | None) -> None:
+        refusal = why_not(verb, job)
+        if job is None or refusal:
+            self._say(refusal, done=False)
             return
+
+        def work() -> None:
+            words, done = changed(self._client, verb, job.id)
+            self.call_from_thread(self._say, words, done=done)
 
         def answered(agreed: bool | None) -> None:
             if agreed:
-                self._in_thread(lambda: self._told(verb, job.id))
+                self._in_thread(work)
 
-        question = plain(f"{verb.capitalize()} job {job.id} ({' + '.join(job.workloads)})?")
-        self.push_screen(Question(question, _CONSEQUENCES[verb]), answered)
+        self.push_screen(Question(question(verb, job), CONSEQUENCES[verb]), answered)
 
-    def _told(self, verb: str, number: int) -> None:
-        """Tell the daemon what is to be done with a job, and the user what became of it."""
-        changes = {"cancel": self._client.cancel, "pause": self._client.pause, "resume": self._client.resume}
-        try:
-            job = changes[verb](number)
-        except TunerError as error:
-            self.call_from_thread(self._say, str(error), "error")
-            return
-        self.call_from_thread(self._say, f"job {job.id} is {job.state}", "information")
-
-    def _say(self, words: str, severity: str) -> None:
-        self.notify(plain(words), severity=severity, markup=False)  # type: ignore[arg-type]  # one of three
+    def _say(self, words: str, *, done: bool) -> None:
+        self.notify(plain(words), severity="information" if done else "warning", markup=False)
 
     # --- answers ----------------------------------------------------------------------------------------
 
