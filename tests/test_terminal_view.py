@@ -21,6 +21,30 @@ from tuner.terminal.view import TerminalView
 SMALL, LARGE = (80, 24), (140, 45)
 
 
+STORED = {
+    "number": 1,
+    "status": "ok",
+    "confirmed": True,
+    "bursts": 3,
+    "configurations": {"fft:N=64": {"P": 2}},
+    "workloads": {"fft:N=64": {"status": "ok"}},
+    "clock_mhz": 1200,
+    "clock_seen_mhz": 1199.0,
+    "time_s": 0.5,
+    "time_s_uncertainty": 0.001,
+    "energy_j": 7.0,
+    "energy_j_uncertainty": 0.01,
+    "power_w": 14.0,
+    "flags": [],
+}
+FAILED = {
+    "number": 2,
+    "status": "crash",
+    "confirmed": False,
+    "workloads": {"fft:N=64": {"status": "crash", "detail": "signal 11"}},
+}
+
+
 class Told:
     """Events that a test gives a view by hand."""
 
@@ -76,6 +100,10 @@ def script(request: Request) -> bytes:
         if verb == "pause":
             return error("not-yours", "job 1 is ada's", 403)
         return answer(job_document(int(number), state="cancelled" if verb == "cancel" else "queued"))
+    if request.path == "/v1/runs/2":
+        return answer({"modelled": True})
+    if request.path == "/v1/runs/2/trials":
+        return answer({"trials": [STORED, {**STORED, **FAILED}], "next": None})
     return answer({"answers": [served_answer()]})
 
 
@@ -120,6 +148,20 @@ async def test_a_large_terminal_shows_all_panes(tmp_path: Path) -> None:
     async with shown(tmp_path, LARGE) as (view, _):
         for words in ("1 devices", "2 jobs", "3 trials of job 1", "4 answers: 1 served", "-31.0 ± 0.6 %"):
             assert words in view.text
+
+
+@plays
+async def test_trials_of_a_job_that_has_ended_are_asked_for(tmp_path: Path) -> None:
+    """Enter on a job shows its trials; those that are stored have the form of those that are told."""
+    async with shown(tmp_path) as (view, daemon):
+        await view.press("j", "j", "enter")
+        await view.until("7.000 ± 0.020 J")
+        assert "trials of job 3, failed (modelled)" in view.text
+        assert "1 3×" in view.text
+        assert "1200 MHz" in view.text
+        assert "crash: signal 11" in view.text
+        await view.tell(job(3, state="failed", run=2))
+        assert [request.path for request in daemon.asked].count("/v1/runs/2") == 1
 
 
 @plays

@@ -30,6 +30,7 @@ class Search:
         joules: spent by the run so far.
         expected: trials that the search will take; None where it ends by itself.
         told: the newest sentence of the policy.
+        asked: whether stored trials were asked for.
     """
 
     run: int | None = None
@@ -38,6 +39,7 @@ class Search:
     joules: float | None = None
     expected: int | None = None
     told: str = ""
+    asked: bool = False
 
     def take(self, data: Data) -> None:
         """Take in a trial; a contender's repeat replaces it."""

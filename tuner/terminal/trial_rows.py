@@ -1,6 +1,8 @@
 """The trials of a job as they end: configuration, time and joules with their intervals."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tuner.client.values import Job
 from tuner.model import shown_values
@@ -8,7 +10,7 @@ from tuner.model.objective import NAMES, UNITS, Objective
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, si, with_uncertainty
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import MOST_TRIALS, Data, LiveState, Search
+from tuner.terminal.live_state import Data, LiveState, Search
 
 _LEAST = 14  # characters of the column that is cut
 _COLUMNS = (
@@ -21,11 +23,23 @@ _COLUMNS = (
 )
 
 
+@dataclass(slots=True)
+class _Known:
+    """A trial with what was made of it: time, cost by the objective of the job, and its row."""
+
+    data: Data
+    time_s: float | None
+    cost: float | None
+    row: Row | None = None
+    starred: bool = False
+
+
 class TrialRows:
-    """The trials of the job that is shown; a row that has not changed is kept, for there may be thousands."""
+    """The trials of the job that is shown; what was made of one is kept, for there may be thousands."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, tuple[Data, bool, Row]] = {}
+        self._job = 0
+        self._known: dict[int, _Known] = {}
 
     def listing(self, state: LiveState, chosen: int | None) -> Listing:
         """A row per trial of a job, the newest first.
@@ -38,37 +52,47 @@ class TrialRows:
         if job is None:
             return Listing("trials", _COLUMNS, (), empty="no job has run yet")
         search = state.searches.get(job.id, Search())
-        best = _best(search, job)
-        rows = tuple(self._row(one, job, starred=one is best) for one in reversed(search.trials.values()))
-        modelled = f" ({MODELLED})" if any(one.get("modelled") for one in search.trials.values()) else ""
+        trials = self._of(job, search)
+        best = _best(trials, job)
+        rows = tuple(_row(one, job, starred=one is best) for one in reversed(trials))
+        modelled = f" ({MODELLED})" if any(one.data.get("modelled") for one in trials) else ""
         title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
-        return Listing(title, _COLUMNS, rows, _caption(job, search, best), _empty(job))
+        caption = _caption(job, search, None if best is None else best.data)
+        return Listing(title, _COLUMNS, rows, caption, _empty(job))
 
-    def _row(self, data: Data, job: Job, *, starred: bool) -> Row:
-        kept = self._rows.get(data["trial"])
-        if kept is None or kept[0] is not data or kept[1] is not starred:
-            kept = (data, starred, _trial(data, job, starred=starred))
-            self._rows[data["trial"]] = kept
-            if len(self._rows) > 2 * MOST_TRIALS:
-                self._rows.clear()
-        return kept[2]
+    def _of(self, job: Job, search: Search) -> list[_Known]:
+        """The trials of a search in their order; those that are new or have changed are made anew."""
+        before = self._known if self._job == job.id else {}
+        self._job, self._known = job.id, {}
+        for number, data in search.trials.items():
+            known = before.get(number)
+            if known is None or known.data is not data:
+                known = _Known(data, _number(data.get("time_s")), _cost(data, job.objective))
+            self._known[number] = known
+        return list(self._known.values())
 
 
-def _best(search: Search, job: Job) -> Data | None:
+def _row(known: _Known, job: Job, *, starred: bool) -> Row:
+    if known.row is None or known.starred is not starred:
+        known.row, known.starred = _trial(known.data, job, starred=starred), starred
+    return known.row
+
+
+def _best(trials: Sequence[_Known], job: Job) -> _Known | None:
     """The trial of the lowest cost, among those within the limit of the job.
 
     A search with a limit tells other costs while it looks for the fastest.
     """
-    times_s = {number: _number(one.get("time_s")) for number, one in search.trials.items()}
     slower = _number(job.options.get("max_slowdown"))
-    fastest_s = min((one for one in times_s.values() if one is not None), default=0.0)
+    fastest_s = min((one.time_s for one in trials if one.time_s is not None), default=0.0)
     limit_s = math.inf if slower is None else (1.0 + slower) * fastest_s
-    costs = {
-        number: cost
-        for number, one in search.trials.items()
-        if (times_s[number] or 0.0) <= limit_s and (cost := _cost(one, job.objective)) is not None
-    }
-    return search.trials[min(costs, key=lambda number: costs[number])] if costs else None
+    found = None
+    for one in trials:
+        if one.cost is None or one.time_s is None or one.time_s > limit_s:
+            continue
+        if found is None or found.cost is None or one.cost < found.cost:
+            found = one
+    return found
 
 
 def _cost(data: Data, objective: str) -> float | None:
@@ -82,9 +106,7 @@ def _cost(data: Data, objective: str) -> float | None:
 
 
 def _empty(job: Job) -> str:
-    if job.ended and job.run is not None:
-        return f"its trials were not followed here; `tuner show {job.run}` shows its run"
-    return "no trial yet"
+    return "no trial was stored" if job.ended and job.run is None else "no trial yet"
 
 
 def _caption(job: Job, search: Search, best: Data | None) -> str:

@@ -1,6 +1,5 @@
 """The view of the daemon in a terminal."""
 
-import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
@@ -11,21 +10,23 @@ from textual.widgets import Footer, Input, Static
 from tuner.client import Client, Job
 from tuner.client.values import LiveEvent
 from tuner.errors import TunerError
+from tuner.model.jobs import JobState
 from tuner.terminal import live_state
 from tuner.terminal.answer_rows import answer_listing
 from tuner.terminal.device_rows import device_listing
 from tuner.terminal.dialogs import Help, Question
 from tuner.terminal.headline import headline, warning
-from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, changed, pause_or_resume, question, why_not
+from tuner.terminal.inquiries import Inquiries
+from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, pause_or_resume, question, why_not
 from tuner.terminal.job_rows import job_listing
 from tuner.terminal.listing import Listing
-from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveState
+from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveState, Search
 from tuner.terminal.pane import Pane
 from tuner.terminal.style import STYLE
 from tuner.terminal.trial_rows import TrialRows
 from tuner.untrusted.text import plain
 
-DRAWN_EVERY_S = 0.5
+DRAWN_EVERY_S = 1.0
 ANSWERS_EVERY_S = 60.0  # they go stale without an event
 
 _PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
@@ -81,7 +82,7 @@ class TerminalView(App[None]):
         self._events = events
         self._chosen: int | None = None  # the job whose trials are shown; None for the one that runs
         self._current = JOBS
-        self._asking = threading.Lock()
+        self._inquiries = Inquiries(client, self._in_thread, self.call_from_thread)
 
     # --- what is drawn ----------------------------------------------------------------------------------
 
@@ -138,6 +139,7 @@ class TerminalView(App[None]):
         if pane.id == JOBS:
             return job_listing(self.state)
         if pane.id == TRIALS:
+            self._ask_for_trials()
             return self._trial_rows.listing(self.state, self._chosen)
         return answer_listing(self.state)
 
@@ -250,40 +252,42 @@ class TerminalView(App[None]):
     def _change(self, verb: str, job: Job | None) -> None:
         refusal = why_not(verb, job)
         if job is None or refusal:
-            self._say(refusal, done=False)
+            self._say(refusal, False)
             return
-
-        def work() -> None:
-            words, done = changed(self._client, verb, job.id)
-            self.call_from_thread(self._say, words, done=done)
 
         def answered(agreed: bool | None) -> None:
             if agreed:
-                self._in_thread(work)
+                self._inquiries.change(verb, job.id, self._say)
 
         self.push_screen(Question(question(verb, job), CONSEQUENCES[verb]), answered)
 
-    def _say(self, words: str, *, done: bool) -> None:
+    def _say(self, words: str, done: bool) -> None:
         self.notify(plain(words), severity="information" if done else "warning", markup=False)
 
-    # --- answers ----------------------------------------------------------------------------------------
+    # --- what is asked for -------------------------------------------------------------------------------
 
     def ask_for_answers(self) -> None:
-        """Ask for the answers that are served, unless that is being done."""
-        if not self._asking.locked():
-            self._in_thread(self._ask)
-
-    def _ask(self) -> None:
-        with self._asking:
-            try:
-                answers = self._client.archive.answers()
-            except TunerError:
-                return  # the warning says why; they are asked for again when the daemon is back
-        self.call_from_thread(self._take_answers, answers)
+        """Ask for the answers that are served."""
+        self._inquiries.answers(self._take_answers)
 
     def _take_answers(self, answers: list[live_state.Data]) -> None:
         self.state.answers = list(answers)
         self.draw((ANSWERS,))
+
+    def _ask_for_trials(self) -> None:
+        """Ask for the trials of the job that is shown, where the stream has none: it does not run."""
+        job = self.state.shown_job(self._chosen)
+        if job is None or job.run is None or job.state == JobState.RUNNING.value:
+            return
+        search = self.state.search(job.id)
+        if not search.trials and not search.asked:
+            search.asked = True
+            self._inquiries.trials(job.run, lambda trials: self._take_trials(search, trials), self._say)
+
+    def _take_trials(self, search: Search, trials: list[live_state.Data]) -> None:
+        for trial in trials:
+            search.take(trial)
+        self.draw((TRIALS,))
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         self.run_worker(work, thread=True, exit_on_error=False)
