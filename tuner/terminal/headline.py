@@ -16,7 +16,7 @@ def headline(state: LiveState, address: str) -> str:
 
 def warning(state: LiveState) -> str:
     """Why the daemon is not there, else what it says is wrong; empty for nothing."""
-    if state.away:
-        return plain_line(f"the daemon is away, and is looked for: {state.away}")
     troubles = [*map(str, state.status.get("troubles") or ()), state.not_understood]
+    if state.away:
+        troubles = [f"the daemon is away, and is looked for: {state.away}"]
     return plain_line("; ".join(filter(None, troubles)).replace("\n", "; "))

@@ -128,6 +128,7 @@ class LiveState:
             self.jobs.clear()
             self.searches.clear()
             self.power.clear()
+            self.not_understood = ""
         return ALL
 
     def _take_status(self, _: int | None, data: Data) -> frozenset[str]:

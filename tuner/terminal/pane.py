@@ -115,7 +115,7 @@ class Pane(Vertical):
             table.add_column(Text(head), width=size + gap(width))
         for row in rows:
             style = _STYLES.get(row.style, "")
-            table.add_row(*(Text(cell, style) for cell in line(row, listing.columns, widths)), key=row.key)
+            table.add_row(*(Text(cell, style) for cell in line(row, listing.columns, widths)))
         if chosen is not None and not at_first:  # who is at the first row sees what comes
             found = next((number for number, row in enumerate(rows) if row.key == chosen.key), place)
             table.move_cursor(row=found, scroll=False)

@@ -21,7 +21,7 @@ def stored_trials(client: Client, run: int) -> Iterator[Data]:
 def as_streamed(stored: Data, run: int, *, modelled: bool) -> Data:
     """The data of a stored trial as an event of the kind ``trial`` has it."""
     workloads = (stored.get("workloads") or {}).values()
-    failed = next((one for one in workloads if one.get("status") != "ok"), {})
+    failed: Data = next((one for one in workloads if one.get("status") != "ok"), {})
     confirmed = bool(stored.get("confirmed"))
     return {
         **stored,

@@ -57,7 +57,6 @@ class TerminalView(App[None]):
     CSS = STYLE
     ENABLE_COMMAND_PALETTE = False
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-high")]  # noqa: RUF012 - textual's own
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012 - textual's own
     BINDINGS = [  # noqa: RUF012 - textual's own
         Binding("1", "pane(1)", "panes", key_display="1-4"),
         *(Binding(str(number), f"pane({number})", show=False) for number in range(2, 5)),
@@ -71,6 +70,7 @@ class TerminalView(App[None]):
         Binding("escape", "unfilter", "show all", show=False),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
     def __init__(self, client: Client, events: Events) -> None:
@@ -163,6 +163,7 @@ class TerminalView(App[None]):
             for other in _PANES:
                 self._pane(other).set_class(other == name, "-shown")
         self._current = name
+        self.query_one("#filter", Input).display = False
         self._pane(name).table.focus()
         self.call_after_refresh(self.draw, (name,))  # when it has its size
 
@@ -290,4 +291,5 @@ class TerminalView(App[None]):
         self.draw((TRIALS,))
 
     def _in_thread(self, work: Callable[[], None]) -> None:
+        # what comes back when the view has ended cannot be shown, and is no error
         self.run_worker(work, thread=True, exit_on_error=False)
