@@ -15,7 +15,7 @@ PAIRWISE ?= auto
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
-.PHONY: run test types test-kernels test-all test-systemd test-browser test-matrix coverage docs man clean
+.PHONY: run test types test-kernels test-all test-systemd test-browser assets test-matrix coverage docs man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -70,14 +70,18 @@ docs: $(VENV)/.docs-ready
 man: $(VENV)/.run-ready
 	$(BIN)/python -m tuner.cli.manual build/man
 
+# Pages in a real browser: Debian's chromium, driven by Playwright; skipped, with the reason, without them.
+test-browser: $(VENV)/.test-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || true
+	$(BIN)/pytest -m browser -rs
+
+# The JavaScript library of reports, anew from the registry: needs npm. What it makes is committed.
+assets:
+	tuner/report/html/echarts/build.sh build/echarts
+
 # The units, installed into a throw-away systemd: needs root and systemd-nspawn; skipped, with the reason, elsewhere.
 test-systemd: $(VENV)/.test-ready
 	$(BIN)/pytest -m systemd -rs
-
-# In a real browser, Debian's chromium driven by Playwright; skipped, with the reason, where there is no chromium.
-test-browser: $(VENV)/.test-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "playwright>=1.50"
-	$(BIN)/pytest -m browser -rs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -12,7 +12,7 @@ import pytest
 from daemon_machine import Machine
 from served_page import Page, served_page
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WHY_NOT = "" if CHROMIUM else "chromium is not installed"
 PATIENCE_MS = 60_000  # for what must come; never waited for in full unless something is broken
 # Each process that Python starts reads this: simulated devices then let real time pass too.

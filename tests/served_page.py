@@ -52,12 +52,12 @@ class Page:
 
 
 @contextlib.contextmanager
-def served_page(socket: Path) -> Iterator[Page]:
-    """The page of the daemon at a socket, until the block ends."""
+def served_page(socket: Path | str, token_file: Path | None = None) -> Iterator[Page]:
+    """The page of the daemon at a socket or a port, until the block ends."""
     listener = listen(None)
     port = listener.getsockname()[1]
     session = Session(port)
-    server = page_server(Client(socket).transport, session, port)
+    server = page_server(Client(socket, token_file=token_file).transport, session, port)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

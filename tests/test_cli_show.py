@@ -197,3 +197,37 @@ def test_the_width_is_that_of_columns(db: Path, monkeypatch: pytest.MonkeyPatch)
 
     assert max(map(len, whole.splitlines())) > 120
     assert max(map(len, narrow.splitlines())) <= 60
+
+
+def test_series_of_trials_come_with_the_document(tmp_path: Path) -> None:
+    """What the search saw, end, joules and spreads of every trial; power of the default and of contenders."""
+    database, written = tmp_path / "tuner.db", tmp_path / "run.json"
+    tuner("run", *SMALL, "--budget", "4", "--database", database, "--json", written, "--with-series")
+    ran = json.loads(written.read_text())["trials"]
+
+    stored = json.loads(tuner("show", "--database", database, "--json", "-", "--with-series").stdout)
+
+    assert stored["tied"]
+    assert set(stored["tied"]) <= set(stored["contenders"])
+    for trial in stored["trials"]:
+        again = trial["number"] in stored["contenders"]
+        same = ran[trial["number"] - 1]
+        assert trial["confirmed"] == again
+        assert bool(trial["power_series"]) == again
+        assert (trial["repeats_spent_j"] > 0) == again
+        assert trial["ended_at"] > stored["started_at"]
+        assert [trial[key] for key in ("spent_j", "ended_s", "power_series", "time_spreads_s")] == [
+            same[key] for key in ("spent_j", "ended_s", "power_series", "time_spreads_s")
+        ]
+        if not again:
+            assert trial["searched"]["time_s"] == trial["time_s"]
+    plain = json.loads(tuner("show", "--database", database, "--json", "-").stdout)
+    assert "searched" not in plain["trials"][0]
+
+
+def test_series_need_a_file(db: Path) -> None:
+    """Without --json nothing could be added to."""
+    failed = tuner("show", "1", "--with-series", "--database", db)
+
+    assert failed.exit_code == 2
+    assert "--with-series: adds to what --json writes" in failed.stderr

@@ -399,7 +399,7 @@ async def through_gate(app: Any) -> list[Any]:
         "method": "GET",
         "path": "/",
         "raw_path": b"/",
-        "headers": [],
+        "headers": [(b"host", b"localhost")],
         "state": {"caller": Caller(Peer(0, 1), admitted=True, tcp=False)},
     }
     await Gate(app, LimitsTable(), answer_timeout_s=0.01)(scope, receive, send)

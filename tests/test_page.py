@@ -156,6 +156,20 @@ def test_jobs_pass_both_ways(daemon: Served, page: Page) -> None:
     assert daemon.service.rows[made.document["id"]].submitter is not None
 
 
+def test_a_daemon_behind_a_port_is_shown_with_its_token(tmp_path: Path) -> None:
+    """Over TCP the server sends the daemon's token, which the browser never sees."""
+    with served(tcp=True) as daemon:
+        assert daemon.tcp is not None
+        (tmp_path / "token").write_text(daemon.tcp.token)
+        with served_page(f"http://127.0.0.1:{daemon.tcp.port}", tmp_path / "token") as page:
+            page.enter()
+            shown = page.ask("GET", "/", headers=page.cookie).body.decode()
+            made = page.ask("POST", "/v1/jobs", JOB, page.writing)
+
+    assert made.status == 201
+    assert daemon.tcp.token not in shown
+
+
 @pytest.mark.parametrize(
     ("method", "target", "status"),
     [

@@ -54,7 +54,7 @@ def test_results_are_shown_saved_and_sent(result: Result, tmp_path: Path) -> Non
     assert flag in str(result)
     assert "modelled" in str(result)
     assert flag in repr(result)
-    assert result._repr_html_().startswith("<pre>")
+    assert result._repr_html_().startswith("<iframe srcdoc=")
     assert "<script" not in result._repr_html_()
     assert all(len(line) <= 60 for line in result.report(60).splitlines())
     result.save(tmp_path / "result.json")

@@ -34,6 +34,7 @@ COMMANDS = {
     "history": "tuner.cli.history:history",
     "show": "tuner.cli.show:show",
     "diff": "tuner.cli.diff:diff",
+    "report": "tuner.cli.report:report",
     "export": "tuner.cli.exchange:export",
     "import": "tuner.cli.exchange:import_",
     "db": "tuner.cli.db:db",

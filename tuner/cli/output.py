@@ -64,6 +64,15 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def series_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--with-series`` to a command that has ``--json``."""
+    return click.option(
+        "--with-series",
+        is_flag=True,
+        help="With --json: also what the search saw of each trial, when it ended, joules spent and power.",
+    )(command)
+
+
 def write_json(path: str, document: object) -> None:
     """Write a document as JSON, whole or not at all.
 

@@ -11,7 +11,7 @@ from tuner.cli import completion
 from tuner.cli.balance import show_balance
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import database_option, device_option, kernel_option, search_options, with_files
-from tuner.cli.output import console, echo, json_option, write_json
+from tuner.cli.output import console, echo, json_option, series_option, write_json
 from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 @kernel_option
 @database_option
 @json_option
+@series_option
 def run(
     workloads: tuple[str, ...],
     *,
     json_path: str | None,
+    with_series: bool,
     database: Path | None,
     device: str | None,
     kernel_files: tuple[Path, ...],
@@ -60,8 +62,10 @@ def run(
     from tuner.model import RunStatus
     from tuner.report.run_report import show_run
     from tuner.search.request import Request
-    from tuner.search.tuning import no_answer
+    from tuner.search.tuning import no_answer, with_trial_series
 
+    if with_series and json_path is None:
+        raise InputError("--with-series: adds to what --json writes; name a file after --json")
     request = Request(*with_files(workloads, kernel_files), **options)
     if balance:
         if resume:
@@ -73,7 +77,7 @@ def run(
     tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated)
     try:
         if json_path is not None:
-            write_json(json_path, tuned.document)
+            write_json(json_path, with_trial_series(tuned) if with_series else tuned.document)
     finally:  # a full disk costs no tables, and `| head` no file
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
         show_run(tuned.document, console(json_path), verbose=verbose, seen=seen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.options import database_option
-from tuner.cli.output import console, json_option, write_json
+from tuner.cli.output import console, json_option, series_option, write_json
 from tuner.cli.stored_runs import document_of, unreadable
 from tuner.errors import InputError
 from tuner.untrusted.text import plain
@@ -34,6 +34,7 @@ _TOP = 20
 @click.option("--verbose", is_flag=True, help="Show everything: how sure, net of idle, where time went.")
 @database_option
 @json_option
+@series_option
 def show(
     run: str | None,
     *,
@@ -46,6 +47,7 @@ def show(
     verbose: bool,
     database: Path | None,
     json_path: str | None,
+    with_series: bool,
 ) -> None:
     """Show a run: its answer and its trials.
 
@@ -59,7 +61,9 @@ def show(
 
     if as_csv and json_path == "-":
         raise InputError("--csv and --json - both want standard output; name a file after --json")
-    document = document_of(run, database)
+    if with_series and json_path is None:
+        raise InputError("--with-series: adds to what --json writes; name a file after --json")
+    document = document_of(run, database, with_series=with_series)
     if curve_path is not None:
         from tuner.report.clock_plot import draw_curve
 

@@ -13,25 +13,26 @@ from tuner.untrusted.limits import JSON_BYTES
 _KEYS = ("device", "objective", "workloads", "space", "best", "default", "status")
 
 
-def document_of(name: str | None, database: Path | None) -> dict[str, Any]:
+def document_of(name: str | None, database: Path | None, *, with_series: bool = False) -> dict[str, Any]:
     """The document of a run, with its trials as far as they are known.
 
     Args:
         name: a number of ``tuner history``, or a file; None for the newest run.
         database: as named; None for the default.
+        with_series: of a stored run, its trials with what ``tuner.search.trial_series`` adds.
 
     Raises:
         InputError: there is no such run, or the file holds no document of a run.
     """
     if name is None or name.isdecimal():
-        return _stored(None if name is None else int(name), database)
+        return _stored(None if name is None else int(name), database, with_series=with_series)
     path = Path(name)
     if not path.is_file():
         raise InputError(f"{name}: neither the number of a run (`tuner history`) nor a file")
     return _read(path)
 
 
-def _stored(number: int | None, database: Path | None) -> dict[str, Any]:
+def _stored(number: int | None, database: Path | None, *, with_series: bool) -> dict[str, Any]:
     from tuner.search.stored import stored_document
 
     with reading(database) as store:
@@ -41,7 +42,7 @@ def _stored(number: int | None, database: Path | None) -> dict[str, Any]:
         if store is None or found is None:
             what = "no run is stored" if number is None else f"run {number}: there is no such run"
             raise InputError(f"{what}; `tuner history` lists the runs")
-        return stored_document(store, found)
+        return stored_document(store, found, with_series=with_series)
 
 
 def _read(path: Path) -> dict[str, Any]:

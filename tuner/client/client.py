@@ -98,6 +98,17 @@ class Client:
         """
         return live_events(self._transport, power=power, patience_s=self._patience_s, away=away)
 
+    def savings(self) -> dict[str, tuple[float, float]]:
+        """Joules that uses of answers are expected to have saved since the daemon's start, by GPU.
+
+        Returns:
+            UUID, of a simulated GPU its spec, -> joules and half of their 95 % interval.
+        """
+        lines = self._transport.text("/metrics").splitlines()
+        saved = dict(_metric("tuner_expected_saved_joules_total", lines))
+        within = dict(_metric("tuner_expected_saved_joules_uncertainty_total", lines))
+        return {gpu: (joules, within.get(gpu, 0.0)) for gpu, joules in saved.items()}
+
     def best(
         self,
         *workloads: str,
@@ -262,3 +273,10 @@ def _named(workloads: Sequence[str]) -> list[str]:
                 " 'scan-lf:N=1024'"
             )
     return list(workloads)
+
+
+def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """GPU and value of each line of a metric in Prometheus' format."""
+    form = re.compile(rf'{name}\{{gpu="([^"]*)"\}} ([0-9.eE+-]+)')
+    for found in filter(None, map(form.fullmatch, lines)):
+        yield found[1], float(found[2])

@@ -122,6 +122,15 @@ class Transport:
                 return None
             return self._document(response.read(MOST_BYTES + 1))
 
+    def text(self, target: str) -> str:
+        """The text that answers a request.
+
+        Raises:
+            TunerError: as ``ask``.
+        """
+        with self._translated(self._timeout_s), closing(self._connection()) as connection:
+            return self._sent(connection, "GET", target, None, {}).read(MOST_BYTES).decode(errors="replace")
+
     def stream(self, target: str, headers: Mapping[str, str], silence_s: float) -> Iterator[bytes]:
         """Lines of an answer that goes on, as they come; the daemon says something at least every so often.
 

@@ -23,6 +23,7 @@ from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import (
     Conditions,
     StoredRun,
+    StoredTrial,
     canonical,
     digest,
     measurement_record,
@@ -40,7 +41,7 @@ RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
 _TRIALS = (
-    "SELECT number, trial, measurement, confirmed FROM trials"  # noqa: S608 - constant text of this module
+    "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text of this module
     f" WHERE run_id = ? AND {verified('trials')} ORDER BY number"
 )
 _ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -207,8 +208,19 @@ class Store:
     def best_known(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
         """All trials of a run in their order; of contenders for the answer the fresh repeats, joined."""
         rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
-        known = [(number, trial, again or measured) for number, trial, measured, again in rows]
+        known = [(number, trial, again or measured) for number, trial, measured, again, _ in rows]
         return self._decoded(run_id, known, names)
+
+    def stored_trials(self, run_id: int, names: Sequence[str]) -> list[StoredTrial]:
+        """All trials of a run in their order, with what the search saw and what is known at the end."""
+        rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
+        found = []
+        for number, trial, measured, again, ended_at in rows:
+            first = self._decoded(run_id, [(number, trial, measured)], names)
+            last = first if again is None else self._decoded(run_id, [(number, trial, again)], names)
+            if first and last:
+                found.append(StoredTrial(number, first[0][0], first[0][1], last[0][1], ended_at))
+        return found
 
     def _decoded(
         self, run_id: int, rows: Sequence[tuple[Any, ...]], names: Sequence[str]

@@ -12,6 +12,7 @@ from tuner.model import Energy, Flag, FlagKind, Measurement, Part, WorkloadResul
 # were it less rare, those of repeats that do not would cover 98 % and more.
 _LIKELY = 0.6
 _SURELY = 0.99  # of repeats that scatter by more than those of other trials
+_KEPT_SERIES = 3  # of power, of the first repeats
 _MANY = 1e6  # degrees of freedom of an uncertainty that is known
 
 
@@ -45,6 +46,7 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         flags=_flags(repeats),
         check_s=math.fsum(repeat.check_s for repeat in repeats),
         energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
+        power=tuple(one for repeat in repeats for one in repeat.power)[:_KEPT_SERIES],
     )
 
 

@@ -6,9 +6,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockReading, Device, Meter, PowerReading, Recording, RunRecord, SensorInfo
+from tuner.interfaces import (
+    ClockReading,
+    Device,
+    Meter,
+    PowerReading,
+    Recording,
+    RunRecord,
+    SensorInfo,
+)
 from tuner.measurement.setting_lock import SettingLock
 from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
+from tuner.model.power_series import mean_powers, series_of
 from tuner.options import SearchOptions
 
 MOST_S = 10.0
@@ -29,6 +38,7 @@ _SAMPLES = 8  # of fewer a scatter is hardly known
 _TWO_SAMPLES = 2.5  # periods: windows end up to a tenth short, and samples come late
 _SYNC_S = 1e-4  # begin and end of a window are seen by the host so late, together
 _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
+_ABSURD_W = 1e6  # no board draws as much
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
 
 
@@ -160,7 +170,23 @@ class WindowRunner:
                 degrees=reading.degrees,
             )
         flags = (*measurement.flags, *self._clock.flags(clock), *told, *_at_limit(reading, clock))
-        return replace(measurement, energy=energy, clock_mhz=clock.mhz, flags=flags)
+        return replace(
+            measurement,
+            energy=energy,
+            clock_mhz=clock.mhz,
+            flags=flags,
+            power=self._series(recording, record),
+        )
+
+    def _series(self, recording: Recording, record: RunRecord) -> tuple[str, ...]:
+        """Power over the window as text; empty without samples."""
+        points = [(sample.time_s, sample.value) for sample in recording.samples()]
+        if self._meter is not None and self._meter.info.kind == "counter":
+            points = mean_powers(points)
+        length_s = record.end_s - record.start_s
+        near = [(time_s - record.start_s, watts) for time_s, watts in points if 0 <= watts < _ABSURD_W]
+        packed = series_of([one for one in near if abs(one[0]) <= 2 * length_s]).packed()
+        return (packed,) if packed else ()
 
     def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
         """Mean power of the window, or why there is none."""

@@ -186,6 +186,8 @@ def measurement_record(measurement: Measurement) -> Record:
     record["results"] = list(record["results"])
     record["bursts"] = record.pop("repeats")
     record["flags"] = [str(flag) for flag in measurement.flags]
+    if not measurement.power:
+        del record["power"]  # earlier versions do not know it
     return record
 
 

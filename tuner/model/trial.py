@@ -211,6 +211,8 @@ class Measurement:
         check_s: time spent on answer checks for this trial.
         energy_total_j: joules of everything this trial made the GPU do (checks, warm-up, window).
         ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
+        power: power over time of its windows, packed (``tuner.model.power_series``); of the default trial and
+            of contenders, of which the first three repeats are kept.
     """
 
     results: tuple[WorkloadResult, ...]
@@ -228,6 +230,7 @@ class Measurement:
     check_s: float = 0.0
     energy_total_j: float = 0.0
     ended_s: float = 0.0
+    power: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

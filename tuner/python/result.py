@@ -1,6 +1,5 @@
 """The result of a tuning run, as an object."""
 
-import html
 import io
 import json
 import math
@@ -242,8 +241,10 @@ class Result:
         return self._rendered(shutil.get_terminal_size((_WIDTH, 24)).columns)
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
-        return f"<pre>{html.escape(str(self))}</pre>"
+        """What notebooks show: the page of ``tuner report`` in a frame, some 0.9 MB."""
+        from tuner.report.html.notebook import notebook_frame  # noqa: PLC0415 - only in notebooks
+
+        return notebook_frame(self.document)
 
     def _rendered(self, width: int, *, verbose: bool = False) -> "Group":
         from tuner.report.run_report import run_report  # noqa: PLC0415 - results need no terminal

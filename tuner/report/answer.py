@@ -1,6 +1,7 @@
 """The answer of a run: its numbers, each workload's part, and what it gains against other trials."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.model import shown_values
@@ -30,7 +31,7 @@ def totals(document: Mapping[str, Any]) -> list[str]:
     if best["energy_j"] is not None:
         parts += [energy_of(best), si(best["power_w"], "W")]
     if len(workloads) == 1:
-        parts += _rates(workloads[0])
+        parts += rates(workloads[0])
     else:
         parts[0] += " per round"
     clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
@@ -41,7 +42,8 @@ def totals(document: Mapping[str, Any]) -> list[str]:
     return [*parts, clock, *limits, *([f"({label(document)})"] if label(document) else [])]
 
 
-def _rates(workload: Mapping[str, Any]) -> list[str]:
+def rates(workload: Mapping[str, Any]) -> list[str]:
+    """What a workload achieves a second, in its own unit; empty where its work is not known."""
     value = (workload.get("best") or {}).get("rate")
     return [] if value is None else [_rate(value, workload["rate_name"])]
 
@@ -50,10 +52,10 @@ def _rate(value: float | None, unit: str) -> str:
     return "–" if value is None else f"{significant(value)} {unit}"
 
 
-def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
-    """A row per workload: batch, own time in the co-run, share of the joules, rate, configuration.
+def workload_cells(document: Mapping[str, Any]) -> list[list[str]]:
+    """A row per workload below the heads: batch, own time in the co-run, share of the joules, rate.
 
-    The title above it says what kind of numbers these are; shares are modelled on every device.
+    The first cell is its name. Shares are modelled on every device.
     """
     workloads = document["workloads"]
     parts = [workload["best"] for workload in workloads]
@@ -65,19 +67,52 @@ def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
         columns["rate"] = [_rate(w["best"]["rate"], w["rate_name"]) for w in workloads]
     names = ["workload", *(workload["name"] for workload in workloads)]
     rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    return [[name, *row] for name, row in zip(names, rows, strict=True)]
+
+
+def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
+    """A row per workload with its configuration; the title above it says what kind of numbers these are."""
+    named = workload_cells(document)
+    parts = [workload["best"] for workload in document["workloads"]]
     notes = ["configuration", *(shown_values(part["configuration"]) for part in parts)]
-    named = [[name, *row] for name, row in zip(names, rows, strict=True)]
     if rows_in(named, width, indent=_INDENT) is not None:
-        return table(named, notes, width, right=set(range(1, len(columns) + 1)), indent=_INDENT)
-    notes = [f"{name}: {note}" for name, note in zip(names, notes, strict=True)]
-    return table(rows, notes, width, right=set(range(len(columns))), indent=_INDENT)
+        return table(named, notes, width, right=set(range(1, len(named[0]))), indent=_INDENT)
+    notes = [f"{row[0]}: {note}" for row, note in zip(named, notes, strict=True)]
+    rows = [row[1:] for row in named]
+    return table(rows, notes, width, right=set(range(len(rows[0]))), indent=_INDENT)
 
 
 def _share(part: Mapping[str, Any]) -> str:
     return with_uncertainty(part["energy_share_j"], interval(part["energy_share_j_uncertainty"]), "J")
 
 
+@dataclass(frozen=True)
+class Gains:
+    """What an answer gains.
+
+    Attributes:
+        cells: a row for each trial that it is held against, below the heads; empty without one. A column
+            that nobody fills is left out.
+        sentences: what is no row.
+    """
+
+    cells: list[list[str]]
+    sentences: list[str]
+
+
 def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
+    """What the answer gains, as lines."""
+    gains = gains_of(document)
+    lines: list[str] = []
+    if gains.cells:
+        right = {place for place, head in enumerate(gains.cells[0]) if head in ("energy", "time")}
+        lines = table(gains.cells, [""] * len(gains.cells), width, right=right, indent=_INDENT)
+    return lines + [
+        line for text in gains.sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)
+    ]
+
+
+def gains_of(document: Mapping[str, Any]) -> Gains:
     """The answer against the default, the fastest trial, the solo bests together, and one after another.
 
     A search for time says what the trial with the least joules would bring, where joules were measured.
@@ -107,17 +142,14 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
     sentences += _solo_bests(document)
     sentences += _hidden(document)
     sentences += _least_energy(document)
-    found = _compared(rows, width, energy_first) if rows else []
-    return found + [line for text in sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)]
+    return Gains(_compared(rows, energy_first) if rows else [], sentences)
 
 
-def _compared(rows: list[list[str]], width: int, energy_first: bool) -> list[str]:
-    """The table of comparisons; a column that nobody fills is left out."""
+def _compared(rows: list[list[str]], energy_first: bool) -> list[list[str]]:
+    """The rows below their heads, without columns that are empty."""
     heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]
     filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
-    kept = [[row[place] for place in filled] for row in (heads, *rows)]
-    right = {place for place, head in enumerate(kept[0]) if head in ("energy", "time")}
-    return table(kept, [""] * len(kept), width, right=right, indent=_INDENT)
+    return [[row[place] for place in filled] for row in (heads, *rows)]
 
 
 def _changes(against: Mapping[str, Any], energy_first: bool) -> list[str]:

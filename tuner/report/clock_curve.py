@@ -1,6 +1,7 @@
 """What other clocks would bring, as sentences and a table: the answer's configuration over the clock."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.report.layout import ReportLine, lines_of, table
@@ -15,31 +16,61 @@ _INDENT = "  "
 Point = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class SettingTable:
+    """What other clocks or power limits bring.
+
+    Attributes:
+        title: of what, and what ratios are against.
+        cells: a row for each setting below the heads.
+        notes: of each row, with an empty one of the heads.
+        sentences: what the table amounts to.
+    """
+
+    title: str
+    cells: list[list[str]]
+    notes: list[str]
+    sentences: list[str]
+
+
 def curve_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     """Sentences and the table; nothing where the clock was not searched."""
+    found = clock_table(document)
+    return iter(()) if found is None else setting_lines(found, width)
+
+
+def setting_lines(found: SettingTable, width: int) -> Iterator[ReportLine]:
+    """A table of settings as lines, below an empty one."""
+    yield ReportLine("")
+    yield from lines_of(found.title, width)
+    right = set(range(len(found.cells[0])))
+    head, *lines = table(found.cells, found.notes, width, right=right, indent=_INDENT)
+    yield ReportLine(head, "dim")
+    yield from map(ReportLine, lines)
+    for sentence in found.sentences:
+        yield from lines_of(_INDENT + sentence, width, hanging=_INDENT * 2)
+
+
+def clock_table(document: Mapping[str, Any]) -> SettingTable | None:
+    """The clocks worth a row, and what they bring; None where the clock was not searched."""
     points: Sequence[Point] = document.get("clock_curve") or ()
     best = document["best"]
     if len(points) < _LEAST or best is None or best["clock_mhz"] is None:
-        return
+        return None
     reference = reference_of(points)
     words = label(document)
     mark = f"{words}; " if words else ""
-    yield ReportLine("")
     whose = "this configuration"
     if document.get("clock_curve_of") != best["configurations"]:
         whose = "the cheapest configuration that was measured at several clocks"
     title = f"clocks of {whose} ({mark}against {_mhz(reference)}; ± is 95 %)"
-    yield from lines_of(title, width)
     rows = _rows(points, best["clock_mhz"])
     joules = any(point["joules"] is not None for point in points)
     heads = ["clock", *heads_of(joules=joules)]
     cells = [[_mhz(point), *ratio_cells(point, joules=joules)] for point in rows]
     notes = [_note(point, points, best["clock_mhz"]) for point in rows]
-    head, *lines = table([heads, *cells], ["", *notes], width, right=set(range(len(heads))), indent=_INDENT)
-    yield ReportLine(head, "dim")
-    yield from map(ReportLine, lines)
-    for sentence in sentences(points, best["clock_mhz"]):
-        yield from lines_of(_INDENT + sentence, width, hanging=_INDENT * 2)
+    told = list(sentences(points, best["clock_mhz"]))
+    return SettingTable(title, [heads, *cells], ["", *notes], told)
 
 
 def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:

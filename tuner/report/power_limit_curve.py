@@ -3,23 +3,25 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.report.clock_curve import heads_of, ratio_cells
-from tuner.report.layout import ReportLine, lines_of, table
+from tuner.report.clock_curve import SettingTable, heads_of, ratio_cells, setting_lines
+from tuner.report.layout import ReportLine
 from tuner.report.words import label
-
-_INDENT = "  "
 
 
 def limit_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
-    """The answer's configurations at every power limit they were measured at; nothing where that is one."""
+    """The table as lines; nothing where the answer was measured at one power limit."""
+    found = limit_table(document)
+    return iter(()) if found is None else setting_lines(found, width)
+
+
+def limit_table(document: Mapping[str, Any]) -> SettingTable | None:
+    """The answer's configurations at every power limit they were measured at; None where that is one."""
     points, best = document.get("power_limit_curve") or (), document["best"]
     if not points or best is None:
-        return
+        return None
     words = label(document)
     mark = f"{words}; " if words else ""
-    yield ReportLine("")
     title = f"power limits of this configuration ({mark}against {points[0]['power_limit_w']:g} W; ± is 95 %)"
-    yield from lines_of(title, width)
     joules = any(point["joules"] is not None for point in points)
     heads = ["power limit", "clock seen", *heads_of(joules=joules)]
     cells = [
@@ -27,10 +29,7 @@ def limit_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]
         for point in points
     ]
     notes = ["the answer's" if point["power_limit_w"] == best["power_limit_w"] else "" for point in points]
-    right = set(range(len(heads)))
-    head, *lines = table([heads, *cells], ["", *notes], width, right=right, indent=_INDENT)
-    yield ReportLine(head, "dim")
-    yield from map(ReportLine, lines)
+    return SettingTable(title, [heads, *cells], ["", *notes], [])
 
 
 def _seen(point: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group
@@ -28,20 +29,54 @@ def diff_report(
         width: characters of a line, 40 at least.
     """
     width = max(width, LEAST_WIDTH)
-    lines: list[ReportLine] = []
-    for letter, title, document in zip("AB", titles, (one, other), strict=True):
-        lines += lines_of(f"{letter}: {_title(title, document)}", width, "bold")
+    found = differences_of(one, other, titles)
+    lines = [line for title in found.titles for line in lines_of(title, width, "bold")]
     lines.append(ReportLine(""))
+    cells = found.cells
+    lines += map(ReportLine, table(cells, [""] * len(cells), width, right={1, 2, 3}, indent=_INDENT))
+    lines.append(ReportLine("answers"))
+    lines += [ReportLine(line) for text in found.answers for line in _indented(text, width)]
+    lines.append(ReportLine(found.heading))
+    lines += [ReportLine(line) for text in found.conditions for line in _indented(text, width)]
+    return rendered(lines)
+
+
+@dataclass(frozen=True)
+class RunDifferences:
+    """How run B differs from run A.
+
+    Attributes:
+        titles: of both.
+        cells: numbers of both below the heads; with changes where the workloads are the same.
+        answers: a sentence for each workload.
+        conditions: a sentence for each that differs.
+    """
+
+    titles: list[str]
+    cells: list[list[str]]
+    answers: list[str]
+    conditions: list[str]
+
+    @property
+    def heading(self) -> str:
+        """What stands above the conditions."""
+        return "conditions that differ" if self.conditions else "the conditions are the same"
+
+
+def differences_of(
+    one: Mapping[str, Any], other: Mapping[str, Any], titles: tuple[str, str]
+) -> RunDifferences:
+    """How the second run differs from the first; arguments as of ``diff_report``."""
     rows = [["", "A", "B", "B against A"], *_numbers(one, other)]
     if not any(row[3] for row in rows[1:]):
         rows = [row[:3] for row in rows]
-    lines += map(ReportLine, table(rows, [""] * len(rows), width, right={1, 2, 3}, indent=_INDENT))
-    lines.append(ReportLine("answers"))
-    lines += [ReportLine(line) for text in _answers(one, other) for line in _indented(text, width)]
-    found = list(_conditions(one, other))
-    lines.append(ReportLine("conditions that differ" if found else "the conditions are the same"))
-    lines += [ReportLine(line) for text in found for line in _indented(text, width)]
-    return rendered(lines)
+    named = zip("AB", titles, (one, other), strict=True)
+    return RunDifferences(
+        titles=[f"{letter}: {_title(title, document)}" for letter, title, document in named],
+        cells=rows,
+        answers=list(_answers(one, other)),
+        conditions=list(_conditions(one, other)),
+    )
 
 
 def _indented(text: str, width: int) -> list[str]:
@@ -81,16 +116,26 @@ def _numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[
 
 
 def _change(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> str:
-    """A change with the 95 % interval of its two values, where both are known."""
+    """A change in words."""
+    found = change_of(a, b, key)
+    return _UNKNOWN if found is None else percent_with_interval(*found)
+
+
+def change_of(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> tuple[float, float | None] | None:
+    """A change from one trial to another, with half of the 95 % interval that its two values have.
+
+    Returns:
+        None where a value is not known; the interval is None where an uncertainty is not.
+    """
     before, after = a.get(key), b.get(key)
     if not before or after is None:
-        return _UNKNOWN
+        return None
     known = [part.get(f"{key}_uncertainty") for part in (a, b)]
     half = None
     if known[0] is not None and known[1] is not None and after:
         relative = math.hypot(known[0] / before, known[1] / after)
         half = _COVERAGE * relative * after / before
-    return percent_with_interval(after / before - 1, half or None)
+    return after / before - 1, half or None
 
 
 def _setting(trial: Mapping[str, Any], key: str, unit: str) -> str:

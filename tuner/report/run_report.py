@@ -139,7 +139,7 @@ def _answer(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     """The answer: its configuration and numbers, and what it gains."""
     best = document["best"]
     if best is None:
-        yield from lines_of(_no_answer(document), width, _WARNING)
+        yield from lines_of(no_answer(document), width, _WARNING)
         return
     if len(document["workloads"]) == 1:
         (configuration,) = best["configurations"].values()
@@ -157,7 +157,8 @@ def _answer(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     yield from map(ReportLine, comparisons(document, width))
 
 
-def _no_answer(document: Mapping[str, Any]) -> str:
+def no_answer(document: Mapping[str, Any]) -> str:
+    """Why there is no answer."""
     if document["status"] in ("running", "killed"):
         return f"no answer: the run is {document['status']}"
     return "no valid trial: there is no answer"

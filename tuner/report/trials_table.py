@@ -75,8 +75,9 @@ def _numbers(trials: Sequence[RankedTrial], *, numbered: bool) -> tuple[list[str
 
 
 def _flags(trial: Mapping[str, Any]) -> list[str]:
-    """The kinds of its flags; details are in the document."""
-    return [flag.partition(":")[0] for flag in trial.get("flags", ())]
+    """That it was repeated, and the kinds of its flags; details are in the document."""
+    repeated = [f"{trial['bursts']} repeats"] if trial.get("confirmed") else []
+    return repeated + [flag.partition(":")[0] for flag in trial.get("flags", ())]
 
 
 def _setting(value: float | None, unit: str) -> str:

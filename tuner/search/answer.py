@@ -33,6 +33,7 @@ class SearchOutcome:
         trials: all trials in the order they were measured; contenders with their fresh repeats. Joules carry
             the uncertainty that covers minutes.
         measurements: every measurement of this process.
+        searched: of each trial, what the search saw.
         windows_s: measuring windows of this process, those repeated for a throttled GPU too.
         joules: what the trials cost, in a killed run too.
         spent: what the whole run cost, compiling and gaps included; None where nobody tells.
@@ -70,6 +71,7 @@ class SearchOutcome:
     scatter: WindowScatter = ASSUMED
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
+    searched: tuple[Measurement, ...] = ()
     solo_bests: int | None = None
     solo_best_runs: tuple[int, ...] = ()
     limited_solo_bests: tuple[str, ...] = ()
@@ -194,6 +196,7 @@ def outcome_of(
         default=places.get(default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
+        searched=tuple(stated(found) for _, found in driver.trials),
         paired=paired,
         scatter=scatter,
         repeatability={name: one for name, one in found.items() if one is not None},

@@ -79,6 +79,7 @@ def document(
         "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
+        **_confirmation(task, outcome),
         "window_scatter": _scatter(outcome),
         **_tuning_energy(outcome),
         "resumed": outcome.resumed,
@@ -115,6 +116,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
         "bursts": measurement.repeats,
+        "confirmed": is_confirmed(measurement),
         "rounds": measurement.rounds,
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
@@ -128,6 +130,11 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
             for name, result in zip(names, measurement.results, strict=True)
         },
     }
+
+
+def is_confirmed(measurement: Measurement) -> bool:
+    """True for paired repeats after the search, which measures a trial once."""
+    return measurement.repeats > 1
 
 
 def _idle_uncertainty(energy: Energy | None) -> float | None:
@@ -291,6 +298,16 @@ def _scatter(outcome: SearchOutcome) -> Record | None:
         "degrees": scatter.degrees,
         "energy_interval": scatter.interval,
         "assumed": not scatter.learnt,
+    }
+
+
+def _confirmation(task: Task, outcome: SearchOutcome) -> Record:
+    """Numbers of the trials that were measured again, and of those that tie with the lowest of them."""
+    numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
+    tied = outcome.paired.tied(outcome.objective, task.precision)
+    return {
+        "contenders": sorted(numbers[trial] for trial in outcome.paired.joined()),
+        "tied": sorted(numbers[trial] for trial in tied),
     }
 
 

@@ -119,6 +119,8 @@ class Driver:
                 return refused
             mark(f"trial {len(self.trials) + 1}")
             measurement = self._measure(trial, None if whole else self._contest(objective))
+            if trial != self._default:
+                measurement = replace(measurement, power=())  # of contenders their repeats keep it
             self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
             self._remember(trial, measurement)
             self._tell(trial, measurement, objective, expected)

@@ -1,32 +1,47 @@
 """The document of a stored run, with its trials: what ``tuner show`` reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.database.runs import Store
 from tuner.model import RunStatus
-from tuner.model.records import StoredRun
+from tuner.model.records import StoredRun, StoredTrial
 from tuner.search.document import trial_document
+from tuner.search.trial_series import series_record
 from tuner.system.owner import is_alive
 
 
-def stored_document(store: Store, run: StoredRun) -> dict[str, Any]:
+def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) -> dict[str, Any]:
     """The document of a run with its number, its start and its trials.
 
     A run without an answer, such as one that is still measured, has the keys that its conditions and trials
     give; ``best`` is None.
+
+    Args:
+        store: that has it.
+        run: which.
+        with_series: its trials with what ``tuner.search.trial_series`` adds.
     """
     names = [name for name, _ in run.conditions["workloads"]]
-    pairs = store.best_known(run.id, names)
-    document = run.answer or _without_answer(run, failed=sum(not measured.ok for _, measured in pairs))
+    if with_series:
+        trials = [_with_series(one, names) for one in store.stored_trials(run.id, names)]
+    else:
+        trials = [trial_document(pair, names) for pair in store.best_known(run.id, names)]
+    document = run.answer or _without_answer(run, failed=sum(trial["status"] != "ok" for trial in trials))
     return {
         **document,
         "run": run.id,
         "started_at": run.started_at,
+        "ended_at": run.ended_at,
         "sources": run.conditions["sources"],
         "settings": run.conditions["settings"],
-        "trials": [_in_order(document, trial_document(pair, names)) for pair in pairs],
+        "trials": [_in_order(document, trial) for trial in trials],
     }
+
+
+def _with_series(one: StoredTrial, names: Sequence[str]) -> dict[str, Any]:
+    series = series_record(one.searched, one.known, names, one.ended_at)
+    return {"number": one.number, **trial_document((one.trial, one.known), names), **series}
 
 
 def _in_order(document: Mapping[str, Any], trial: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tuner.search.request import (
 from tuner.search.setup import MeasurementSetup
 from tuner.search.solo_bests import solo_best
 from tuner.search.trial_event import TrialEvent
+from tuner.search.trial_series import with_series
 from tuner.tracing.marks import mark
 
 
@@ -195,6 +196,11 @@ def _tune_alone(
                 f"interrupted while {spec} was tuned alone; the same command goes on from here"
             )
     return len(missing)
+
+
+def with_trial_series(tuned: TuningResult) -> dict[str, Any]:
+    """The document of a run, its trials with what the search saw of them and power over time."""
+    return with_series(tuned.document, tuned.outcome)
 
 
 def no_answer(tuned: TuningResult) -> str:
