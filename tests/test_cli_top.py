@@ -6,6 +6,7 @@ import struct
 import subprocess
 from fcntl import ioctl
 from pathlib import Path
+from select import select
 from termios import TIOCSWINSZ
 
 import pytest
@@ -54,6 +55,7 @@ def _read(terminal: int, wanted: bytes) -> bytes:
     """What a program writes, up to these bytes; its end is an OSError."""
     read = b""
     while wanted not in read:
+        assert select([terminal], [], [], PATIENCE_S)[0], read
         read += os.read(terminal, 4096)
     return read
 

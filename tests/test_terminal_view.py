@@ -162,6 +162,18 @@ async def test_a_large_terminal_shows_all_panes(tmp_path: Path) -> None:
 
 
 @plays
+async def test_many_devices_are_scrolled_through(tmp_path: Path) -> None:
+    """On a small terminal the chosen device is shown with its details, and the jobs keep their room."""
+    devices = [device(f"cuda:{number}", holds=f"reason {number}") for number in range(10)]
+    async with shown(tmp_path, SMALL, devices) as (view, _):
+        await view.press("1", "G")
+        assert "cuda:9" in view.text
+        assert "reason 9" in view.text
+        assert "cuda:0" not in view.text
+        assert "2 jobs" in view.text
+
+
+@plays
 async def test_trials_of_a_job_that_has_ended_are_asked_for(tmp_path: Path) -> None:
     """Enter on a job shows its trials; those that are stored have the form of those that are told."""
     async with shown(tmp_path) as (view, daemon):

@@ -9,12 +9,13 @@ Screen { layout: vertical; overflow: hidden; background: ansi_default; }
 .pane:focus-within { border: round ansi_green; }
 .pane .details { height: auto; max-height: 3; color: ansi_bright_black; }
 RowTable { height: 1fr; background: ansi_default; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
-#devices { height: auto; max-height: 40%; }
+#devices { height: auto; }
 #trials { height: 2fr; }
-#devices RowTable { height: auto; }
+#devices RowTable { height: auto; max-height: 13; }
 RowTable:nocolor > .datatable--cursor { text-style: reverse; }
 RowTable > .datatable--header { background: ansi_default; color: ansi_cyan; text-style: none; }
 .-low .pane { display: none; }
+.-low #devices RowTable { max-height: 5; }
 .-low #devices .details { max-height: 2; }
 .-low #devices, .-low .pane.-shown { display: block; }
 Question, Help { align: center middle; background: transparent; }
