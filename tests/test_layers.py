@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli",),
     ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
-    ("tuner.python", "tuner.regions", "tuner.linalg"),
+    ("tuner.python", "tuner.regions", "tuner.linalg", "tuner.terminal"),
     ("tuner.report", "tuner.installing", "tuner.page"),
     ("tuner.comparing", "tuner.application", "tuner.training"),
     ("tuner.search",),
@@ -59,6 +59,7 @@ BORDERS = {
     "sqlite3": ("tuner.database",),
     "click": ("tuner.cli",),
     "sklearn": ("tuner.prediction",),
+    "textual": ("tuner.terminal",),
     "tree_sitter": ("tuner.pragmas",),
     "tree_sitter_cuda": ("tuner.pragmas",),
 }

@@ -26,6 +26,7 @@ COMMANDS = {
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.follow:follow",
     "open": "tuner.cli.open:open_page",
+    "top": "tuner.cli.top:top",
     "cancel": "tuner.cli.jobs:cancel",
     "pause": "tuner.cli.jobs:pause",
     "resume": "tuner.cli.jobs:resume",

@@ -1,6 +1,5 @@
 """Functions of the commands that use the daemon."""
 
-import pwd
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ import click
 
 from tuner.cli.output import echo
 from tuner.errors import DaemonAbsentError
-from tuner.model.jobs import OWN, Origin
+from tuner.report.job_words import asked_for, priority_of, search_of
 from tuner.report.words import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:
@@ -28,15 +27,6 @@ STARTING_S = 10.0
 
 _KNOCK_S = 0.1
 _ROOM_FOR_ALL = 110  # characters
-_ASKED_BY = {
-    Origin.CLIENT.value: "submitted",
-    Origin.SET.value: "a set of daemon.toml",
-    Origin.STALE.value: "the daemon, as an answer went stale",
-    Origin.DRIFT.value: "the daemon, as a sample drifted",
-    Origin.REQUEST.value: "the daemon, after a question",
-    Origin.CHECK.value: "the daemon, to check an answer",
-}
-_OWN = frozenset(origin.value for origin in OWN)
 
 
 def socket_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,14 +96,14 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     for title in ("priority", "trials", "run"):
         table.add_column(title, justify="right", no_wrap=True)
     for job in jobs:
-        where = (job.device or "–", f"{_search(job)}; {_asked_for(job)}")
+        where = (job.device or "–", f"{search_of(job)}; {asked_for(job)}")
         table.add_row(
             str(job.id),
             moment(job.created_at),
             f"{job.state}\n({job.reason})" if job.reason else job.state,
             "\n".join(job.workloads),
             *(where if roomy else ()),
-            _priority(job),
+            priority_of(job),
             str(job.trials),
             "–" if job.run is None else str(job.run),
         )
@@ -125,11 +115,11 @@ def show_job(job: "Job", out: "Console") -> None:
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
         "workloads": " ".join(job.workloads),
-        "search": _search(job),
+        "search": search_of(job),
         "options": ", ".join(f"{name} {value}" for name, value in job.options.items()) or "–",
         "device": job.device or "–",
-        "asked by": _asked_for(job),
-        "priority": _priority(job),
+        "asked by": asked_for(job),
+        "priority": priority_of(job),
         "submitted": moment(job.created_at),
         "started": f"{moment(job.started_at)} (attempts: {job.attempts})",
         "ended": moment(job.ended_at),
@@ -138,29 +128,3 @@ def show_job(job: "Job", out: "Console") -> None:
     out.print(f"job {job.id}, {job.kind}", style="bold", highlight=False)
     for name, value in lines.items():
         out.print(f"  {name + ':':<11} {value}", markup=False, highlight=False)
-
-
-def _asked_for(job: "Job") -> str:
-    """Who asked for a job, in words; what a newer daemon says is shown as it is."""
-    who = _ASKED_BY.get(job.origin, job.origin)
-    return who if job.submitter is None else f"{who}, {_user(job.submitter)}"
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
-def _priority(job: "Job") -> str:
-    """The daemon's own work has one that only says what of it goes first."""
-    return "own" if job.origin in _OWN else f"{job.priority:g}"
-
-
-def _search(job: "Job") -> str:
-    """Objective, limit and clocks of a job, as far as they were chosen."""
-    slower = job.options.get("max_slowdown")
-    limit = "" if slower is None else f", at most {100 * slower:g} % slower"
-    clocks = "" if job.clocks == "off" else f", clocks {job.clocks}"
-    return f"{job.objective}{limit}, {job.policy}{clocks}"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,7 +80,9 @@ class Client:
             raise self._transport.misunderstood(f"{document!r:.120}")
         return document
 
-    def watch(self, *, power: bool = False) -> Iterator[LiveEvent]:
+    def watch(
+        self, *, power: bool = False, away: Callable[[DaemonUnavailableError], None] | None = None
+    ) -> Iterator[LiveEvent]:
         """Yield what is so now and then everything that happens, without an end.
 
         A daemon that goes away is looked for again, for ``patience_s`` at most; an event of the kind
@@ -88,11 +90,13 @@ class Client:
 
         Args:
             power: sample the power of the devices meanwhile, and tell of it.
+            away: called with the reason, each time that the daemon is not found; with it, the daemon is
+                looked for without an end. What it raises ends the watching.
 
         Raises:
             DaemonUnavailableError: the daemon stays away.
         """
-        return live_events(self._transport, power=power, patience_s=self._patience_s)
+        return live_events(self._transport, power=power, patience_s=self._patience_s, away=away)
 
     def savings(self) -> dict[str, tuple[float, float]]:
         """Joules that uses of answers are expected to have saved since the daemon's start, by GPU.

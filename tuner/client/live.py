@@ -1,13 +1,14 @@
 """The stream of everything, through restarts of the daemon."""
 
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tuner.client.messages import Message, messages
 from tuner.client.transport import Transport
 from tuner.client.values import LiveEvent, read
-from tuner.errors import DaemonError, DaemonUnavailableError
+from tuner.errors import DaemonUnavailableError
 
 SILENCE_S = 45.0
 """Three of the daemon's signs of life, one every 15 s."""
@@ -45,10 +46,16 @@ class Pauses:
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
 
-def live_events(transport: Transport, *, power: bool, patience_s: float) -> Iterator[LiveEvent]:
+def live_events(
+    transport: Transport,
+    *,
+    power: bool,
+    patience_s: float,
+    away: Callable[[DaemonUnavailableError], None] | None = None,
+) -> Iterator[LiveEvent]:
     """Everything, and on from where it was after the daemon went away; see ``Client.watch``."""
     target = f"/v1/events{'?power=true' if power else ''}"
-    pauses, place = Pauses(patience_s), ""
+    pauses, place = Pauses(patience_s if away is None else math.inf), ""
     while True:
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
         try:
@@ -58,11 +65,11 @@ def live_events(transport: Transport, *, power: bool, patience_s: float) -> Iter
                     place = message.id or place
                     yield _event(message, transport)
                     pauses.heard()  # a caller may have taken its time
-            trouble: DaemonError = DaemonUnavailableError(
-                f"the daemon at {transport.address} ended its stream"
-            )
+            trouble = DaemonUnavailableError(f"the daemon at {transport.address} ended its stream")
         except DaemonUnavailableError as error:
             trouble = error
+        if away is not None:
+            away(trouble)
         pauses.wait(trouble)
 
 

@@ -1,0 +1,85 @@
+"""`tuner top` as a command: in a terminal of its own, and where it cannot be."""
+
+import os
+import pty
+import struct
+import subprocess
+from fcntl import ioctl
+from pathlib import Path
+from select import select
+from termios import TIOCSWINSZ
+
+import pytest
+from cli_process import COMMAND, PATIENCE_S, tuner
+from scripted_daemon import Held, Request, ScriptedDaemon, answer, event, job, stream
+
+from tuner.cli import remote, top
+
+
+def script(request: Request) -> "bytes | Held":
+    """A daemon with one job, whose stream goes on."""
+    if request.path != "/v1/events":
+        return answer({"answers": [], "devices": []})
+    told = [event(None, "begin", resumed=False), event(None, "job", **job(state="running", reason="first"))]
+    return Held(stream(*told, whole=False))
+
+
+def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    """At 80 × 24 the job stands on the screen; q ends with 0, closes the stream and restores the screen."""
+    with ScriptedDaemon(tmp_path / "s", script) as daemon:
+        here, there = pty.openpty()
+        ioctl(there, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        process = subprocess.Popen(
+            [*COMMAND, "top", "--socket", str(daemon.path)],
+            stdin=there,
+            stdout=there,
+            stderr=there,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm-256color"},
+        )
+        os.close(there)
+        try:
+            shown = _read(here, b"job 1 running")
+            assert b"sim:jetson-tx1" in shown
+            os.write(here, b"q")
+            rest = _read(here, b"\x1b[?1049l")  # the screen from before
+            assert process.wait(PATIENCE_S) == 0
+            assert b"Traceback" not in shown + rest
+        finally:
+            process.kill()
+            process.wait()
+            os.close(here)
+
+
+def _read(terminal: int, wanted: bytes) -> bytes:
+    """What a program writes, up to these bytes; its end is an OSError."""
+    read = b""
+    while wanted not in read:
+        assert select([terminal], [], [], PATIENCE_S)[0], read
+        read += os.read(terminal, 4096)
+    return read
+
+
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon is not asked first."""
+    monkeypatch.setattr(top, "find_spec", lambda _: None)
+    result = tuner("top")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: tuner top needs textual: pip install 'gpu-tuner[tui]'\n"
+
+
+def test_it_needs_a_terminal(tmp_path: Path) -> None:
+    """A pipe is refused, with what prints instead."""
+    result = tuner("top", "--socket", tmp_path / "none")
+    assert result.exit_code == 2
+    assert "tuner top needs a terminal; `tuner status` and `tuner jobs` print" in result.stderr
+
+
+def test_without_a_daemon_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with other commands: what was looked for, and how one is started."""
+    monkeypatch.setattr(remote, "STARTING_S", 0.0)
+    monkeypatch.setattr(top, "is_terminal", lambda: True)
+    result = tuner("top", "--socket", tmp_path / "none")
+    assert result.exit_code == 1
+    assert f"no daemon listens at {tmp_path / 'none'}" in result.stderr
+    assert "start one with `systemctl start tuner.socket`" in result.stderr

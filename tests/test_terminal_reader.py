@@ -1,0 +1,65 @@
+"""The thread that reads the daemon's events for a view."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scripted_daemon import PATIENCE_S, Held, Request, ScriptedDaemon, error, event, stream
+
+from tuner.client import Client, LiveEvent
+from tuner.errors import DaemonAbsentError, DaemonRefusedError, TunerError
+from tuner.terminal import event_reader
+from tuner.terminal.event_reader import EventReader
+
+
+def taken(reader: EventReader) -> Iterator[LiveEvent | TunerError]:
+    """What it reads, as it comes."""
+    while reader._thread.is_alive():
+        yield from reader.take()
+
+
+def test_it_asks_for_power_and_ends_when_it_is_closed(tmp_path: Path) -> None:
+    """The stream is the one that has power sampled; after closing nothing is looked for any more."""
+    began = Held(stream(event(None, "begin", resumed=False), whole=False))
+    with ScriptedDaemon(tmp_path / "s", lambda _: began) as daemon:
+        reader = EventReader(Client(daemon.path))
+        reader.start()
+        first = next(taken(reader))
+        reader.close()
+    reader._thread.join(PATIENCE_S)
+
+    assert isinstance(first, LiveEvent)
+    assert [(request.path, request.query) for request in daemon.asked] == [
+        ("/v1/events", {"power": ["true"]})
+    ]
+    assert not reader._thread.is_alive()
+
+
+def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
+    """Each absence is told, and the daemon that comes is followed."""
+    reader = EventReader(Client(tmp_path / "s"))
+    reader.start()
+    assert isinstance(next(taken(reader)), DaemonAbsentError)
+    with ScriptedDaemon(tmp_path / "s", lambda _: Held(stream(event(None, "begin"), whole=False))):
+        assert next(one for one in taken(reader) if isinstance(one, LiveEvent)).kind == "begin"
+        reader.close()
+    reader._thread.join(PATIENCE_S)
+
+
+def test_a_refusal_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many followers need not last: after a pause the stream is asked for anew."""
+    monkeypatch.setattr(event_reader, "_PAUSE_S", 0.0)
+    said = [error("too-many", "64 followers already", 429), stream(event(None, "begin"), whole=False)]
+
+    def script(_: Request) -> bytes | None:
+        return said.pop(0) if said else None
+
+    with ScriptedDaemon(tmp_path / "s", script) as daemon:
+        reader = EventReader(Client(daemon.path))
+        reader.start()
+        told = taken(reader)
+        assert isinstance(next(told), DaemonRefusedError)
+        assert isinstance(next(told), LiveEvent)
+        reader.close()
+    reader._thread.join(PATIENCE_S)
+    assert not reader._thread.is_alive()

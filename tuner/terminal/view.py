@@ -1,0 +1,295 @@
+"""The view of the daemon in a terminal."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.widgets import Footer, Input, Static
+
+from tuner.client import Client, Job
+from tuner.client.values import LiveEvent
+from tuner.errors import TunerError
+from tuner.model.jobs import JobState
+from tuner.terminal import live_state
+from tuner.terminal.answer_rows import answer_listing
+from tuner.terminal.device_rows import device_listing
+from tuner.terminal.dialogs import Help, Question
+from tuner.terminal.headline import headline, warning
+from tuner.terminal.inquiries import Inquiries
+from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, pause_or_resume, question, why_not
+from tuner.terminal.job_rows import job_listing
+from tuner.terminal.listing import Listing
+from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveState, Search
+from tuner.terminal.pane import Pane
+from tuner.terminal.style import STYLE
+from tuner.terminal.trial_rows import TrialRows
+from tuner.untrusted.text import plain
+
+DRAWN_EVERY_S = 1.0
+ANSWERS_EVERY_S = 60.0  # they go stale without an event
+
+_PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
+
+
+class Events(Protocol):
+    """Where events come from (``EventReader``)."""
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    def take(self) -> Iterable[LiveEvent | TunerError]:
+        """What has come since the last call: events, and why the daemon is away."""
+
+    def close(self) -> None:
+        """Read no more."""
+
+
+class TerminalView(App[None]):
+    """Devices, jobs, trials and answers of the daemon, until the user leaves.
+
+    Args:
+        client: of the daemon; asked for answers, and told what the user wants done with jobs.
+        events: of the daemon.
+    """
+
+    TITLE = "tuner top"
+    CSS = STYLE
+    ENABLE_COMMAND_PALETTE = False
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-high")]  # noqa: RUF012 - textual's own
+    BINDINGS = [  # noqa: RUF012 - textual's own
+        Binding("1", "pane(1)", "panes", key_display="1-4"),
+        *(Binding(str(number), f"pane({number})", show=False) for number in range(2, 5)),
+        Binding("tab", "next_pane(1)", "next", show=False, priority=True),
+        Binding("shift+tab", "next_pane(-1)", "previous", show=False, priority=True),
+        Binding("c", "cancel", "cancel"),
+        Binding("p", "pause", "pause/resume"),
+        Binding("s", "sort", "sort"),
+        Binding("S", "turn", "turn", show=False),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("escape", "unfilter", "show all", show=False),
+        Binding("question_mark", "help", "help", key_display="?"),
+        Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+    ]
+
+    def __init__(self, client: Client, events: Events) -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.state = LiveState()
+        self._trial_rows = TrialRows()
+        self._client = client
+        self._events = events
+        self._chosen: int | None = None  # the job whose trials are shown; None for the one that runs
+        self._current = JOBS
+        self._inquiries = Inquiries(client, self._in_thread, self.call_from_thread)
+
+    # --- what is drawn ----------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Two lines of words, the panes, the filter and the keys."""
+        yield Static("", id="headline", markup=False)
+        yield Static("", id="warning", markup=False)
+        for number, name in enumerate(_PANES, start=1):
+            yield Pane(name, number)
+        yield Input(id="filter", placeholder="show rows with ... (enter; esc for all)", compact=True)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Begin to follow the daemon."""
+        self._events.start()
+        self.set_interval(DRAWN_EVERY_S, self.catch_up)
+        self.set_interval(ANSWERS_EVERY_S, self.ask_for_answers)
+        self._enter(JOBS)
+        self.ask_for_answers()
+
+    def on_unmount(self) -> None:
+        """Follow no more: the daemon need not sample power for this view."""
+        self._events.close()
+
+    def on_resize(self) -> None:
+        """Fit the tables to another width."""
+        self.call_after_refresh(self.draw, live_state.ALL)
+
+    def catch_up(self) -> None:
+        """Take in what has come, and draw what has changed."""
+        changed: set[str] = set()
+        for event in self._events.take():
+            if isinstance(event, TunerError):
+                self.state.away = str(event)
+                changed.add(HEAD)
+            else:
+                changed |= self.state.take(event)
+        if ANSWERS in changed:
+            self.ask_for_answers()
+        self.draw(changed)
+
+    def draw(self, parts: Collection[str]) -> None:
+        """Draw parts of the view anew, those that are shown."""
+        if HEAD in parts:
+            self._draw_head()
+        for pane in (self._pane(name) for name in _PANES if name in parts):
+            if pane.display and pane.table.size.width:
+                pane.show(self._listing(pane))
+
+    def _listing(self, pane: Pane) -> Listing:
+        """What a pane shows now."""
+        if pane.id == DEVICES:
+            return device_listing(self.state, pane.columns)
+        if pane.id == JOBS:
+            return job_listing(self.state)
+        if pane.id == TRIALS:
+            self._ask_for_trials()
+            return self._trial_rows.listing(self.state, self._chosen)
+        return answer_listing(self.state)
+
+    def _draw_head(self) -> None:
+        self._static("headline").update(headline(self.state, str(self._client.address)))
+        wrong = warning(self.state)
+        self._static("warning").update(wrong)
+        self._static("warning").display = bool(wrong)
+
+    def _static(self, name: str) -> Static:
+        return self.screen_stack[0].query_one(f"#{name}", Static)
+
+    def _pane(self, name: str) -> Pane:
+        return self.screen_stack[0].query_one(f"#{name}", Pane)
+
+    # --- panes, order and filter ------------------------------------------------------------------------
+
+    def _enter(self, name: str) -> None:
+        """Give a pane the keys; on a low terminal it takes the place of the one before."""
+        if name != DEVICES:
+            for other in _PANES:
+                self._pane(other).set_class(other == name, "-shown")
+        self._current = name
+        self.query_one("#filter", Input).display = False
+        self._pane(name).table.focus()
+        self.call_after_refresh(self.draw, (name,))  # when it has its size
+
+    def on_descendant_focus(self) -> None:
+        """The mouse may have chosen another pane."""
+        found = next((name for name in _PANES if self._pane(name).table.has_focus), self._current)
+        self._current = found
+
+    def action_pane(self, number: int) -> None:
+        """Go to a pane."""
+        self._enter(_PANES[number - 1])
+
+    def action_next_pane(self, step: int) -> None:
+        """Go to the next pane, or to the one before."""
+        if len(self.screen_stack) == 1:  # no question is open
+            self._enter(_PANES[(_PANES.index(self._current) + step) % len(_PANES)])
+
+    def action_sort(self) -> None:
+        """Sort the pane by its next column."""
+        pane = self._pane(self._current)
+        pane.arrangement = pane.arrangement.sorted_by_next(pane.listed_columns)
+        self.draw((self._current,))
+
+    def action_turn(self) -> None:
+        """Turn the order of the pane."""
+        pane = self._pane(self._current)
+        pane.arrangement = pane.arrangement.turned()
+        self.draw((self._current,))
+
+    def action_filter(self) -> None:
+        """Ask for a text that rows must have."""
+        box = self.query_one("#filter", Input)
+        box.value = self._pane(self._current).arrangement.text
+        box.display = True
+        box.focus()
+
+    def action_unfilter(self) -> None:
+        """Show all rows of the pane."""
+        self._filter("")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Filter the pane."""
+        self._filter(event.value)
+
+    def _filter(self, text: str) -> None:
+        self.query_one("#filter", Input).display = False
+        pane = self._pane(self._current)
+        pane.arrangement = pane.arrangement.filtered_by(text)
+        pane.table.focus()
+        self.draw((self._current,))
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(Help())
+
+    # --- jobs -------------------------------------------------------------------------------------------
+
+    def on_data_table_row_selected(self) -> None:
+        """Show the trials of the job under the cursor."""
+        job = self._job() if self._current in (JOBS, DEVICES) else None
+        if job is not None:
+            self._chosen = job.id
+            self.draw((TRIALS,))
+            self._enter(TRIALS)
+
+    def _job(self) -> Job | None:
+        """The job that the user means, in the present pane; None where there is none."""
+        row = self._pane(self._current).chosen
+        if self._current == TRIALS:
+            return self.state.shown_job(self._chosen)
+        if row is None:
+            return None
+        if self._current == JOBS:
+            return self.state.jobs.get(int(row.key))
+        running = self.state.devices.get(row.key, {}).get("job") if self._current == DEVICES else None
+        return self.state.jobs.get(running) if isinstance(running, int) else None
+
+    def action_cancel(self) -> None:
+        """Cancel a job, after a question."""
+        self._change(CANCEL, self._job())
+
+    def action_pause(self) -> None:
+        """Pause a job, or resume one that is paused, after a question."""
+        job = self._job()
+        self._change(pause_or_resume(job), job)
+
+    def _change(self, verb: str, job: Job | None) -> None:
+        refusal = why_not(verb, job)
+        if job is None or refusal:
+            self._say(refusal, False)
+            return
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._inquiries.change(verb, job.id, self._say)
+
+        self.push_screen(Question(question(verb, job), CONSEQUENCES[verb]), answered)
+
+    def _say(self, words: str, done: bool) -> None:
+        self.notify(plain(words), severity="information" if done else "warning", markup=False)
+
+    # --- what is asked for -------------------------------------------------------------------------------
+
+    def ask_for_answers(self) -> None:
+        """Ask for the answers that are served."""
+        self._inquiries.answers(self._take_answers)
+
+    def _take_answers(self, answers: list[live_state.Data]) -> None:
+        self.state.answers = list(answers)
+        self.draw((ANSWERS,))
+
+    def _ask_for_trials(self) -> None:
+        """Ask for the trials of the job that is shown, where the stream has none: it does not run."""
+        job = self.state.shown_job(self._chosen)
+        if job is None or job.run is None or job.state == JobState.RUNNING.value:
+            return
+        search = self.state.search(job.id)
+        if not search.trials and not search.asked:
+            search.asked = True
+            self._inquiries.trials(job.run, lambda trials: self._take_trials(search, trials), self._say)
+
+    def _take_trials(self, search: Search, trials: list[live_state.Data]) -> None:
+        for trial in trials:
+            search.take(trial)
+        self.draw((TRIALS,))
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        # what comes back when the view has ended cannot be shown, and is no error
+        self.run_worker(work, thread=True, exit_on_error=False)
