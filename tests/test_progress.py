@@ -118,3 +118,14 @@ def test_notebooks_are_live_where_they_have_widgets(
 
     assert shown.is_live(Console(file=io.StringIO(), force_jupyter=True)) is live
     assert not shown.is_live(Console(file=io.StringIO(), force_jupyter=False))
+
+
+def test_costs_have_the_unit_of_what_is_searched_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Under a slowdown limit the fastest trial is looked for first, in seconds."""
+    with RunProgress("energy") as progress:
+        progress.measured(replace(event(1), objective="time"))
+        progress.measured(replace(event(2), objective="energy"))
+
+    told = lines(capsys)
+    assert "trial 500.0 ms, best 500.0 ms" in told[0]
+    assert "trial 500.0 mJ, best 500.0 mJ" in told[1]

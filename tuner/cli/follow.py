@@ -88,6 +88,7 @@ def _tell(event: "Event", progress: "RunProgress") -> None:
             joules=data.get("joules"),
             expected=data.get("expected"),
             confirming=bool(data.get("confirming")),
+            unit=str(data.get("unit", "")),
         )
 
 

@@ -99,6 +99,7 @@ class RunProgress:
             joules=event.joules,
             expected=event.expected,
             confirming=event.confirming,
+            unit=UNITS.get(event.objective, ""),
         )
 
     def trial(
@@ -111,8 +112,11 @@ class RunProgress:
         joules: float | None,
         expected: int | None,
         confirming: bool,
+        unit: str = "",
     ) -> None:
-        """A trial has ended; costs that are no number are none."""
+        """A trial has ended; costs that are no number are none. No unit means that of the objective."""
+        if unit and unit != self._unit:  # the search for the fastest, or the one after it
+            self._unit, self._lowest = unit, math.inf
         lowest = self._cost(best) or "none yet"
         spent = f"{si(joules, 'J')} spent" if joules else ""
         compiled = f"{self._compiled} compiled" if self._compiled else ""

@@ -332,6 +332,7 @@ class Driver:
                 names=self._names,
                 place=place or len(self.trials),
                 repeat=repeat,
+                objective=objective.name,
             )
         )
 

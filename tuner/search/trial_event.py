@@ -13,7 +13,8 @@ class TrialEvent:
     Attributes:
         trial: what was run.
         measurement: what it gave.
-        cost: in the unit of the objective; infinity for a failed trial, and where it was not measured.
+        cost: in the unit of what is searched for just now; infinity for a failed trial, and where it was not
+            measured.
         best_cost: lowest cost so far, infinity while there is none.
         number: trials measured so far, this one included.
         expected: how many there will be at most (budget or size of the space); None where a descent decides.
@@ -22,6 +23,7 @@ class TrialEvent:
         names: of the workloads, in the order of the trial's configurations.
         place: number of the trial in its run; of a repeat, that of the trial that is measured again.
         repeat: of a contender's repeats, from 1; 0 for what the search measures.
+        objective: name of what is searched for just now: under a slowdown limit, time comes first.
     """
 
     trial: Trial
@@ -35,6 +37,7 @@ class TrialEvent:
     names: tuple[str, ...] = ()
     place: int = 0
     repeat: int = 0
+    objective: str = ""
 
 
 Observer = Callable[[TrialEvent], None]

@@ -216,7 +216,8 @@ class EventWriter:
         """A trial has ended, and is stored; what is compiled stands beside it."""
         self._measuring = True
         self._send_compiled()
-        self._send("trial", told_trial(event, self._run, self._unit))
+        unit = UNITS.get(event.objective, self._unit)
+        self._send("trial", told_trial(event, self._run, unit))
 
     def told(self, sentence: str) -> None:
         """The policy explains itself."""

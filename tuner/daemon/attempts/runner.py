@@ -182,8 +182,10 @@ class AttemptProcess:
                 self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+            os.kill(self.pid, number)  # Popen's send_signal would reap it, and asyncio lose its exit status
 
     def _conclusion(self) -> AttemptResult:
         """The result that the process sent, else one that follows from its exit status."""
