@@ -78,10 +78,23 @@ def _ratios(family: str, digits: int) -> str:
     return f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f} times as fast"
 
 
+FACTORISATIONS = tuple(f"linalg-peers-h100-2-{part}" for part in ("small", "eight", "lu-trsm", "potrf-qr"))
+
+
 def _factorisations() -> str:
-    rows = [row for bits in (32, 64) for row in stored(f"linalg-peers-h200-float{bits}")["rows"]]
     kinds = ("potrf-batched", "getrf-batched", "geqrf-batched")
-    ratios = [row["best"]["ratio"]["median"] for row in rows if row["operation"] in kinds]
+    return _spread(
+        row for name in FACTORISATIONS for row in stored(name)["rows"] if row["operation"] in kinds
+    )
+
+
+def _large_factorisations() -> str:
+    rows = stored("linalg-large-h100")["rows"]
+    return _spread(row for row in rows if row["operation"] in {"getrf", "geqrf"} and row["n"] >= 1024)
+
+
+def _spread(rows: Iterable[Mapping[str, Any]]) -> str:
+    ratios = [row["best"]["ratio"]["median"] for row in rows]
     return f"{min(ratios):.1f} to {max(ratios):.1f} times as fast"
 
 
@@ -189,10 +202,16 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "kernels.md",
     ),
     (
-        "batched Cholesky, LU and QR of order 4 to 128 on an H200 against cuSOLVER and cuBLAS",
+        "batched Cholesky, LU and QR of order 4 to 128 on an H100 against cuSOLVER and cuBLAS",
         _factorisations,
-        ("linalg-peers-h200-float32", "linalg-peers-h200-float64"),
+        FACTORISATIONS,
         "linear-algebra.md#against-cublas-and-cusolver",
+    ),
+    (
+        "LU and QR of one matrix of order 1024 to 8192 on an H100 against cuSOLVER",
+        _large_factorisations,
+        ("linalg-large-h100",),
+        "linear-algebra.md#one-large-matrix",
     ),
     ("a call of a plan from Python", _calls, ("apply-calls-h200",), "python.md#plans"),
     (
