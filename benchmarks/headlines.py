@@ -221,7 +221,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "daemon-proofs.md#scripts",
     ),
     (
-        "random kills of those who set clocks and power limits, after the next start",
+        "random kills of those who set clocks and power limits on a fake driver, after the next start",
         _kills,
         ("clock-kills",),
         "clocks.md#what-is-restored-and-when",
