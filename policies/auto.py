@@ -31,8 +31,8 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
       answers, and from those too where it does not get below them: workloads that share a GPU want other
       configurations than each of them alone, and a descent that begins at the best of each may end there.
     * Workloads whose streams have priorities are searched by `bayesian`: what a priority is worth depends on
-      those of all others, and a descent ends where no single change gains. On the recorded four applications
-      it ends 6 % above the least, and `bayesian` is 0.1 % above it after 30 trials.
+      those of all others, and a descent leaves a tunable at the first value that is worse. On the recorded
+      four applications it ends 6 % above the least time, and `bayesian` 0.1 % above it after 30 trials.
     * Everything else is searched by `bayesian`, which measures all where that takes less than `SWEEP_S`.
 
     The first two stop when another evaluation no longer pays (`paying`); `bayesian` has an expectation of

@@ -32,7 +32,17 @@ from tuner.errors import (
     suggestion,
 )
 from tuner.expressions import PythonExpression
-from tuner.model import Configuration, Plan, ProblemSpec, Source, Stage, TunableValue, Work, Workload
+from tuner.model import (
+    STREAM_PRIORITY,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Source,
+    Stage,
+    TunableValue,
+    Work,
+    Workload,
+)
 from tuner.space import Space
 
 
@@ -49,6 +59,12 @@ class KernelFile:
     path: Path
     recipe: Recipe
     text_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a tunable whose name has a meaning of its own."""
+        if self.recipe.stream_priority is None and STREAM_PRIORITY in self.recipe.tunables:
+            place = Place(str(self.path), f"[tunables] {STREAM_PRIORITY}")
+            raise place.error("is the name of the tunable of --stream-priorities; choose another name")
 
     @property
     def name(self) -> str:

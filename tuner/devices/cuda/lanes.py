@@ -42,17 +42,20 @@ class Lanes:
         self._cp = cp
         self._driver = driver
         self._capturing = False
+        self._priorities: tuple[int, ...] = ()
         self.open(0)
 
     def open(self, count: int) -> None:
-        """Streams for so many workloads, all new: after a capture that broke, the old ones are of no use."""
+        """Streams for so many workloads, all new: after a capture that broke, the old ones are of no use.
+
+        Priorities stay.
+        """
         cuda = self._cp.cuda
         self.main: Stream = cuda.Stream(non_blocking=True)
         self._fork: CudaEvent = cuda.Event(disable_timing=True)
         self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
         self._lanes: dict[tuple[int, int], Stream] = {}  # by workload and priority
         self._sides: dict[tuple[int, int], SideStreams] = {}
-        self._priorities: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:

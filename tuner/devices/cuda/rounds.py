@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
 
-from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.lanes import Lanes
 from tuner.devices.cuda.launches import Launch, LaunchRefusedError, LibraryLaunch, Restoring, Step
 from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
@@ -236,7 +236,7 @@ class RoundRunner:
 
         try:
             graph = lanes.capture(put)
-        except (self._cp.cuda.runtime.CUDARuntimeError, LaunchRefusedError):
+        except (self._cp.cuda.runtime.CUDARuntimeError, DriverCallError, LaunchRefusedError):
             lanes.open(lanes.count)
             play = put
         else:
