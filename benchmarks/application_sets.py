@@ -36,7 +36,7 @@ PAPER_SIZES = {
     "HotSpot": "ROWS=8192,COLUMNS=8192,STEPS=60",
     "MatrixMul": "M=4096,N=4096,K=4096",
 }
-# Alone at their best, they take 0.47 (MatrixMul) and 0.8 to 1.4 ms on an H200.
+# Alone at their best, they take 0.46 (MatrixMul) and 0.8 to 1.4 ms on an H200.
 GPU_SIZES = {
     "StreamCluster": "N=262144,DIM=256,K=10,CALLS=10",
     "ParticleFilter": "N=8388608,H=1024,W=1024",

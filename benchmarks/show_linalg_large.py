@@ -196,7 +196,11 @@ def _joules(row: Row) -> list[list[str]]:
 
 
 def _figure(found: dict[str, float] | None) -> str:
-    return "–" if found is None else f"{found['value']:.3g} ± {found['half']:.1g}"
+    if found is None:
+        return "–"
+    half = found["half"]
+    digits = 1 - len(str(int(half))) if half >= 1 else None
+    return f"{found['value']:.3g} ± {f'{half:.1g}' if digits is None else f'{round(half, digits):g}'}"
 
 
 def picture(documents: Sequence[Document], path: Path) -> bool:
