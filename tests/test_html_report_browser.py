@@ -137,7 +137,8 @@ def test_trials_are_sorted_and_filtered(show: Callable[..., Shown]) -> None:
     table = shown.panel("trials")
 
     def rows() -> list[str]:
-        return table.locator("tbody tr").all_inner_texts()
+        texts: list[str] = table.locator("tbody tr").all_inner_texts()
+        return texts
 
     assert len(rows()) == 12
     assert rows()[0].startswith("1\t1\t")  # the answer
