@@ -56,7 +56,7 @@ def plays(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
     return played
 
 
-class Told:
+class HandFedEvents:
     """Events that a test gives a view by hand."""
 
     def __init__(self, events: Iterable[LiveEvent | TunerError]) -> None:
@@ -77,7 +77,7 @@ class Told:
 class Shown:
     """A view that is driven by a test, and what stands on its screen."""
 
-    def __init__(self, view: TerminalView, pilot: Pilot[None], events: Told) -> None:
+    def __init__(self, view: TerminalView, pilot: Pilot[None], events: HandFedEvents) -> None:
         self.view, self.pilot, self.events = view, pilot, events
 
     async def tell(self, *events: LiveEvent | TunerError) -> None:
@@ -123,7 +123,7 @@ async def shown(
     folder: Path, size: tuple[int, int] = SMALL, events: Iterable[LiveEvent] | None = None
 ) -> AsyncIterator[tuple[Shown, ScriptedDaemon]]:
     """A view of a daemon at work."""
-    feed = Told(told() if events is None else events)
+    feed = HandFedEvents(told() if events is None else events)
     with ScriptedDaemon(folder / "s", script) as daemon:
         view = TerminalView(Client(daemon.path), feed)
         async with view.run_test(size=size, notifications=True) as pilot:
