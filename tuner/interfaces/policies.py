@@ -175,6 +175,7 @@ class Search:
             with its compiled resources, or None where these rule it out.
         expect: takes the trials that will probably be asked for next, the likeliest first; they are compiled
             while others are measured. Each call replaces the one before.
+        parallel: trials that can be measured at once, on as many GPUs; a list of more is measured in turn.
     """
 
     workloads: tuple[str, ...]
@@ -197,6 +198,7 @@ class Search:
     tell: Callable[[str], None] = _silent
     resolve: Callable[[int, Sequence[Candidate]], list[Candidate | None]] = _resolved
     expect: Callable[[Sequence[Trial]], None] = _unheard
+    parallel: int = 1
 
     @property
     def clocks(self) -> tuple[int | None, ...]:

@@ -49,6 +49,7 @@ class Task:
         runs_per_day: rounds the answer will be used for every day; None where nobody said.
         pay_back_days: days within which the tuning is to pay for itself.
         strategy: a search strategy that no policy's name stands for, as while a model is trained.
+        parallel: trials that can be measured at once.
     """
 
     prepared: Sequence[PreparedWorkload]
@@ -66,6 +67,7 @@ class Task:
     steers_clocks: bool = False
     power_limits_w: tuple[int, ...] = ()
     strategy: Policy | None = None
+    parallel: int = 1
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext
@@ -92,6 +94,7 @@ class Task:
             tell=context.tell,
             resolve=self.compilation.resolve,
             expect=self.compilation.expect,
+            parallel=self.parallel,
         )
 
     def _payback(self, objective: Objective) -> Payback | None:
