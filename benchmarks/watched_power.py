@@ -27,17 +27,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from energy_windows import measured, plans_of, tools_of, warmed
+from energy_windows import Tools, measured, plans_of, tools_of, warmed
 from provenance import provenance
 
 from tuner.daemon.live.power_watch import PowerWatch
-from tuner.model import DeviceIdentity
+from tuner.errors import InputError
+from tuner.model import DeviceIdentity, Plan
 from tuner.model.uncertainty import student_factor
 
 BLOCK = (False, False, True, True, True, True, False, False)
 WINDOW_S = 1.6
 SETTLE_S = 2.0  # for the child of the watch to start, or to end
 PATIENCE_S = 30.0
+TRIES = 5  # of a window in which the sensor had a gap
 COVERAGE = 1.96
 
 
@@ -98,11 +100,29 @@ def blocks(spec: str, count: int) -> tuple[list[list[dict[str, Any]]], int]:
             block = []
             for watching in BLOCK:
                 watch.set(watching=watching)
-                block.append({**measured(tools, plan, WINDOW_S), "watched": watching})
+                block.append(without_gap(tools, plan, watching=watching))
             found.append(block)
             print(f"\rblock {number + 1} of {count}, {len(watch.samples)} samples", end="", flush=True)
         print()
         return found, len(watch.samples)
+
+
+def without_gap(tools: Tools, plan: Plan, *, watching: bool) -> dict[str, Any]:
+    """One window, measured again where the sensor had a gap; with the gaps that came before it.
+
+    Raises:
+        InputError: the sensor had a gap in every try.
+    """
+    gaps: list[str] = []
+    while True:
+        try:
+            found = measured(tools, plan, WINDOW_S)
+        except InputError as error:  # noqa: PERF203 - a window takes a second
+            gaps.append(str(error))
+            if len(gaps) == TRIES:
+                raise
+        else:
+            return {**found, "watched": watching, "gaps": gaps}
 
 
 def ratio(found: list[list[dict[str, Any]]], name: str) -> tuple[float, float]:
@@ -130,6 +150,8 @@ def main() -> None:
         changes[name], half = ratio(found, name)
         changes[f"{name}_interval"] = half
         print(f"{label}, watched against not: {100 * changes[name]:+.3f} % ± {100 * half:.3f} % (95 %)")
+    again = sum(len(window["gaps"]) for block in found for window in block)
+    print(f"{again} windows were measured again, as the sensor had gaps in them")
     if options.out is not None:
         document = {**provenance(), "device": options.device, "samples": samples, "changes": changes}
         options.out.write_text(json.dumps({**document, "blocks": found}, indent=1) + "\n")
