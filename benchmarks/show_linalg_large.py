@@ -11,6 +11,7 @@ hybrid scheme, cuSOLVER, and cuBLAS's product of matrices; it needs matplotlib (
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,13 +26,13 @@ Row = dict[str, Any]
 LARGE = ("<!-- linalg large -->\n", "<!-- end of linalg large -->\n")
 ENERGY = ("<!-- linalg energy -->\n", "<!-- end of linalg energy -->\n")
 _TIMES = (
-    *("n", "form of cuSOLVER", "cuSOLVER, ms", "TF/s", "gemm, TF/s", "default, ms", "best, ms", "TF/s"),
-    *("× cuSOLVER", "error, of cuSOLVER's", "configuration", "target", "met"),
+    *("n", "form of cuSOLVER", "cuSOLVER, ms", "TF/s", "gemm, TF/s", "default, ms", "analytical, ms"),
+    *("best, ms", "TF/s", "× cuSOLVER", "error, of cuSOLVER's", "configuration", "target", "met"),
 )
 _HYBRID = ("n", "hybrid, ms", "TF/s", "× cuSOLVER", "× GPU-only", "error", "configuration")
 _JOULES = (
     *("kernel", "n", "type", "of", "µs", "J", "net J", "W", "Gflop/s/W", "net"),
-    *("× the library's Gflop/s/W", "configuration"),
+    *("× the library's Gflop/s/W", "× net", "configuration"),
 )
 _NAMES = {
     "peer": "library",
@@ -132,7 +133,7 @@ def _times(row: Row) -> list[str]:
             ratio = f"{found['median']:.2f} ({found['low']:.2f}–{found['high']:.2f})"
     return [
         *(str(row["n"]), form, _ms(peer), _rate(peer), _rate(gemm)),
-        *(_ms(row["default"]), _ms(best), _rate(best), ratio, error, configuration),
+        *(_ms(row["default"]), _ms(row["analytical"]), _ms(best), _rate(best), ratio, error, configuration),
         "–" if row["least"] is None else f"≥ {row['least']:g} ×",
         {True: "yes", False: "**no**", None: "–"}[row["met"]],
     ]
@@ -183,16 +184,27 @@ def _joules(row: Row) -> list[list[str]]:
         if one is None or (name == "thriftiest" and row["same"]):
             continue
         shown = "fastest, most thrifty" if name == "fastest" and row["same"] else word
-        gain = _figure(row["gain"]) if name == "thriftiest" or shown != word else "–"
+        thriftiest = name == "thriftiest" or shown != word
+        gain = _figure(row["gain"]) if thriftiest else "–"
+        net = _figure(_ratio(one["net_gflops_per_w"], row["peer"]["net_gflops_per_w"])) if thriftiest else "–"
         figures = [_figure(one[key]) for key in ("gross_j", "net_j", "w", "gflops_per_w", "net_gflops_per_w")]
         lines.append(
             [
                 *(row["operation"], str(row["n"]), row["dtype"], shown, f"{one['us']:.1f}"),
-                *(*figures, gain),
+                *(*figures, gain, net),
                 one["name"] if name == "peer" else _configuration(one),
             ]
         )
     return lines
+
+
+def _ratio(one: dict[str, float] | None, other: dict[str, float] | None) -> dict[str, float] | None:
+    """One figure by another, with the half-widths of both as those of independent figures."""
+    if one is None or other is None:
+        return None
+    value = one["value"] / other["value"]
+    half = value * math.hypot(one["half"] / one["value"], other["half"] / other["value"])
+    return {"value": value, "half": half}
 
 
 def _figure(found: dict[str, float] | None) -> str:

@@ -81,7 +81,7 @@ def test_tables_of_times_and_joules(show: Any, tmp_path: Path) -> None:
     assert text.endswith("after\n")
     assert "old" not in text
     assert "0 of 1 targets are met." in text
-    assert "| 512 | – | – | – | 50.00 | 1.000 ± 0.002 | 1.000 ± 0.002 | 3.00 | – |" in text
+    assert "| 512 | – | – | – | 50.00 | 1.000 ± 0.002 | – | 1.000 ± 0.002 | 3.00 | – |" in text
     assert "| 1024 | 64-bit, no graph | 1.100 ± 0.002 | 2.00 | 50.00 |" in text
     assert "1.10 (1.10–1.30) | 0.2, 0.2 | NB=64, ahead=1 | ≥ 1.2 × | **no** |" in text
     assert (
@@ -92,9 +92,9 @@ def test_tables_of_times_and_joules(show: Any, tmp_path: Path) -> None:
         "| potrf | 1024 | float32 | library | 10000.0 | 4 ± 0.04 | 2 ± 0.02 | 400 ± 4 | 40 ± 0.4 | – | – |"
         in text
     )
-    assert "| fastest | 10000.0 | 2 ± 0.02 | 1 ± 0.01 | 200 ± 2 | 20 ± 0.2 | – | – | NB=64 |" in text
+    assert "| fastest | 10000.0 | 2 ± 0.02 | 1 ± 0.01 | 200 ± 2 | 20 ± 0.2 | – | – | – | NB=64 |" in text
     assert "| most thrifty | 10000.0 | 1.5 ± 0.01 |" in text
-    assert "| 2.5 ± 0.03 | NB=128 |" in text
+    assert "| 2.5 ± 0.03 | – | NB=128 |" in text
 
 
 def test_the_hybrid_scheme_has_a_table_and_a_line(show: Any) -> None:
@@ -115,8 +115,17 @@ def test_one_configuration_may_be_both(show: Any) -> None:
     """The fastest that is the most thrifty has one line, with the gain."""
     text = show.energy_table([document_of(energy_row(same=True), scope="gpu")])
     assert "| fastest, most thrifty | 10000.0 | 2 ± 0.02 |" in text
-    assert "| 2.5 ± 0.03 | NB=64 |" in text
+    assert "| 2.5 ± 0.03 | – | NB=64 |" in text
     assert "| most thrifty |" not in text
+
+
+def test_the_net_ratio_has_the_intervals_of_both(show: Any) -> None:
+    """Net operations for a joule by the library's; half-widths of 1 % each make one of 1.4 %."""
+    row = energy_row(same=True)
+    for name, net in (("peer", 20.0), ("fastest", 30.0)):
+        row[name] = {**row[name], "net_gflops_per_w": figure(net)}
+    text = show.energy_table([document_of(row, scope="gpu")])
+    assert "| 2.5 ± 0.03 | 1.5 ± 0.02 | NB=64 |" in text
 
 
 def test_pages_without_a_place_and_results_without_rows_are_refused(
