@@ -251,8 +251,8 @@ def test_reports_are_written_from_the_database(db: Path, tmp_path: Path) -> None
     """Of the newest run, of a named one, and of two; the size is told."""
     newest, pair = tmp_path / "newest.html", tmp_path / "pair.html"
 
-    told = tuner("report", "--database", db, "--out", newest)
-    tuner("report", "1", "2", "--database", db, "--out", pair)
+    told = tuner("report", "--database", db, "--output", newest)
+    tuner("report", "1", "2", "--database", db, "--output", pair)
 
     assert told.exit_code == 0
     assert told.stdout == f"report: {newest} ({len(newest.read_bytes()) / 1e6:.2f} MB)\n"
@@ -261,7 +261,7 @@ def test_reports_are_written_from_the_database(db: Path, tmp_path: Path) -> None
 
 
 def test_a_report_has_a_name_of_its_own(db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without --out it is written to this directory."""
+    """Without --output it is written to this directory."""
     monkeypatch.chdir(tmp_path)
     assert tuner("report", "1", "--database", db).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run-1.html"]
@@ -273,7 +273,7 @@ def test_a_report_has_a_name_of_its_own(db: Path, tmp_path: Path, monkeypatch: p
         (("7",), "run 7: there is no such run"),
         (("none.json",), "neither the number of a run"),
         (("1", "--daemon"), "--daemon: shows all answers"),
-        (("1", "--out", "no/folder/x.html"), "no/folder does not exist"),
+        (("1", "--output", "no/folder/x.html"), "no/folder does not exist"),
     ],
 )
 def test_what_cannot_be_reported_is_told(
@@ -294,7 +294,7 @@ def test_a_document_of_another_program_is_refused(tmp_path: Path) -> None:
     keys = ("device", "objective", "workloads", "space", "best", "default", "status")
     wrong.write_text(json.dumps(dict.fromkeys(keys, 1)))
 
-    found = tuner("report", wrong, "--out", out)
+    found = tuner("report", wrong, "--output", out)
 
     assert found.exit_code == 2
     assert "not a document of `tuner run --json`" in found.stderr
