@@ -129,7 +129,7 @@ def test_a_workload_that_hides_the_others_is_named(longest_s: float, told: bool)
 
 
 def test_a_recording_of_several_workloads_tells_its_combinations() -> None:
-    """Their number is the product over workloads and clocks; values of tunables it lacks were not left out."""
+    """Their number is the product over workloads and clocks; values that it lacks were not left out."""
     document = of_co_run(3, device=RECORDED)
     for workload, size in zip(document["workloads"], (8, 4, 1), strict=True):
         workload["space"] |= {"size": size, "cartesian": 1440}

@@ -147,7 +147,10 @@ def _trials(count: int) -> Markup:
         "All trials",
         element("div", class_="controls"),
         element("div", class_="trials", data_chart="trials"),
-        sub=f"{count:,} trials. A head sorts; the filter takes words, and conditions: P>=16, time<2e-3.",
+        sub=(
+            f"{count:,} trials. A head sorts; the filter takes words, and conditions as `tuner show --where`"
+            " does, in seconds, joules and watts: P>=16 and time<2e-3."
+        ),
         wide=True,
         id_="trials",
     )

@@ -7,6 +7,7 @@ from typing import Any
 from tuner.report.html.effects import Effects
 from tuner.report.html.trial_columns import trial_columns
 from tuner.report.ranked_trials import PARTS, longest_s, objective_name, same, unit_of_cost
+from tuner.report.selection import SHORT_NAMES
 from tuner.report.words import label
 
 Record = dict[str, Any]
@@ -35,6 +36,7 @@ def run_data(document: Mapping[str, Any], effects: Effects) -> Record:
         "trials": trial_columns(document, trials) if trials else None,
         "named": _named(document, trials),
         "contenders": _contenders(document, trials),
+        "shortNames": SHORT_NAMES,
         "tied": _places(document.get("tied"), trials),
         "searched": _searched(trials),
         "repeats": _repeats(document, name),
