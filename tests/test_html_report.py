@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cli_process import SMALL, tuner
-from report_documents import TX1, run_document, run_trial
+from report_documents import RECORDED, TX1, run_document, run_trial
 from report_pages import MARKUP, odd_runs, ordinary
 
 from tuner.report.html.effects import effects_of
@@ -170,6 +170,54 @@ def test_what_a_trial_is_known_for_is_drawn() -> None:
     assert (run["contenders"], run["tied"]) == ([0, 1], [0])
     assert run["searched"].keys() == {"0", "1"}
     assert [one["name"] for one in run["power"]][1] == "trial 2: default"
+
+
+def test_captions_name_only_the_marks_that_are_drawn() -> None:
+    """Rings, ties and failures are told of where there are some; intervals of all only up to 400 trials."""
+    trials = [run_trial({"k:N=1": {"P": p}}, 1e-3 + 1e-6 * p, 0.5 + p) for p in range(401)]
+    few = Page(run_page(run_document(trials[:400], contenders=[], tied=[]), NOW)).text
+    many = Page(run_page(run_document(trials, contenders=[], tied=[1, 2, 3]), NOW)).text
+    repeated = Page(run_page(ordinary(), NOW)).text
+
+    assert "Each valid trial with its 95 % intervals;" in few
+    assert "Each valid trial; the line" in many
+    assert "These and the named ones have their 95 % intervals" in many
+    assert "Filled: the 3 that tie; the answer is the fastest of them" in many
+    for mark in ("Rings: contenders", "Triangles: failed", "Filled: "):
+        assert mark not in few
+    assert "Rings: contenders" in repeated
+    assert "Triangles: failed trials" in repeated
+
+
+def test_flags_of_every_workload_stand_in_the_page() -> None:
+    """Who has the page alone can build: flags to copy, the default's values, and what differs marked."""
+    document = ordinary("scan:N=64", "fft:N=2")
+    document["default"] = document["trials"][1]
+    page = Page(run_page(document, NOW))
+
+    assert page.text.count("-DP=1 -Dload=direct -Dwide=1") == 2
+    assert [tag for tag, _ in page.elements].count("mark") == 4, "P and wide of both workloads"
+    assert "Where run 12 is stored, this writes them as a header" in page.text
+
+
+def test_what_a_lower_clock_saves_is_told_or_how_to_measure_it() -> None:
+    """A run at one clock names the command; a recording names one for a GPU, as it has no other clocks."""
+    measured, recorded = ordinary(objective="time"), ordinary(device=RECORDED)
+
+    for document, where in ((measured, " --device cuda:0"), (recorded, "")):
+        text = Page(run_page(document, NOW)).text
+        assert f"tuner run scan:N=64{where} --objective energy --clocks auto" in text
+
+
+def test_a_gain_has_a_colour_only_where_it_is_certain() -> None:
+    """The change against the default stands first; one within its interval is neither gain nor loss."""
+    against = {"slowdown": 0.02, "slowdown_interval": 0.001, "energy_saving": 0.01, "turn_by_turn": True}
+    document = ordinary(against_default={**against, "energy_saving_interval": 0.02})
+    page = Page(run_page(document, NOW))
+    classes = [one.get("class") for tag, one in page.elements if tag == "b"][:2]
+
+    assert "-1.0 ± 2.0 % energy against the default, 95 % +2.0 ± 0.1 % time against the default" in page.text
+    assert classes == [None, "more"]
 
 
 def test_two_runs_stand_side_by_side_with_ratios() -> None:

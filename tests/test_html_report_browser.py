@@ -133,6 +133,15 @@ def test_markup_in_tooltips_stays_text(show: Callable[..., Shown]) -> None:
     assert shown.page.title() != "pwned"
 
 
+def test_a_trial_of_several_names_has_one_mark(show: Callable[..., Shown]) -> None:
+    """The answer that is also the fastest keeps its own mark, and the legend has both names."""
+    shown = show(run_page(ordinary(), NOW))
+
+    names = shown.panel("time-energy").locator("svg text").all_text_contents()
+    assert "answer, fastest, least energy" in names
+    assert "fastest" not in names
+
+
 def test_trials_are_sorted_and_filtered(show: Callable[..., Shown]) -> None:
     """A head sorts; conditions and words filter; flags are those of the configuration."""
     shown = show(run_page(ordinary(), NOW))
