@@ -20,11 +20,13 @@ from tuner.report.html.effects import effects_of
 from tuner.report.html.notebook import notebook_frame
 from tuner.report.html.report import pair_page, run_page
 from tuner.report.html.trial_columns import trial_columns
+from tuner.report.html.word_links import MEANINGS
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.repeating import repeating_command
 
 NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)
 ECHARTS = Path(__file__).parent.parent / "tuner/report/html/echarts"
+GLOSSARY = Path(__file__).parent.parent / "docs/glossary.md"
 ODD = dict(odd_runs())
 
 
@@ -82,8 +84,20 @@ def test_odd_runs_have_a_page_that_runs_only_its_own_scripts(kind: str) -> None:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     for tag, attributes in page.elements:
-        assert not {"src", "href", "style"} & attributes.keys(), tag
+        assert not {"src", "style"} & attributes.keys(), tag
+        assert (attributes.get("href") or "#").startswith("#"), "links stay within the page"
         assert not [name for name in attributes if name.startswith("on")]
+
+
+def test_links_of_words_lead_to_the_meanings_of_the_glossary() -> None:
+    """Each link has its place in the page, and the page explains words as the documentation does."""
+    page = Page(run_page(ordinary(notices=["restored: copies of its input", "near: 2 trials"]), NOW))
+    places = {one["id"] for _, one in page.elements if one.get("id")}
+    links = [(one["href"] or "").removeprefix("#") for tag, one in page.elements if tag == "a"]
+
+    assert {"word-restored", "word-near", "word-net-of-idle", "word-sensor-s-gain"} <= set(links) <= places
+    for word, meaning in MEANINGS.items():
+        assert f"| {word} | {meaning} |" in GLOSSARY.read_text(encoding="utf-8")
 
 
 def test_names_that_are_markup_stay_text() -> None:
@@ -100,7 +114,7 @@ def test_sentences_are_those_of_the_text_report() -> None:
     document = ordinary(notices=["near: 2 trials measured once may be below the lowest cost"])
     page = Page(run_page(document, NOW))
 
-    assert "near: 2 trials measured once" in page.text
+    assert "2 trials measured once may be below the lowest cost" in page.text
     assert "does not pay for itself" in page.text or "tuning took" in page.text
     assert "timeout" in page.text
     assert "trials repeat to ± 0.4 % in energy" in page.text

@@ -14,6 +14,7 @@ from tuner.report.html.effects import Effects
 from tuner.report.html.elements import Markup, cells_table, element, facts, joined, listed, paragraphs
 from tuner.report.html.panels import copyable, panel
 from tuner.report.html.provenance import conditions_of, source_facts
+from tuner.report.html.word_links import with_links
 from tuner.report.left_out import dropped_lines, failure_lines
 from tuner.report.notices import notices_of, stand_in, warnings
 from tuner.report.power_limit_curve import limit_table
@@ -89,7 +90,7 @@ def _answer(document: Mapping[str, Any]) -> Markup:
         element("div", _gains_table(gains), _workloads_table(document), class_="tables"),
         paragraphs(gains.sentences),
         paragraphs((cost_line(document),)),
-        listed(warnings(document), "warnings"),
+        listed(with_links(warnings(document)), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
 
@@ -130,7 +131,7 @@ def _workloads_table(document: Mapping[str, Any]) -> Markup | None:
 
 def _sureness(document: Mapping[str, Any]) -> Markup:
     """How sure the numbers are, and where time and joules went."""
-    sentences = list(detail_lines(document))
+    sentences = with_links(detail_lines(document))
     calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
     return panel("How sure, and what it took", listed(sentences, "columns"), calm, wide=True, id_="sure")
 
