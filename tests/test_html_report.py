@@ -211,7 +211,7 @@ def test_flags_of_every_workload_stand_in_the_page() -> None:
 
     assert page.text.count("-DP=1 -Dload=direct -Dwide=1") == 2
     assert [tag for tag, _ in page.elements].count("mark") == 4, "P and wide of both workloads"
-    assert "Where run 12 is stored, this writes them as a header" in page.text
+    assert "Where run 12 is stored, this command writes a header with all of them" in page.text
 
 
 def test_what_a_lower_clock_saves_is_told_or_how_to_measure_it() -> None:

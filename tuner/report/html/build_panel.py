@@ -26,7 +26,7 @@ def build_panel(document: Mapping[str, Any]) -> Markup | None:
         element("div", *parts, class_="builds"),
         paragraphs(_settings(best, default)),
         _exported(document),
-        sub=f"Flags of the compiler, as they are.{marked}",
+        sub=f"What the compiler is told or, of templates, what is launched.{marked}",
         wide=True,
         id_="build",
     )
@@ -83,6 +83,6 @@ def _exported(document: Mapping[str, Any]) -> Markup | None:
     whole = f"tuner export {document['run']}"
     several = len(document["workloads"]) > 1
     command = f"{whole} --format header --output tuned.h" if several else whole
-    form = "them as a header" if several else "the same"
-    where = f"Where run {document['run']} is stored, this writes {form}:"
+    form = "a header with all of them" if several else "it for a build"
+    where = f"Where run {document['run']} is stored, this command writes {form}:"
     return joined((element("p", where, class_="sub"), copyable(command)))

@@ -76,19 +76,23 @@ def _time_energy(ranked: Sequence[RankedTrial]) -> Markup:
 
 
 def _curves(document: Mapping[str, Any]) -> Iterator[Markup]:
-    for key, kind, title, setting in (
-        ("clock_curve", "clock", "Over the clock", "GPU clocks"),
-        ("power_limit_curve", "limit", "Over the power limit", "power limits"),
-    ):
-        points = document.get(key) or ()
-        if len(points) >= _LEAST_CURVE:
-            modelled = sum(point.get("kind") == "modelled" for point in points)
-            sub = (
-                f"Energy and time of a round of the same configuration at {len(points)} {setting}, with 95 %"
-                f" intervals{f'; hollow: modelled ({modelled})' if modelled else ''}."
-            )
-            drawing = chart("setting", f"energy and time over {setting}", of=kind)
-            yield panel(title, drawing, sub=sub, id_=kind)
+    known = [
+        (document[key], kind, title, setting)
+        for key, kind, title, setting in (
+            ("clock_curve", "clock", "Over the clock", "GPU clocks"),
+            ("power_limit_curve", "limit", "Over the power limit", "power limits"),
+        )
+        if len(document.get(key) or ()) >= _LEAST_CURVE
+    ]
+    alone = len(known) == 1 and len(document["workloads"]) == 1
+    for points, kind, title, setting in known:
+        modelled = sum(point.get("kind") == "modelled" for point in points)
+        sub = (
+            f"Energy and time of a round of the same configuration at {len(points)} {setting}, with 95 %"
+            f" intervals{f'; hollow: modelled ({modelled})' if modelled else ''}."
+        )
+        drawing = chart("setting", f"energy and time over {setting}", of=kind)
+        yield panel(title, drawing, sub=sub, wide=alone, id_=kind)
 
 
 def _co_run(document: Mapping[str, Any], *, wide: bool) -> Iterator[Markup]:

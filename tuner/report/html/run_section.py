@@ -148,7 +148,7 @@ def _settings(document: Mapping[str, Any]) -> Markup:
     title = "Other clocks and power limits"
     tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
     if tables:
-        return panel(title, *map(_setting_table, tables), id_="settings")
+        return panel(title, *map(_setting_table, tables), wide=True, id_="settings")
     which = "recorded" if document.get("recorded") else "measured"
     why = (
         f"These configurations were {which} at one clock and power limit. On the GPU this command measures"
@@ -161,7 +161,7 @@ def _setting_table(found: SettingTable) -> Markup:
     return joined(
         (
             element("p", found.title, class_="sub"),
-            cells_table(found.cells, found.notes),
+            cells_table(found.cells, found.notes, texts=()),
             paragraphs(found.sentences),
         )
     )
@@ -173,7 +173,8 @@ def _left_out(document: Mapping[str, Any]) -> Markup:
     every = [shortened(line) for line in islice(failure_lines(document, verbose=True), _MOST_FAILURES)]
     more = every if every != failed else []
     content = paragraphs(dropped), listed(failed, "failures"), _folded("Every failure", more, "failures")
-    return panel("What was left out, and why", *content, id_="left-out")
+    alone = bool(document.get("clock_curve") or document.get("power_limit_curve"))
+    return panel("What was left out, and why", *content, wide=alone, id_="left-out")
 
 
 def _repeating(document: Mapping[str, Any]) -> Markup:

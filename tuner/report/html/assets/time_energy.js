@@ -76,7 +76,7 @@ function timeEnergyOptions(run, c, { valid, front, x, y, near, top, most: mostWh
       { ...whiskers(bars, c.muted), name: "95 %" },
       { name: "trials", type: "scatter", symbolSize: many ? 2.5 : 6, large: many, data: valid.map(at), itemStyle: { color: c.blue, opacity: 0.7 } },
       { name: "front", type: "line", step: "end", showSymbol: false, silent: true, data: front.map((i) => at(i).slice(0, 2)), lineStyle: { color: c.violet, width: 1.2, type: "dashed" }, itemStyle: { color: c.violet } },
-      ...named.map(({ words, symbol, colour, place }) => ({ name: words, type: "scatter", symbol, symbolSize: 13, z: 6, data: [at(place)], itemStyle: { color: c[colour], borderColor: c.panel, borderWidth: 1 } })),
+      ...named.map(({ words, symbol, colour, place }) => ({ name: words, type: "scatter", symbol, symbolSize: 13, z: place === run.named.answer ? 7 : 6, data: [at(place)], itemStyle: { color: c[colour], borderColor: c.panel, borderWidth: 1 } })),
     ],
   };
 }
