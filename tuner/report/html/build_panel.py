@@ -5,6 +5,7 @@ from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.report.flags import expanded_use, flags_of
+from tuner.report.html.effects import shown_value
 from tuner.report.html.elements import Markup, cells_table, element, joined, paragraphs
 from tuner.report.html.panels import copyable, panel
 
@@ -52,17 +53,14 @@ def _table(answer: Configuration, default: Configuration | None) -> Markup:
     """The answer's values above the default's, a column for each tunable."""
     rows: list[list[str]] = [["", *answer]]
     if default is None:
-        return cells_table([*rows, ["answer", *map(_shown, answer.values())]])
+        return cells_table([*rows, ["answer", *map(shown_value, answer.values())]])
     changed = {name for name, value in answer.items() if default.get(name) != value}
     marked = [
-        element("mark", _shown(one)) if name in changed else _shown(one) for name, one in answer.items()
+        element("mark", shown_value(one)) if name in changed else shown_value(one)
+        for name, one in answer.items()
     ]
-    rows += [["answer", *marked], ["default", *(_shown(default.get(name)) for name in answer)]]
+    rows += [["answer", *marked], ["default", *(shown_value(default.get(name)) for name in answer)]]
     return cells_table(rows)
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401 - of a tunable
-    return "–" if value is None else str(int(value) if isinstance(value, bool) else value)
 
 
 def _settings(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
