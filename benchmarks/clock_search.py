@@ -162,7 +162,7 @@ def recorded(device: str, clocks: str) -> dict[str, Any]:
             *("run", *WORKLOADS[0], "--device", f"sim:{device}", "--clocks", clocks, "--joules"),
             *("--policy", "exhaustive", "--window", "0.5", "--database", database),
         )
-        run("db", "export", "--run", "1", "--out", file, "--database", database)
+        run("db", "export", "--run", "1", "--output", file, "--database", database)
         found = tuned(f"replay:{file}", WORKLOADS[0], "energy", None, "auto")
     truth, best, recorded_mhz = Truth(device, WORKLOADS[0]), found["best"], found["space"]["clocks_mhz"]
     line = truth.at([Configuration(one) for one in best["configurations"].values()])

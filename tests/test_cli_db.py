@@ -74,7 +74,7 @@ def test_a_row_that_neither_has_is_kept_aside(path: Path, tmp_path: Path) -> Non
     assert "kept aside" in checked.stdout
 
     assert tuner("db", "repair", "--database", path).exit_code == 0
-    listed = tuner("db", "isolated", "--database", path, "--out", tmp_path / "aside.json")
+    listed = tuner("db", "isolated", "--database", path, "--output", tmp_path / "aside.json")
     (row,) = json.loads((tmp_path / "aside.json").read_text())["isolated"]
 
     assert f"runs {row['key'][0]}: " in listed.stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import recorded_samples as samples
 from click.testing import CliRunner, Result
+from report_documents import run_document, run_trial
 
 from tuner.cli import main
 
@@ -133,3 +134,33 @@ def test_t4_files_with_odd_tables_are_refused(tmp_path: Path) -> None:
         result = run("import", tmp_path / "t4.json", "--output", tmp_path / "o.zip")
         assert result.exit_code == 2, result.output
         assert not (tmp_path / "o.zip").exists()
+
+
+def test_without_a_run_the_newest_answer_is_exported(tmp_path: Path) -> None:
+    """Of stored runs the newest with an answer is written, and standard error says which."""
+    db = ("--database", tmp_path / "runs.db")
+    cache = samples.cache_file(tmp_path / "cache.json")
+    run("run", "--device", f"replay:{cache}", "--objective", "time", *db)
+    found = run("export", *db)
+
+    assert found.stdout == run("export", "1", *db).stdout
+    assert found.stderr == "run 1, the newest with an answer\n"
+    assert "name a kernel that was trained" in run("export", "--format", "c-selector", *db).stderr
+
+
+def test_flags_of_several_workloads_do_not_enter_a_command(tmp_path: Path) -> None:
+    """Into a pipe they are refused; one workload, a header, or an output that is named are taken."""
+    file, workloads = tmp_path / "run.json", ["scan:N=64", "fft:N=2"]
+    values = {"scan:N=64": {"P": 2}, "fft:N=2": {"P": 4}}
+    file.write_text(json.dumps(run_document([run_trial(values, 1e-3)], objective="time")))
+    refused = run("export", file)
+
+    assert refused.exit_code == 2
+    for way in ("--workload scan:N=64", "--format header", "--output -", *workloads):
+        assert way in refused.stderr
+    assert run("export", file, "--workload", "fft:N=2").stdout == "-DP=4\n"
+    assert "#define P 4" in run("export", file, "--workload", "fft:N=2", "--format", "header").stdout
+    assert run("export", file, "--output", "-").stdout.splitlines()[1::2] == ["-DP=2", "-DP=4"]
+    wrong = run("export", file, "--workload", "fft:N=3")
+    assert "did you mean 'fft:N=2'?" in wrong.stderr
+    assert run("export", file, "--workload", "fft:N=2", "--format", "t4").exit_code == 2

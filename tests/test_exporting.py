@@ -60,7 +60,7 @@ def test_an_export_replays_to_the_same_best(tmp_path: Path) -> None:
     db, out = tmp_path / "db", tmp_path / "a.zip"
     words = (SPEC, "--policy", "exhaustive", "--objective", "time", "--database", db)
     measured = document("run", *words, "--device", GPU)
-    result = tuner("db", "export", "--database", db, "--out", out)
+    result = tuner("db", "export", "--database", db, "--output", out)
     replayed = document("run", *words, "--device", f"replay:{out}")
 
     assert "100 % of" in result.output
@@ -149,8 +149,9 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     assert "only replays of recordings are stored" in refused()
     assert "it replayed a recording" in refused("--run", "1")
     assert "there is no such run; tuner history" in refused("--run", "9")
-    assert "a recording is no text" in refused("--out", "-")
-    assert "does not exist" in refused("--out", tmp_path / "no" / "a.zip")
+    assert "a recording is no text" in refused("--output", "-")
+    assert "a recording is no text" in refused("--out", "-"), "the option of version 0.1"
+    assert "does not exist" in refused("--output", tmp_path / "no" / "a.zip")
 
 
 def test_the_path_of_the_database_is_told(tmp_path: Path) -> None:

@@ -13,18 +13,20 @@ from typing import Any
 
 import pytest
 from cli_process import SMALL, tuner
-from report_documents import TX1, run_document, run_trial
+from report_documents import RECORDED, TX1, run_document, run_trial
 from report_pages import MARKUP, odd_runs, ordinary
 
 from tuner.report.html.effects import effects_of
 from tuner.report.html.notebook import notebook_frame
 from tuner.report.html.report import pair_page, run_page
 from tuner.report.html.trial_columns import trial_columns
+from tuner.report.html.word_links import MEANINGS
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.repeating import repeating_command
 
 NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)
 ECHARTS = Path(__file__).parent.parent / "tuner/report/html/echarts"
+GLOSSARY = Path(__file__).parent.parent / "docs/glossary.md"
 ODD = dict(odd_runs())
 
 
@@ -82,8 +84,20 @@ def test_odd_runs_have_a_page_that_runs_only_its_own_scripts(kind: str) -> None:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     for tag, attributes in page.elements:
-        assert not {"src", "href", "style"} & attributes.keys(), tag
+        assert not {"src", "style"} & attributes.keys(), tag
+        assert (attributes.get("href") or "#").startswith("#"), "links stay within the page"
         assert not [name for name in attributes if name.startswith("on")]
+
+
+def test_links_of_words_lead_to_the_meanings_of_the_glossary() -> None:
+    """Each link has its place in the page, and the page explains words as the documentation does."""
+    page = Page(run_page(ordinary(notices=["restored: copies of its input", "near: 2 trials"]), NOW))
+    places = {one["id"] for _, one in page.elements if one.get("id")}
+    links = [(one["href"] or "").removeprefix("#") for tag, one in page.elements if tag == "a"]
+
+    assert {"word-restored", "word-near", "word-net-of-idle", "word-sensor-s-gain"} <= set(links) <= places
+    for word, meaning in MEANINGS.items():
+        assert f"| {word} | {meaning} |" in GLOSSARY.read_text(encoding="utf-8")
 
 
 def test_names_that_are_markup_stay_text() -> None:
@@ -100,7 +114,7 @@ def test_sentences_are_those_of_the_text_report() -> None:
     document = ordinary(notices=["near: 2 trials measured once may be below the lowest cost"])
     page = Page(run_page(document, NOW))
 
-    assert "near: 2 trials measured once" in page.text
+    assert "2 trials measured once may be below the lowest cost" in page.text
     assert "does not pay for itself" in page.text or "tuning took" in page.text
     assert "timeout" in page.text
     assert "trials repeat to ± 0.4 % in energy" in page.text
@@ -170,6 +184,54 @@ def test_what_a_trial_is_known_for_is_drawn() -> None:
     assert (run["contenders"], run["tied"]) == ([0, 1], [0])
     assert run["searched"].keys() == {"0", "1"}
     assert [one["name"] for one in run["power"]][1] == "trial 2: default"
+
+
+def test_captions_name_only_the_marks_that_are_drawn() -> None:
+    """Rings, ties and failures are told of where there are some; intervals of all only up to 400 trials."""
+    trials = [run_trial({"k:N=1": {"P": p}}, 1e-3 + 1e-6 * p, 0.5 + p) for p in range(401)]
+    few = Page(run_page(run_document(trials[:400], contenders=[], tied=[]), NOW)).text
+    many = Page(run_page(run_document(trials, contenders=[], tied=[1, 2, 3]), NOW)).text
+    repeated = Page(run_page(ordinary(), NOW)).text
+
+    assert "Each valid trial with its 95 % intervals;" in few
+    assert "Each valid trial; the line" in many
+    assert "These and the named ones have their 95 % intervals" in many
+    assert "Filled: the 3 that tie; the answer is the fastest of them" in many
+    for mark in ("Rings: contenders", "Triangles: failed", "Filled: "):
+        assert mark not in few
+    assert "Rings: contenders" in repeated
+    assert "Triangles: failed trials" in repeated
+
+
+def test_flags_of_every_workload_stand_in_the_page() -> None:
+    """Who has the page alone can build: flags to copy, the default's values, and what differs marked."""
+    document = ordinary("scan:N=64", "fft:N=2")
+    document["default"] = document["trials"][1]
+    page = Page(run_page(document, NOW))
+
+    assert page.text.count("-DP=1 -Dload=direct -Dwide=1") == 2
+    assert [tag for tag, _ in page.elements].count("mark") == 4, "P and wide of both workloads"
+    assert "Where run 12 is stored, this command writes a header with all of them" in page.text
+
+
+def test_what_a_lower_clock_saves_is_told_or_how_to_measure_it() -> None:
+    """A run at one clock names the command; a recording names one for a GPU, as it has no other clocks."""
+    measured, recorded = ordinary(objective="time"), ordinary(device=RECORDED)
+
+    for document, where in ((measured, " --device cuda:0"), (recorded, "")):
+        text = Page(run_page(document, NOW)).text
+        assert f"tuner run scan:N=64{where} --objective energy --clocks auto" in text
+
+
+def test_a_gain_has_a_colour_only_where_it_is_certain() -> None:
+    """The change against the default stands first; one within its interval is neither gain nor loss."""
+    against = {"slowdown": 0.02, "slowdown_interval": 0.001, "energy_saving": 0.01, "turn_by_turn": True}
+    document = ordinary(against_default={**against, "energy_saving_interval": 0.02})
+    page = Page(run_page(document, NOW))
+    classes = [one.get("class") for tag, one in page.elements if tag == "b"][:2]
+
+    assert "-1.0 ± 2.0 % energy against the default, 95 % +2.0 ± 0.1 % time against the default" in page.text
+    assert classes == [None, "more"]
 
 
 def test_two_runs_stand_side_by_side_with_ratios() -> None:
@@ -251,8 +313,8 @@ def test_reports_are_written_from_the_database(db: Path, tmp_path: Path) -> None
     """Of the newest run, of a named one, and of two; the size is told."""
     newest, pair = tmp_path / "newest.html", tmp_path / "pair.html"
 
-    told = tuner("report", "--database", db, "--out", newest)
-    tuner("report", "1", "2", "--database", db, "--out", pair)
+    told = tuner("report", "--database", db, "--output", newest)
+    tuner("report", "1", "2", "--database", db, "--output", pair)
 
     assert told.exit_code == 0
     assert told.stdout == f"report: {newest} ({len(newest.read_bytes()) / 1e6:.2f} MB)\n"
@@ -261,7 +323,7 @@ def test_reports_are_written_from_the_database(db: Path, tmp_path: Path) -> None
 
 
 def test_a_report_has_a_name_of_its_own(db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without --out it is written to this directory."""
+    """Without --output it is written to this directory."""
     monkeypatch.chdir(tmp_path)
     assert tuner("report", "1", "--database", db).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["run-1.html"]
@@ -273,7 +335,7 @@ def test_a_report_has_a_name_of_its_own(db: Path, tmp_path: Path, monkeypatch: p
         (("7",), "run 7: there is no such run"),
         (("none.json",), "neither the number of a run"),
         (("1", "--daemon"), "--daemon: shows all answers"),
-        (("1", "--out", "no/folder/x.html"), "no/folder does not exist"),
+        (("1", "--output", "no/folder/x.html"), "no/folder does not exist"),
     ],
 )
 def test_what_cannot_be_reported_is_told(
@@ -294,7 +356,7 @@ def test_a_document_of_another_program_is_refused(tmp_path: Path) -> None:
     keys = ("device", "objective", "workloads", "space", "best", "default", "status")
     wrong.write_text(json.dumps(dict.fromkeys(keys, 1)))
 
-    found = tuner("report", wrong, "--out", out)
+    found = tuner("report", wrong, "--output", out)
 
     assert found.exit_code == 2
     assert "not a document of `tuner run --json`" in found.stderr

@@ -13,6 +13,8 @@ from report_pages import LONG, MARKUP, complete, odd_runs, ordinary
 from tuner.report.html.notebook import notebook_frame
 from tuner.report.html.page import asset
 from tuner.report.html.report import pair_page, run_page
+from tuner.report.ranked_trials import ranked_trials
+from tuner.report.selection import values_of
 from tuner.report.words import si, with_uncertainty
 
 if TYPE_CHECKING:
@@ -131,6 +133,15 @@ def test_markup_in_tooltips_stays_text(show: Callable[..., Shown]) -> None:
     assert shown.page.title() != "pwned"
 
 
+def test_a_trial_of_several_names_has_one_mark(show: Callable[..., Shown]) -> None:
+    """The answer that is also the fastest keeps its own mark, and the legend has both names."""
+    shown = show(run_page(ordinary(), NOW))
+
+    names = shown.panel("time-energy").locator("svg text").all_text_contents()
+    assert "answer, fastest, least energy" in names
+    assert "fastest" not in names
+
+
 def test_trials_are_sorted_and_filtered(show: Callable[..., Shown]) -> None:
     """A head sorts; conditions and words filter; flags are those of the configuration."""
     shown = show(run_page(ordinary(), NOW))
@@ -145,11 +156,30 @@ def test_trials_are_sorted_and_filtered(show: Callable[..., Shown]) -> None:
     table.get_by_label("filter").fill("P>=4 staged")
     assert len(rows()) == 2
     assert all("staged" in row for row in rows())
+    for sentence in ("P >= 4 and load == 'staged'", "P>=4 load=staged time>0 time_s>0 number>0 trial>0"):
+        table.get_by_label("filter").fill(sentence)
+        assert len(rows()) == 2, sentence
+    table.get_by_label("filter").fill("Q>=4")
+    assert rows() == []
+    assert "no trial has Q; choose from number" in table.inner_text()
     table.get_by_label("filter").fill("timeout")
     assert "ran for 60 s" in rows()[0]
     table.get_by_label("filter").fill("")
     table.get_by_role("button", name="time").click()
     assert "1.000 ms" in rows()[0]
+
+
+@pytest.mark.parametrize("workloads", [("scan:N=64",), ("scan:N=64", "fft:N=2")])
+def test_conditions_have_the_names_of_the_command(
+    show: Callable[..., Shown], workloads: tuple[str, ...]
+) -> None:
+    """The filter knows the same names of a trial as ``tuner show --where``."""
+    document = ordinary(*workloads)
+    table = show(run_page(document, NOW)).panel("trials")
+    table.get_by_label("filter").fill("no-such-name=1")
+    told = table.locator(".controls").inner_text().partition("choose from ")[2]
+
+    assert sorted(told.split(", ")) == sorted(values_of(document, ranked_trials(document)[0]))
 
 
 def test_two_runs_are_drawn_side_by_side(show: Callable[..., Shown]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import UnknownNameError
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.model.objective import NAMES, Objective, choose
+from tuner.model.objective import NAMES, Objective, choose, tied
 
 OK = (WorkloadResult(Status.OK, 1e-3),)
 
@@ -68,6 +68,17 @@ def test_overlapping_intervals_are_a_tie_broken_by_time() -> None:
     ]
 
     assert choose(Objective("energy"), trials) == 1
+
+
+def test_the_answer_is_the_fastest_of_those_that_tie() -> None:
+    """Costs whose intervals reach that of the lowest tie; nothing ties where nothing is valid."""
+    trials = [
+        (trial(i), measured(t, j, 0.01)) for i, (t, j) in enumerate([(2.0, 1.0), (1.0, 1.03), (0.5, 2.0)])
+    ]
+
+    assert tied(Objective("energy"), trials) == [0, 1]
+    assert choose(Objective("energy"), trials) == 1
+    assert tied(Objective("energy"), []) == []
 
 
 def test_a_trial_gains_nothing_by_being_known_less_surely() -> None:

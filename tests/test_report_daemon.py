@@ -74,7 +74,7 @@ def test_the_page_names_answers_their_state_and_savings(tmp_path: Path) -> None:
     """Fresh and stale with reasons, savings with intervals, all in one file."""
     out = tmp_path / "daemon.html"
     with ScriptedDaemon(tmp_path / "s", daemon) as started:
-        told = tuner("report", "--daemon", "--socket", started.path, "--out", out)
+        told = tuner("report", "--daemon", "--socket", started.path, "--output", out)
 
     text = out.read_text()
     assert told.exit_code == 0, told.stderr
@@ -92,7 +92,7 @@ def test_the_page_names_answers_their_state_and_savings(tmp_path: Path) -> None:
 def test_without_a_daemon_nothing_is_written(tmp_path: Path) -> None:
     """The reason is told, and there is no file."""
     out = tmp_path / "daemon.html"
-    found = tuner("report", "--daemon", "--socket", tmp_path / "none", "--out", out)
+    found = tuner("report", "--daemon", "--socket", tmp_path / "none", "--output", out)
 
     assert found.exit_code != 0
     assert "daemon" in found.stderr

@@ -128,6 +128,18 @@ def test_a_workload_that_hides_the_others_is_named(longest_s: float, told: bool)
     assert ("c:N=8 alone takes 98 % of a round: the others hide behind it" in text) is told
 
 
+def test_a_recording_of_several_workloads_tells_its_combinations() -> None:
+    """Their number is the product over workloads and clocks; values that it lacks were not left out."""
+    document = of_co_run(3, device=RECORDED)
+    for workload, size in zip(document["workloads"], (8, 4, 1), strict=True):
+        workload["space"] |= {"size": size, "cartesian": 1440}
+    document["space"] |= {"size": 64, "measured": 64, "clocks_mhz": [1980, 1500]}
+    text = printed(document, 200)
+
+    assert "combinations of recorded configurations: 8 × 4 × 2 = 64, all replayed" in text
+    assert "excluded by constraints" not in text
+
+
 def long_configuration() -> Record:
     names = (
         *("form", "N1", "P1", "L1", "r1", "N2", "P2", "L2", "r2", "passes", "split", "fetch", "promotion"),

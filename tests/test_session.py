@@ -197,7 +197,11 @@ def test_interrupt_keeps_what_is_known(store: Store) -> None:
     outcome = tune(REQUEST, store, observer=interrupt)
 
     assert outcome.status == "interrupted"
-    assert outcome.answer is not None
+    assert outcome.answer in outcome.tied
+    told = [
+        notice for notice in outcome.notices if notice.startswith(f"tie: {len(outcome.tied)} trials, each")
+    ]
+    assert len(told) == (len(outcome.tied) > 1)
     assert store.history(1)[0].status == "interrupted"
     assert store.history(1)[0].trials == 3
 

@@ -120,22 +120,22 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
 
 @db.command()
 @click.option(
-    "--out",
+    "--output",
     metavar="FILE",
     callback=writable,
     help="Write what is left of these rows as JSON; - is standard output.",
 )
 @database_option
-def isolated(*, out: str | None, database: Path | None) -> None:
+def isolated(*, output: str | None, database: Path | None) -> None:
     """List rows that neither the database nor its mirror had soundly. They are kept aside and not served."""
     from tuner.report.examinations import isolated_document, isolated_line
 
     with reading(database) as store:
         rows = [] if store is None else store.database.isolated()
-    if out is not None:
-        write_json(out, {"isolated": [isolated_document(row) for row in rows]})
+    if output is not None:
+        write_json(output, {"isolated": [isolated_document(row) for row in rows]})
     lines = [isolated_line(row) for row in rows]
-    _print(lines or ["no row is kept aside"], out)
+    _print(lines or ["no row is kept aside"], output)
 
 
 def _print(lines: Iterable[str], json_path: str | None) -> None:
@@ -153,15 +153,21 @@ def _print(lines: Iterable[str], json_path: str | None) -> None:
     help="A run of `tuner history`. Default: the newest with a trial.",
 )
 @click.option(
-    "--out",
+    "--output",
     metavar="FILE",
     callback=writable,
     help="The file to write; an existing one is replaced. Default: run-ID.zip in this directory.",
 )
+@click.option("--out", "called_earlier", metavar="FILE", callback=writable, hidden=True)  # in version 0.1
 @kernel_option
 @database_option
 def export(
-    *, run_id: int | None, out: str | None, kernel_files: tuple[Path, ...], database: Path | None
+    *,
+    run_id: int | None,
+    output: str | None,
+    called_earlier: str | None,
+    kernel_files: tuple[Path, ...],
+    database: Path | None,
 ) -> None:
     """Write the trials of a run, finished or not, as a recorded space.
 
@@ -173,17 +179,18 @@ def export(
     from tuner.recordings import write
     from tuner.search.exporting import covered, stored_space
 
-    if out == "-":
-        raise InputError("--out -: a recording is no text; name a file")
+    named = output or called_earlier
+    if named == "-":
+        raise InputError("--output -: a recording is no text; name a file")
     with reading(database) as store:
         if store is None:
             raise InputError("nothing is stored, so there is nothing to export")
         stored = stored_space(store, Catalog.load(kernel_files), run_id)
-    target = Path(out or f"run-{run_id or stored.runs[0]}.zip")
+    target = Path(named or f"run-{run_id or stored.runs[0]}.zip")
     try:
         write(target, [stored.space])
     except OSError as error:
-        raise InputError(f"--out {target}: {error.strerror}") from error
+        raise InputError(f"--output {target}: {error.strerror}") from error
     names, runs = " + ".join(stored.space.names), ", ".join(map(str, stored.runs))
     of = "of run" if len(stored.runs) == 1 else "of runs"
     lines = [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from tuner.cli.options import database_option, kernel_option, with_files
 from tuner.cli.output import echo, writable, write_whole
+from tuner.cli.stored_runs import document_of, newest_answered
 from tuner.errors import InputError
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tuner.exchange.files import ForeignFile
 
 FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
+_FOR_BUILDS = ("flags", "header")
 
 
 @click.command("import")
@@ -93,7 +96,7 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option(
     "--format",
     "kind",
@@ -103,6 +106,7 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     help="flags, header, c-selector are for builds, json is of Kernel Tuner, t4 of the autotuning community.",
 )
 @click.option("--output", metavar="FILE", callback=writable, help="Default: standard output.")
+@click.option("--workload", metavar="NAME", help="flags, header: of this workload only, of several.")
 @click.option(
     "--objective", metavar="NAME", help="c-selector: what the kernel was trained for, where for several."
 )
@@ -120,6 +124,7 @@ def export(
     runs: tuple[str, ...],
     kind: str,
     output: str | None,
+    workload: str | None,
     objective: str | None,
     cubins: Path | None,
     arch: str | None,
@@ -128,20 +133,27 @@ def export(
 ) -> None:
     """Write the answer or the trials of each RUN for a build or another tool.
 
-    RUN is a number of `tuner history`, a document of `tuner run --json`, or a recording. As a recording of
-    this tuner, with launches and joules, `tuner db export` writes it.
+    RUN is a number of `tuner history`, a document of `tuner run --json`, or a recording; without one, the
+    newest run with an answer is written. As a recording of this tuner, with launches and joules,
+    `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
     by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
     kernel stands for the runs of all its inputs.
     """
+    if workload is not None and kind not in _FOR_BUILDS:
+        raise InputError("--workload: is for --format flags and header")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
     elif objective or cubins or arch or kernel_files:
         raise InputError("--objective, --cubins, --arch and --kernel are for --format c-selector")
     else:
-        names = _with_trained(runs, database) if kind == "kernel-launcher" else runs
-        text = _written([_run(name, database) for name in names], kind)
+        found = _runs(runs, kind, database)
+        if workload is not None:
+            found = [run.of_workload(workload) for run in found]
+        if kind == "flags" and output is None:
+            _refuse_several(found)
+        text = _written(found, kind)
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
@@ -149,6 +161,32 @@ def export(
         sys.stdout.flush()
         return
     write_whole(Path(output), text, f"--output {output}")
+
+
+def _runs(names: tuple[str, ...], kind: str, database: Path | None) -> "list[ExportedRun]":
+    """The runs that are named; without a name the newest with an answer that the format has room for."""
+    if not names:
+        names = (newest_answered(database, alone=kind == "kernel-launcher"),)
+        echo(f"run {names[0]}, the newest with an answer", err=True)
+    if kind == "kernel-launcher":
+        names = tuple(_with_trained(names, database))
+    return [_run(name, database) for name in names]
+
+
+def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
+    """Refuse flags of several workloads or GPUs where a program reads them: they are of no one command.
+
+    Raises:
+        InputError: standard output is a pipe or a file, and the flags take more than a line.
+    """
+    names = [name for run in runs for name in run.workloads]
+    if len(names) < 2 or (sys.stdout is not None and sys.stdout.isatty()):  # noqa: PLR2004 - several
+        return
+    one = f"--workload {shlex.quote(names[0])}" if len(runs) == 1 else "one RUN"
+    raise InputError(
+        f"flags of {len(names)} workloads do not fit one command of a compiler ({', '.join(names)}): {one}"
+        " gives those of one, --format header macros of all, --output - a line for each below its name"
+    )
 
 
 def _selector(
@@ -165,6 +203,11 @@ def _selector(
     from tuner.config.catalog import Catalog
     from tuner.training.exporting import CompiledLaunch, selector_header, trained_model, write_cubins
 
+    if not names:
+        raise InputError(
+            "--format c-selector: name a kernel that was trained, as in"
+            " `tuner export mvmul --format c-selector`"
+        )
     if len(names) > 1:
         raise InputError(f"--format c-selector: a header is of one kernel, {len(names)} are named")
     if (cubins is None) != (arch is None):
@@ -209,7 +252,7 @@ def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
 
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
-    if kind in ("flags", "header"):
+    if kind in _FOR_BUILDS:
         from tuner.exchange import build_files
 
         for note in build_files.notes(runs) if kind == "flags" else ():
@@ -231,7 +274,6 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
 
 
 def _run(name: str, database: Path | None) -> "ExportedRun":
-    from tuner.cli.stored_runs import document_of
     from tuner.exchange.exported_run import run_of_document, run_of_space
     from tuner.recordings.opening import SHIPPED, matching, open_recording
 

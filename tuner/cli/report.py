@@ -24,7 +24,7 @@ _MEGABYTE = 1e6
 @click.argument("other", required=False, metavar="[RUN2]]")
 @click.option("--daemon", is_flag=True, help="All answers that the daemon has, and what they save.")
 @click.option(
-    "--out",
+    "--output",
     metavar="FILE",
     callback=writable,
     help="Where to write; - is standard output. Default: run-N.html or daemon.html here.",
@@ -36,7 +36,7 @@ def report(
     other: str | None,
     *,
     daemon: bool,
-    out: str | None,
+    output: str | None,
     database: Path | None,
     socket: str | None,
 ) -> None:
@@ -51,18 +51,18 @@ def report(
         text, name = _of_daemon(socket), "daemon.html"
     else:
         text, name = _of_runs(run, other, database)
-    if out == "-":
+    if output == "-":
         sys.stdout.write(text)
         return
-    if out is None:
-        out = writable(click.get_current_context(), _out(), name)
-    write_whole(Path(str(out)), text, f"--out {out}")
-    echo(f"report: {out} ({len(text.encode()) / _MEGABYTE:.2f} MB)")
+    if output is None:
+        output = writable(click.get_current_context(), _output(), name)
+    write_whole(Path(str(output)), text, f"--output {output}")
+    echo(f"report: {output} ({len(text.encode()) / _MEGABYTE:.2f} MB)")
 
 
-def _out() -> click.Parameter:
+def _output() -> click.Parameter:
     """The option that names the file."""
-    return next(one for one in click.get_current_context().command.params if one.name == "out")
+    return next(one for one in click.get_current_context().command.params if one.name == "output")
 
 
 def _of_runs(run: str | None, other: str | None, database: Path | None) -> tuple[str, str]:

@@ -21,7 +21,7 @@ _TOP = 20
 @click.command(short_help="Show a run with its trials, sorted and filtered.")
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--sort", default="rank", metavar="KEY", help="rank, number, time, energy, power or a tunable.")
-@click.option("--where", metavar="EXPRESSION", help="Only these trials, e.g. 'P >= 16 and time_s < 2e-3'.")
+@click.option("--where", metavar="EXPRESSION", help="Only these trials, e.g. 'P >= 16 and time < 2e-3'.")
 @click.option("--status", metavar="STATUS", help="Only trials that ended so: ok, timeout, wrong-answer ...")
 @click.option("--top", type=click.IntRange(min=0), help=f"So many trials; 0 for all. Default: {_TOP}.")
 @click.option("--csv", "as_csv", is_flag=True, help="Write the trials to standard output as CSV.")
@@ -53,8 +53,9 @@ def show(
 
     RUN is a number of `tuner history`, or a file of `tuner run --json`; without one, the newest run is shown.
     An EXPRESSION is written as in kernel files. It may use tunables, number, rank, status, time_s, energy_j,
-    power_w, clock_mhz and power_limit_w. Tunables of several workloads carry the number of the workload: P_1,
-    P_2.
+    power_w, clock_mhz and power_limit_w, also without their units: time, energy, power, clock, power_limit.
+    Tunables of several workloads carry the number of the workload: P_1, P_2. The filter of a report's page
+    takes the same names.
     """
     from tuner.report.ranked_trials import ranked_trials
     from tuner.report.selection import csv_of, selected

@@ -1,8 +1,8 @@
 """Runs that commands take: a number of the database, or a document that ``tuner run --json`` wrote."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.cli.db import reading
 from tuner.errors import InputError
@@ -10,6 +10,11 @@ from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json
 from tuner.untrusted.limits import JSON_BYTES
 
+if TYPE_CHECKING:
+    from tuner.database import Store
+    from tuner.model.records import StoredRun
+
+_PAGE = 50  # runs that are read at a time
 _KEYS = ("device", "objective", "workloads", "space", "best", "default", "status")
 
 
@@ -30,6 +35,32 @@ def document_of(name: str | None, database: Path | None, *, with_series: bool = 
     if not path.is_file():
         raise InputError(f"{name}: neither the number of a run (`tuner history`) nor a file")
     return _read(path)
+
+
+def newest_answered(database: Path | None, *, alone: bool = False) -> str:
+    """The number of the newest run with an answer.
+
+    Args:
+        database: as named; None for the default.
+        alone: of the runs of one workload only.
+
+    Raises:
+        InputError: there is none.
+    """
+    with reading(database) as store:
+        for run in () if store is None else _answered(store):
+            if not alone or len(run.conditions["workloads"]) == 1:
+                return str(run.id)
+    which = "no run of one workload with an answer" if alone else "no run with an answer"
+    raise InputError(f"{which} is stored; `tuner history` lists the runs")
+
+
+def _answered(store: "Store") -> "Iterator[StoredRun]":
+    """Runs with an answer, newest first."""
+    before: int | None = None
+    while page := store.page(_PAGE, before, answered=True):
+        yield from page
+        before = page[-1].id
 
 
 def _stored(number: int | None, database: Path | None, *, with_series: bool) -> dict[str, Any]:

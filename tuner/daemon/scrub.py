@@ -140,4 +140,4 @@ class Scrub:
         if rows:
             what = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
             kept = "damaged in both files and kept aside; all others are served"
-            self.kept_aside = [f"{what} {kept}; `tuner db isolated --out FILE` exports what is left"]
+            self.kept_aside = [f"{what} {kept}; `tuner db isolated --output FILE` exports what is left"]

@@ -1,10 +1,10 @@
 """What a run gave, in the form that every export starts from: of a document, the database, a recording."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.errors import InputError, suggestion
 from tuner.model import Configuration, Measurement, Status, Trial, TunableValue, WorkloadName
 from tuner.recordings import RecordedSpace, checks
 
@@ -114,6 +114,27 @@ class ExportedRun:
         return tuple(
             one if build is None or build.source is None else build.macros
             for one, build in zip(values, builds, strict=True)
+        )
+
+    def of_workload(self, name: str) -> "ExportedRun":
+        """One of its workloads with its part of the answer; times and joules stay those of a round of all.
+
+        Raises:
+            InputError: no workload has this name.
+        """
+        if name not in self.workloads:
+            near = suggestion(name, self.workloads)
+            raise InputError(
+                f"--workload {name}: is not in the run; choose from {', '.join(self.workloads)}{near}"
+            )
+        place = self.workloads.index(name)
+        best = self.answer()
+        return replace(
+            self,
+            workloads=(name,),
+            trials=(),
+            best=replace(best, configurations=(best.configurations[place],)),
+            expanded=self.expanded[place : place + 1],
         )
 
     def answer(self) -> ExportedTrial:

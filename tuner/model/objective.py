@@ -95,11 +95,26 @@ def choose(
     repeatability: float = 0.0,
     precision: float = 0.0,
 ) -> int | None:
-    """The answer of a run: the fastest trial whose 95 % interval overlaps that of the lowest cost.
+    """The answer of a run: the fastest of the trials that tie, by ``tied``, whose arguments it takes.
 
-    Two trials whose intervals overlap are a tie in the objective, and a tie is broken by time. A trial that
-    is known less surely than the lowest gains nothing by it: it counts with the interval of the lowest. One
-    that is known more surely loses nothing: within ``precision`` joules are the same.
+    Returns:
+        Index into ``trials``, or None when no trial has a finite cost.
+    """
+    costs = [objective.known(measurement) for _, measurement in trials]
+    found = tied(objective, trials, repeatability, precision)
+    return min(found, key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i), default=None)
+
+
+def tied(
+    objective: Objective,
+    trials: Sequence[tuple[Trial, Measurement]],
+    repeatability: float = 0.0,
+    precision: float = 0.0,
+) -> list[int]:
+    """The trials whose 95 % interval overlaps that of the lowest cost: a tie, which time breaks.
+
+    A trial that is known less surely than the lowest gains nothing by it: it counts with the interval of the
+    lowest. One that is known more surely loses nothing: within ``precision`` joules are the same.
 
     Args:
         objective: what is minimised.
@@ -109,12 +124,12 @@ def choose(
         precision: costs that differ by so much of the lowest are a tie; for an objective with joules.
 
     Returns:
-        Index into ``trials``, or None when no trial has a finite cost.
+        Indices into ``trials``; none when no trial has a finite cost.
     """
     costs = [objective.known(measurement) for _, measurement in trials]
     finite = [i for i, cost in enumerate(costs) if math.isfinite(cost)]
     if not finite:
-        return None
+        return []
     unsure = {i: math.hypot(objective.uncertainty(trials[i][1]), repeatability * costs[i]) for i in finite}
     lowest = min(finite, key=lambda i: costs[i])
     ceiling = costs[lowest] + COVERAGE * unsure[lowest]
@@ -126,4 +141,4 @@ def choose(
             return True
         return costs[i] - COVERAGE * min(unsure[i], unsure[lowest]) <= ceiling
 
-    return min((i for i in finite if ties(i)), key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i))
+    return [i for i in finite if ties(i)]

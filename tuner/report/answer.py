@@ -145,6 +145,37 @@ def gains_of(document: Mapping[str, Any]) -> Gains:
     return Gains(_compared(rows, energy_first) if rows else [], sentences)
 
 
+@dataclass(frozen=True)
+class Change:
+    """A change against the default.
+
+    Attributes:
+        of: ``time`` or ``energy``.
+        shown: in percent, with half of its 95 % interval.
+        sign: -1 for certainly less, 1 for certainly more, 0 for neither.
+    """
+
+    of: str
+    shown: str
+    sign: int
+
+
+def changes_of(document: Mapping[str, Any]) -> list[Change]:
+    """Time and joules of the answer against the default, that of the objective first; none where it is it."""
+    against = document.get("against_default")
+    if against is None or same(document["best"], document.get("default")):
+        return []
+    found = [_change("time", against["slowdown"], against.get("slowdown_interval"))]
+    if "energy_saving" in against:
+        found.append(_change("energy", -against["energy_saving"], against["energy_saving_interval"]))
+    return found if objective_name(document) == "time" else found[::-1]
+
+
+def _change(of: str, change: float, half: float | None) -> Change:
+    sure = abs(change) > (half or 0.0)
+    return Change(of, percent_with_interval(change, half), (change > 0) - (change < 0) if sure else 0)
+
+
 def _compared(rows: list[list[str]], energy_first: bool) -> list[list[str]]:
     """The rows below their heads, without columns that are empty."""
     heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]

@@ -39,7 +39,10 @@ def cost_line(document: Mapping[str, Any]) -> str:
 def _spent(document: Mapping[str, Any]) -> str:
     joules = document.get("tuning_energy_j")
     words = f" ({label(document)})" if label(document) else ""
-    parts = [lasting(document["wall_s"])] if document.get("wall_s") is not None else []
+    seconds = document.get("wall_s")
+    if document.get("recorded") and document.get("wall"):
+        seconds = document["wall"]["windows_s"]  # what was recorded took; the rest is that of a replay
+    parts = [] if seconds is None else [lasting(seconds)]
     if joules is not None:
         spread = interval(document.get("tuning_energy_j_uncertainty"))
         parts.append(with_uncertainty(joules, spread, "J") + words)

@@ -118,9 +118,10 @@ def _search(document: Mapping[str, Any]) -> Iterator[str]:
     space = document["space"]
     if space.get("size") is None:
         return
+    did = "replayed" if document.get("recorded") else "measured"
     failed = f", {space['failed']:,} of them failed" if space.get("failed") else ""
     yield (
-        f"trials: {space['measured']:,} measured{failed} of {space['size']:,}"
+        f"trials: {space['measured']:,} {did}{failed} of {space['size']:,}"
         f" ({space['pruned']:,} after pruning); policy {document['policy']}, status {document['status']}"
     )
     unseen = [
@@ -135,6 +136,9 @@ def _search(document: Mapping[str, Any]) -> Iterator[str]:
 def _wall(document: Mapping[str, Any]) -> Iterator[str]:
     wall = document.get("wall")
     if wall is None:
+        return
+    if document.get("recorded"):
+        yield _replayed(document, wall)
         return
     joules = document.get("tuning_energy_j")
     spent = ""
@@ -153,3 +157,16 @@ def _wall(document: Mapping[str, Any]) -> Iterator[str]:
             f" pauses count as idle{modelled}"
         )
     yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"
+
+
+def _replayed(document: Mapping[str, Any], wall: Mapping[str, Any]) -> str:
+    """What the trials cost when they were recorded, and what replaying them took."""
+    joules = document.get("tuning_energy_j")
+    spent = ""
+    if joules is not None:
+        shown = with_uncertainty(joules, interval(document["tuning_energy_j_uncertainty"]), "J")
+        spent = f" and {shown}, which include answer checks, warm-up and idle power around them"
+    return (
+        f"tuning cost ({label(document)}): windows of {wall['windows_s']:,.1f} s{spent};"
+        f" replaying took {document['wall_s']:,.1f} s"
+    )

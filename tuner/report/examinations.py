@@ -36,7 +36,7 @@ def sentences(found: Examination) -> list[str]:
             )
     lines += map(str, found.isolated)
     if found.isolated:
-        lines.append("what is left of a row that is kept aside: `tuner db isolated --out FILE`")
+        lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")
     return lines
 
 

@@ -17,21 +17,41 @@ _CONSTRAINTS = "excluded by constraints"
 def dropped_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
     """What was left out with every reason: of all workloads in a sentence, with ``verbose`` of each."""
     workloads = document["workloads"]
+    recorded = bool(document.get("recorded"))
+    if recorded and document["space"].get("size") is not None:
+        yield _recorded(document)
     groups = [[workload] for workload in workloads] if verbose else [workloads]
     for group in groups:
         counts: Counter[str] = Counter()
         for workload in group:
-            counts.update(_reasons(workload["space"]))
+            counts.update(_reasons(workload["space"], recorded=recorded))
         counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0)  # what the kernel file says itself comes last
         sizes = [one["space"].get("cartesian") or one["space"].get("size") for one in group]
-        total = "" if None in sizes else f" (of {sum(sizes):,})"
+        total = "" if None in sizes or recorded else f" (of {sum(sizes):,})"
         of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
         reasons = [f"{count:,} × {reason}" for reason, count in counts.items() if count]
         if reasons:
             yield f"left out{of}: {', '.join(reasons)}{total}"
 
 
-def _reasons(space: Mapping[str, Any]) -> Counter[str]:
+def _recorded(document: Mapping[str, Any]) -> str:
+    """What the recording has, as a product of the configurations of its workloads; and how much was tried.
+
+    A recording has chosen configurations: that tunables have more values says nothing about it.
+    """
+    space = document["space"]
+    factors = [
+        *(workload["space"].get("size") for workload in document["workloads"]),
+        *(len(space.get(key) or (1,)) for key in ("clocks_mhz", "power_limits_w")),
+    ]
+    told = [f"{factor:,}" for factor in factors if factor not in (None, 1)]
+    product = f"{' × '.join(told)} = " if len(told) > 1 else ""
+    what = "combinations of recorded configurations" if product else "recorded configurations"
+    tried = "all" if space["measured"] >= space["size"] else f"{space['measured']:,} of them"
+    return f"{what}: {product}{space['size']:,}, {tried} replayed"
+
+
+def _reasons(space: Mapping[str, Any], *, recorded: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
     threshold = space.get("min_occupancy")
     share = "" if threshold is None else f" of {100 * threshold:g} %"
@@ -39,7 +59,7 @@ def _reasons(space: Mapping[str, Any]) -> Counter[str]:
         low = reason.startswith("occupancy")
         counts[f"below the occupancy threshold{share} (--min-occupancy)" if low else reason] += count
     cartesian, size = space.get("cartesian"), space.get("size")
-    if cartesian is not None and size is not None:
+    if cartesian is not None and size is not None and not recorded:
         counts[_CONSTRAINTS] += cartesian - size
     return counts
 

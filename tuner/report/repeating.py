@@ -25,6 +25,20 @@ def repeating_command(document: Mapping[str, Any]) -> str:
     return shlex.join(["tuner", "run", *specs, *where, *_options(document)])
 
 
+def clocks_command(document: Mapping[str, Any]) -> str:
+    """``tuner run`` with the same workloads that also searches the clock, for joules as only these need it.
+
+    A recording has no clocks but its own, so that the command is for a GPU.
+    """
+    device = dict(document["device"])
+    if document.get("recorded"):
+        device["spec"] = None
+    objective = objective_name(document)
+    changed = {"device": device, "clocks": "auto", "policy": None, "seed": None}
+    changed["objective"] = "energy" if objective == "time" else objective
+    return repeating_command({**document, **changed})
+
+
 def _spec(workload: Mapping[str, Any]) -> str:
     name, batch = str(workload["name"]), workload.get("batch")
     if batch in (None, 1):

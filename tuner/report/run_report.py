@@ -130,9 +130,10 @@ def _measured(document: Mapping[str, Any]) -> str:
     of = f" of {space['pruned']:,}" if space.get("pruned") is not None else ""
     wall_s = document.get("wall_s")
     lasted = f" in {lasting(wall_s)}" if wall_s is not None else ""
+    did = "replayed" if document.get("recorded") else "measured"
     ended = "" if status == "finished" else f"{status}: "
     resumed = f", {document['resumed']} before it was resumed" if document.get("resumed") else ""
-    return f"{ended}{space['measured']:,}{of} measured{lasted}{resumed}"
+    return f"{ended}{space['measured']:,}{of} {did}{lasted}{resumed}"
 
 
 def _answer(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:

@@ -13,13 +13,22 @@ _NUMBERS = (
     *("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w"),
     *("clock_mhz", "power_limit_w"),
 )
-_SORTED_BY = {"time": "time_s", "energy": "energy_j", "power": "power_w", "clock": "clock_mhz"}
+SHORT_NAMES = {
+    "trial": "number",
+    "time": "time_s",
+    "energy": "energy_j",
+    "power": "power_w",
+    "clock": "clock_mhz",
+    "power_limit": "power_limit_w",
+}
+"""Names that conditions and orders may use instead; a tunable of this name goes first in a condition."""
 
 
 def values_of(document: Mapping[str, Any], one: RankedTrial) -> dict[str, Any]:
     """What is known of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
 
-    A tunable that only one workload of a set has goes by its own name too. What is not known is None.
+    A tunable that only one workload of a set has goes by its own name too, and numbers by ``SHORT_NAMES``.
+    What is not known is None.
     """
     trial = one.trial
     values = {name: trial.get(name) for name in _NUMBERS} | {"number": one.number, "rank": one.rank}
@@ -33,6 +42,8 @@ def values_of(document: Mapping[str, Any], one: RankedTrial) -> dict[str, Any]:
                 values[f"{tunable}_{place}"] = value
             if sum(tunable in other for other in names) == 1:
                 values.setdefault(tunable, value)
+    for short, name in SHORT_NAMES.items():
+        values.setdefault(short, values[name])
     return values
 
 
@@ -58,8 +69,7 @@ def selected(
     Args:
         document: they are of.
         trials: to choose from.
-        sort: ``rank``, ``number``, ``time``, ``energy``, ``power``, ``clock`` or a tunable; what has no
-            value comes last.
+        sort: a name of ``values_of``; what has no value comes last.
         where: an expression over the names of ``values_of``; a trial without a value that it needs is out.
         status: that they ended with, such as ``ok``; None for any.
 
@@ -67,13 +77,13 @@ def selected(
         InputError: the condition is none, or names what no trial has.
     """
     rows = [(one, values_of(document, one)) for one in trials]
-    known = list(rows[0][1]) if rows else []
+    known = [name for name in (rows[0][1] if rows else ()) if name not in SHORT_NAMES]
     if status is not None:
         rows = [(one, values) for one, values in rows if values["status"] == status]
     if where is not None:
         condition = _condition(where, known)
         rows = [(one, values) for one, values in rows if _holds(condition, values)]
-    key = _SORTED_BY.get(sort, sort)
+    key = SHORT_NAMES.get(sort, sort)
     if known and key not in known:
         raise InputError(f"--sort {sort}: no trial has this; {_choices(sort, known)}")
     rows.sort(key=lambda row: _place(row[1][key]))
@@ -86,7 +96,7 @@ def _condition(text: str, known: Sequence[str]) -> Expression:
     except ExpressionError as error:
         raise InputError(f"--where: {error}") from None
     for name in sorted(condition.names):
-        if known and name not in known:
+        if known and name not in (*known, *SHORT_NAMES):
             raise InputError(f"--where: no trial has {name!r}; {_choices(name, known)}")
     return condition
 

@@ -13,7 +13,7 @@ from tuner.measurement.scatter import window_scatter
 from tuner.measurement.window import MOST_S
 from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
-from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.model.objective import COVERAGE, Objective, choose, tied
 from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
 from tuner.search.task import Task, default_configuration
@@ -44,6 +44,8 @@ class SearchOutcome:
         resumed: trials that came from an earlier, killed run.
         wall_s: wall-clock time of the search.
         paired: the paired repeats of the contenders.
+        tied: indices of the trials whose cost cannot be told from the lowest: of contenders, or of all where
+            none was repeated.
         scatter: of joules from window to window, which is part of all their uncertainties.
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
@@ -68,6 +70,7 @@ class SearchOutcome:
     resumed: int = 0
     wall_s: float = 0.0
     paired: PairedRepeats = field(default_factory=PairedRepeats)
+    tied: tuple[int, ...] = ()
     scatter: WindowScatter = ASSUMED
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
@@ -178,9 +181,11 @@ def outcome_of(
     objective = final_objective(task, driver)
     found = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
 
+    once = [] if paired.repeats else [(trial, of_window(measurement)) for trial, measurement in trials]
+    ties = tied(objective, once, ASSUMED_REPEATABILITY, task.precision)
+
     def chosen(objective: Objective) -> int | None:
         if not paired.repeats:
-            once = [(trial, of_window(measurement)) for trial, measurement in trials]
             return choose(objective, once, ASSUMED_REPEATABILITY, task.precision)
         rivals = [places[trial] for trial in paired.tied(objective, task.precision)]
         return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
@@ -196,6 +201,7 @@ def outcome_of(
         default=places.get(default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
+        tied=tuple(places[one] for one in paired.tied(objective, task.precision)) or tuple(ties),
         searched=tuple(stated(found) for _, found in driver.trials),
         paired=paired,
         scatter=scatter,
@@ -204,6 +210,7 @@ def outcome_of(
             *_power_limited(trials),
             *_spared(objective, trials),
             *_without_joules(objective, trials),
+            *_tie_once(len(ties)),
             *_tie(objective, searched, paired, task.precision),
             *_imprecise(task, None if answer is None else trials[answer][1], scatter),
             *_unreferenced(task),
@@ -211,6 +218,17 @@ def outcome_of(
             *_uncounted_cpu(task, None if answer is None else trials[answer][1]),
         ],
     )
+
+
+def _tie_once(count: int) -> list[str]:
+    """A notice where trials tie that nobody measured again: of a recording, or of a run that was stopped."""
+    if count <= 1:
+        return []
+    notice = (
+        f"tie: {count:,} trials, each measured once, cannot be told apart in cost by their 95 % intervals;"
+        " the answer is the fastest of them"
+    )
+    return [notice]
 
 
 def _tie(

@@ -79,7 +79,7 @@ def document(
         "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
-        **_confirmation(task, outcome),
+        **_confirmation(outcome),
         "window_scatter": _scatter(outcome),
         **_tuning_energy(outcome),
         "resumed": outcome.resumed,
@@ -301,13 +301,12 @@ def _scatter(outcome: SearchOutcome) -> Record | None:
     }
 
 
-def _confirmation(task: Task, outcome: SearchOutcome) -> Record:
+def _confirmation(outcome: SearchOutcome) -> Record:
     """Numbers of the trials that were measured again, and of those that tie with the lowest of them."""
     numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
-    tied = outcome.paired.tied(outcome.objective, task.precision)
     return {
         "contenders": sorted(numbers[trial] for trial in outcome.paired.joined()),
-        "tied": sorted(numbers[trial] for trial in tied),
+        "tied": sorted(place + 1 for place in outcome.tied),
     }
 
 

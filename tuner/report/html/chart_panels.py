@@ -6,10 +6,12 @@ from typing import Any
 from tuner.report.html.effects import Effects
 from tuner.report.html.elements import Markup, element, listed, paragraphs
 from tuner.report.html.panels import chart, panel
+from tuner.report.html.run_data import contenders_of, tied_of
 from tuner.report.ranked_trials import RankedTrial, unit_of_cost
 from tuner.report.words import label
 
 _LEAST_CURVE = 2  # points
+_MOST_WHISKERS = 400  # trials whose intervals are all drawn
 
 
 def chart_panels(
@@ -32,41 +34,65 @@ def chart_panels(
 
 
 def _convergence(document: Mapping[str, Any]) -> Markup:
-    sub = (
-        f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far. The shaded"
-        " band cannot be told from the lowest cost, by its own interval or by how trials repeat. Rings:"
-        " contenders, measured again in turn; filled: those that tie."
-    )
     return panel(
         "The search",
         chart("convergence", "cost of each trial in the order of measuring"),
-        sub=sub,
+        sub=" ".join(_convergence_words(document)),
         id_="convergence",
     )
+
+
+def _convergence_words(document: Mapping[str, Any]) -> Iterator[str]:
+    """What each kind of mark is, of those that are drawn."""
+    trials = document["trials"]
+    yield f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far."
+    if any(trial.get("time_s_uncertainty") or trial.get("energy_j_uncertainty") for trial in trials):
+        yield (
+            "The shaded band cannot be told from the lowest cost, by its own interval or by how trials"
+            " repeat."
+        )
+    if document["best"] is not None:
+        yield "Diamond: the answer."
+    repeated, tied = contenders_of(document, trials), tied_of(document, trials)
+    if len(tied) > 1:
+        yield f"Filled: the {len(tied):,} that tie; the answer is the fastest of them."
+    if set(repeated) - set(tied if len(tied) > 1 else ()):
+        yield "Rings: contenders, measured again in turn."
+    if any(trial["status"] != "ok" for trial in trials):
+        yield "Triangles: failed trials."
 
 
 def _time_energy(ranked: Sequence[RankedTrial]) -> Markup:
     title, id_ = "Time against energy", "time-energy"
     if all(one.trial.get("energy_j") is None for one in ranked):
         return panel(title, paragraphs(("No joules were measured: --joules does.",), "sub"), id_=id_)
-    sub = "Each valid trial with its 95 % intervals; the line joins those that no other beats in both."
-    return panel(title, chart("timeEnergy", "energy of each trial over its time"), sub=sub, id_=id_)
+    valid = [one.trial for one in ranked if one.trial["status"] == "ok" and one.trial.get("energy_j")]
+    line = "the line joins those that no other beats in both"
+    sub = f"Each valid trial with its 95 % intervals; {line}."
+    if len(valid) > _MOST_WHISKERS:
+        sub = f"Each valid trial; {line}. These and the named ones have their 95 % intervals."
+    drawing = chart("timeEnergy", "energy of each trial over its time", whiskers=_MOST_WHISKERS)
+    return panel(title, drawing, sub=sub, id_=id_)
 
 
 def _curves(document: Mapping[str, Any]) -> Iterator[Markup]:
-    for key, kind, title, setting in (
-        ("clock_curve", "clock", "Over the clock", "GPU clocks"),
-        ("power_limit_curve", "limit", "Over the power limit", "power limits"),
-    ):
-        points = document.get(key) or ()
-        if len(points) >= _LEAST_CURVE:
-            modelled = sum(point.get("kind") == "modelled" for point in points)
-            sub = (
-                f"Energy and time of a round of the same configuration at {len(points)} {setting}, with 95 %"
-                f" intervals{f'; hollow: modelled ({modelled})' if modelled else ''}."
-            )
-            drawing = chart("setting", f"energy and time over {setting}", of=kind)
-            yield panel(title, drawing, sub=sub, id_=kind)
+    known = [
+        (document[key], kind, title, setting)
+        for key, kind, title, setting in (
+            ("clock_curve", "clock", "Over the clock", "GPU clocks"),
+            ("power_limit_curve", "limit", "Over the power limit", "power limits"),
+        )
+        if len(document.get(key) or ()) >= _LEAST_CURVE
+    ]
+    alone = len(known) == 1 and len(document["workloads"]) == 1
+    for points, kind, title, setting in known:
+        modelled = sum(point.get("kind") == "modelled" for point in points)
+        sub = (
+            f"Energy and time of a round of the same configuration at {len(points)} {setting}, with 95 %"
+            f" intervals{f'; hollow: modelled ({modelled})' if modelled else ''}."
+        )
+        drawing = chart("setting", f"energy and time over {setting}", of=kind)
+        yield panel(title, drawing, sub=sub, wide=alone, id_=kind)
 
 
 def _co_run(document: Mapping[str, Any], *, wide: bool) -> Iterator[Markup]:
@@ -147,7 +173,10 @@ def _trials(count: int) -> Markup:
         "All trials",
         element("div", class_="controls"),
         element("div", class_="trials", data_chart="trials"),
-        sub=f"{count:,} trials. A head sorts; the filter takes words, and conditions: P>=16, time<2e-3.",
+        sub=(
+            f"{count:,} trials. A head sorts; the filter takes words, and conditions as `tuner show --where`"
+            " does, in seconds, joules and watts: P>=16 and time<2e-3."
+        ),
         wide=True,
         id_="trials",
     )

@@ -116,7 +116,7 @@ def _of_one(
 def _tried(workload: str, tunable: str, values: Sequence[Any], *, alone: bool) -> str:
     counts = Counter(map(_typed, values))
     shown = ", ".join(
-        f"{_shown(value)} ({count:,})"
+        f"{shown_value(value)} ({count:,})"
         for (_, value), count in sorted(counts.items(), key=lambda item: _order(item[0][1]))
     )
     return f"{tunable if alone else f'{workload} {tunable}'}: {shown}"
@@ -126,7 +126,8 @@ def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401 - of a tunable; 1 is
     return type(value), value
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - of a tunable
+def shown_value(value: Any) -> str:  # noqa: ANN401 - of a tunable
+    """A value of a tunable as pages have it; a dash where it has none."""
     return "–" if value is None else str(int(value) if isinstance(value, bool) else value)
 
 

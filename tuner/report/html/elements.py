@@ -42,7 +42,7 @@ def paragraphs(sentences: Iterable[str], class_: str | None = None) -> Markup:
     return joined(element("p", one, class_=class_, dir="auto") for one in sentences)
 
 
-def listed(sentences: Iterable[str], class_: str | None = None) -> Markup:
+def listed(sentences: "Iterable[str | Markup]", class_: str | None = None) -> Markup:
     """A list of sentences; nothing where there are none."""
     items = [element("li", one, dir="auto") for one in sentences]
     return element("ul", *items, class_=class_) if items else Markup()

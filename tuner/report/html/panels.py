@@ -41,6 +41,8 @@ def chart(kind: str, label: str, *, height: int = 320, **options: "str | int") -
 
 
 def copyable(text: str) -> Markup:
-    """Text to paste, with a button that copies it."""
+    """Text to paste, whose lines break between words only, with a button that copies it."""
+    words = [element("span", word) for word in text.split(" ")]
+    spaced = [part for word in words for part in (" ", word)][1:]
     button = element("button", "copy", type="button", class_="copy", hidden=True)
-    return element("div", element("code", text), button, class_="paste")
+    return element("div", element("code", *spaced), button, class_="paste")

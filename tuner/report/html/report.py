@@ -10,6 +10,7 @@ from tuner.report.html.frame import framed
 from tuner.report.html.panels import chart, panel
 from tuner.report.html.run_data import Record, run_data
 from tuner.report.html.run_section import run_section
+from tuner.report.html.word_links import words_panel
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.run_diff import RunDifferences, change_of, differences_of
 
@@ -26,7 +27,7 @@ def run_page(document: Mapping[str, Any], made_at: datetime) -> str:
     """
     section, data = _run(document, 0)
     title = " + ".join(workload["name"] for workload in document["workloads"])
-    return framed(f"{title} – tuner", section, {"runs": [data], "ratios": []}, made_at)
+    return framed(f"{title} – tuner", joined((section, _words())), {"runs": [data], "ratios": []}, made_at)
 
 
 def pair_page(
@@ -47,7 +48,13 @@ def pair_page(
     ratios = _ratios(one, other)
     side = element("div", *(section for section, _ in both), class_="pair")
     shown = {"runs": data, "ratios": ratios}
-    return framed(f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side)), shown, made_at)
+    return framed(
+        f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, _words())), shown, made_at
+    )
+
+
+def _words() -> Markup:
+    return element("div", words_panel(), class_="grid")
 
 
 def _run(document: Mapping[str, Any], place: int, name: str = "") -> tuple[Markup, Record]:

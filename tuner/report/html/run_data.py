@@ -7,6 +7,7 @@ from typing import Any
 from tuner.report.html.effects import Effects
 from tuner.report.html.trial_columns import trial_columns
 from tuner.report.ranked_trials import PARTS, longest_s, objective_name, same, unit_of_cost
+from tuner.report.selection import SHORT_NAMES
 from tuner.report.words import label
 
 Record = dict[str, Any]
@@ -34,8 +35,9 @@ def run_data(document: Mapping[str, Any], effects: Effects) -> Record:
         "limit": limit_s if limit_s < float("inf") else None,
         "trials": trial_columns(document, trials) if trials else None,
         "named": _named(document, trials),
-        "contenders": _contenders(document, trials),
-        "tied": _places(document.get("tied"), trials),
+        "contenders": contenders_of(document, trials),
+        "shortNames": SHORT_NAMES,
+        "tied": tied_of(document, trials),
         "searched": _searched(trials),
         "repeats": _repeats(document, name),
         "effects": [asdict(one) for one in effects.known],
@@ -64,8 +66,13 @@ def _places(numbers: Any, trials: Sequence[Mapping[str, Any]]) -> list[int]:  # 
     return [i for i, trial in enumerate(trials) if trial.get("number", i + 1) in wanted]
 
 
-def _contenders(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Trials that were measured again; documents of earlier versions tell by their windows."""
+def tied_of(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Places of the trials whose cost cannot be told from the lowest."""
+    return _places(document.get("tied"), trials)
+
+
+def contenders_of(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Places of the trials that were measured again; documents of earlier versions tell by their windows."""
     if "contenders" in document:
         return _places(document["contenders"], trials)
     return [i for i, trial in enumerate(trials) if (trial.get("bursts") or 1) > 1]

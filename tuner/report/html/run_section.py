@@ -4,28 +4,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from tuner.model import shown_values
-from tuner.report.answer import Gains, gains_of, rates, workload_cells
+from tuner.report.answer import Gains, changes_of, gains_of, rates, workload_cells
 from tuner.report.clock_curve import SettingTable, clock_table
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
-from tuner.report.flags import expanded_use, flags_of
+from tuner.report.html.build_panel import build_panel
 from tuner.report.html.chart_panels import chart_panels
 from tuner.report.html.effects import Effects
 from tuner.report.html.elements import Markup, cells_table, element, facts, joined, listed, paragraphs
 from tuner.report.html.panels import copyable, panel
 from tuner.report.html.provenance import conditions_of, source_facts
+from tuner.report.html.word_links import with_links
 from tuner.report.left_out import dropped_lines, failure_lines
 from tuner.report.notices import notices_of, stand_in, warnings
 from tuner.report.power_limit_curve import limit_table
 from tuner.report.ranked_trials import RankedTrial
-from tuner.report.repeating import repeating_command
+from tuner.report.repeating import clocks_command, repeating_command
 from tuner.report.run_report import head_lines, no_answer
 from tuner.report.trials_table import energy_of
 from tuner.report.words import label, note, si
 from tuner.untrusted.text import shortened
 
 _WIDE = 10_000  # characters: sentences are not wrapped
+_SIGNS = {-1: "less", 0: None, 1: "more"}  # classes of changes: what is certain has a colour
 _MOST_FAILURES = 200  # that are told in full
 
 
@@ -43,6 +44,7 @@ def run_section(
     """
     panels = (
         _answer(document),
+        build_panel(document),
         _sureness(document),
         _settings(document),
         _left_out(document),
@@ -85,10 +87,10 @@ def _answer(document: Mapping[str, Any]) -> Markup:
     gains = gains_of(document)
     content = [
         element("div", *_figures(document), class_="figures"),
-        element("div", *_configurations(document), _gains_table(gains), class_="tables"),
+        element("div", _gains_table(gains), _workloads_table(document), class_="tables"),
         paragraphs(gains.sentences),
         paragraphs((cost_line(document),)),
-        listed(warnings(document), "warnings"),
+        listed(with_links(warnings(document)), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
 
@@ -98,9 +100,11 @@ def _gains_table(gains: Gains) -> Markup | None:
 
 
 def _figures(document: Mapping[str, Any]) -> Iterator[Markup]:
-    """Time, joules, power, clock and power limit of the answer."""
+    """What the answer gains; its time, joules, power, clock and power limit."""
     best = document["best"]
     mark = f" ({label(document)})" if label(document) else ""
+    for change in changes_of(document):
+        yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
     yield _figure(si(best["time_s"], "s"), f"time of a round{mark}")
     if best["energy_j"] is not None:
         yield _figure(energy_of(best), f"energy of a round, 95 %{mark}")
@@ -117,29 +121,17 @@ def _figures(document: Mapping[str, Any]) -> Iterator[Markup]:
     yield _figure(f"{space['measured']:,}{of}", "trials")
 
 
-def _figure(value: str, caption: str) -> Markup:
-    return element("div", element("b", value), element("span", caption), class_="figure")
+def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
+    return element("div", element("b", value, class_=class_), element("span", caption), class_="figure")
 
 
-def _configurations(document: Mapping[str, Any]) -> Iterator[Markup]:
-    """What to build with."""
-    best, workloads = document["best"], document["workloads"]
-    if len(workloads) == 1:
-        (configuration,) = best["configurations"].values()
-        expanded = workloads[0].get("expanded")
-        use = flags_of(configuration) if expanded is None else expanded_use(expanded)
-        yield copyable(use) if use else paragraphs(("no tunables",))
-        return
-    cells = workload_cells(document)
-    notes = [shown_values(best["configurations"][workload["name"]]) for workload in workloads]
-    yield cells_table(cells, ["configuration", *notes])
-    if document.get("run") is not None:
-        yield copyable(f"tuner export {document['run']} --format flags")
+def _workloads_table(document: Mapping[str, Any]) -> Markup | None:
+    return cells_table(workload_cells(document)) if len(document["workloads"]) > 1 else None
 
 
 def _sureness(document: Mapping[str, Any]) -> Markup:
     """How sure the numbers are, and where time and joules went."""
-    sentences = list(detail_lines(document))
+    sentences = with_links(detail_lines(document))
     calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
     return panel("How sure, and what it took", listed(sentences, "columns"), calm, wide=True, id_="sure")
 
@@ -152,19 +144,24 @@ def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
 
 
 def _settings(document: Mapping[str, Any]) -> Markup:
-    """What other clocks and power limits bring, in words and rows."""
+    """What other clocks and power limits bring, in words and rows; or what would tell."""
+    title = "Other clocks and power limits"
     tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
-    if not tables:
-        why = "These configurations were measured at one clock and power limit: see --clocks, --power-limits."
-        return panel("Other clocks and power limits", paragraphs((why,), "sub"), id_="settings")
-    return panel("Other clocks and power limits", *map(_setting_table, tables), id_="settings")
+    if tables:
+        return panel(title, *map(_setting_table, tables), wide=True, id_="settings")
+    which = "recorded" if document.get("recorded") else "measured"
+    why = (
+        f"These configurations were {which} at one clock and power limit. On the GPU this command measures"
+        " what lower clocks save; --power-limits all does so for power limits:"
+    )
+    return panel(title, paragraphs((why,), "sub"), copyable(clocks_command(document)), id_="settings")
 
 
 def _setting_table(found: SettingTable) -> Markup:
     return joined(
         (
             element("p", found.title, class_="sub"),
-            cells_table(found.cells, found.notes),
+            cells_table(found.cells, found.notes, texts=()),
             paragraphs(found.sentences),
         )
     )
@@ -176,7 +173,8 @@ def _left_out(document: Mapping[str, Any]) -> Markup:
     every = [shortened(line) for line in islice(failure_lines(document, verbose=True), _MOST_FAILURES)]
     more = every if every != failed else []
     content = paragraphs(dropped), listed(failed, "failures"), _folded("Every failure", more, "failures")
-    return panel("What was left out, and why", *content, id_="left-out")
+    alone = bool(document.get("clock_curve") or document.get("power_limit_curve"))
+    return panel("What was left out, and why", *content, wide=alone, id_="left-out")
 
 
 def _repeating(document: Mapping[str, Any]) -> Markup:

@@ -68,12 +68,13 @@ function cost(run, status, time, energy) {
   return energy === null ? null : energy * time ** run.exponent;
 }
 
-/** What cannot be told from the lowest cost, relative to it: its own 95 % interval, or how trials repeat. */
+/** What cannot be told from the lowest cost, relative to it: its own 95 % interval, how trials repeat, or those that tie. */
 function bandOf(run) {
   const lowest = run.cost.indexOf(run.lowest);
   const { time, timeUnsure, energy, energyUnsure } = run.t;
   const parts = lowest < 0 ? [] : [(run.needsEnergy ? 1 : 0) * (energyUnsure[lowest] ?? 0) / (energy[lowest] || 1), run.exponent * (timeUnsure[lowest] ?? 0) / (time[lowest] || 1)];
-  return Math.max(interval(Math.hypot(...parts)), run.repeats?.interval ?? 0);
+  const ties = run.tied.map((i) => run.cost[i] / run.lowest - 1);
+  return Math.max(interval(Math.hypot(...parts)), run.repeats?.interval ?? 0, ...ties);
 }
 
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);

@@ -49,7 +49,9 @@ function convergenceOptions(run, c, { across, scale, factor, unit, top: space })
     }
   });
   best.push([x[t.count - 1], lowest / factor]);
-  const contenders = run.contenders.filter((i) => run.cost[i] !== null);
+  const ties = run.tied.length > 1 ? run.tied : [];
+  const contenders = run.contenders.filter((i) => run.cost[i] !== null && !ties.includes(i));
+  const answer = run.named.answer == null || run.cost[run.named.answer] === null ? [] : [run.named.answer];
   const rings = (chosen) => chosen.map((i) => [x[i], run.cost[i] / factor, i]);
   const band = run.band && [[{ yAxis: run.lowest / factor }, { yAxis: (run.lowest * (1 + run.band)) / factor }]];
   const many = t.count > 3000;
@@ -70,8 +72,9 @@ function convergenceOptions(run, c, { across, scale, factor, unit, top: space })
       { name: "trials", type: "scatter", symbolSize: many ? 2.5 : 5, large: many, data: points, itemStyle: { color: c.blue, opacity: 0.55 },
         markArea: band ? { silent: true, itemStyle: { color: c.band }, data: band } : undefined },
       { name: "best so far", type: "line", step: "end", showSymbol: false, silent: true, data: best, lineStyle: { color: c.violet, width: 1.5 }, itemStyle: { color: c.violet } },
-      { name: "contenders, repeated", type: "scatter", symbolSize: 11, z: 5, data: rings(contenders.filter((i) => !run.tied.includes(i))), itemStyle: { color: "transparent", borderColor: c.green, borderWidth: 2 } },
-      { name: "tie", type: "scatter", symbolSize: 11, z: 6, data: rings(contenders.filter((i) => run.tied.includes(i))), itemStyle: { color: c.green } },
+      { name: "contenders, repeated", type: "scatter", symbolSize: 11, z: 5, data: rings(contenders), itemStyle: { color: "transparent", borderColor: c.green, borderWidth: 2 } },
+      { name: "tie", type: "scatter", symbolSize: 11, z: 6, data: rings(ties.filter((i) => run.cost[i] !== null)), itemStyle: { color: c.green, opacity: 0.6 } },
+      { name: "answer", type: "scatter", symbol: "diamond", symbolSize: 15, z: 7, data: rings(answer), itemStyle: { color: c.green, borderColor: c.panel, borderWidth: 1 } },
       { name: "failed", type: "scatter", symbol: "triangle", symbolSize: 8, data: failed, itemStyle: { color: c.red } },
     ].filter((one) => one.data.length),
   };

@@ -1,10 +1,12 @@
 // The table of all trials: sorted by a head, filtered by words and conditions, a page at a time.
 
 const ON_A_PAGE = 50;
-const CONDITION = /^(.+?)(<=|>=|!=|<|>|=)(.+)$/;
+const SIGNS = /\s*(<=|>=|!=|==|<|>|=)\s*/g;
+const CONDITION = /^(.+?)(<=|>=|!=|==|<|>|=)(.+)$/;
 
 charts.trials = (run, box) => {
   const columns = trialColumns(run);
+  const values = valuesByName(run);
   const state = { sort: 0, down: false, filter: "", page: 0 };
   const count = element("span", { class: "sub" });
   const body = element("tbody");
@@ -31,14 +33,15 @@ charts.trials = (run, box) => {
   box.append(element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("thead", {}, element("tr", {}, ...heads, element("th", {}))), body)));
 
   function draw() {
-    const rows = sorted(filtered(run, columns, state.filter), columns[state.sort], state.down);
+    const { found, unknown } = filtered(run, columns, values, state.filter);
+    const rows = sorted(found, columns[state.sort], state.down);
     const pages = Math.max(1, Math.ceil(rows.length / ON_A_PAGE));
     state.page = Math.min(Math.max(0, state.page), pages - 1);
     const from = state.page * ON_A_PAGE;
     const visible = rows.slice(from, from + ON_A_PAGE);
     back.disabled = state.page === 0;
     on.disabled = state.page >= pages - 1;
-    count.textContent = rows.length ? `${from + 1} to ${from + visible.length} of ${rows.length.toLocaleString("en-US")}` : "none";
+    count.textContent = unknown ? `no trial has ${unknown}; choose from ${[...values.keys()].join(", ")}` : rows.length ? `${from + 1} to ${from + visible.length} of ${rows.length.toLocaleString("en-US")}` : "none";
     heads.forEach((head, place) => head.setAttribute("aria-sort", place !== state.sort ? "none" : state.down ? "descending" : "ascending"));
     body.replaceChildren(...visible.map((i) => trialRow(run, columns, i)));
   }
@@ -51,22 +54,22 @@ function trialColumns(run) {
   const some = (values) => values.some((value) => value !== null);
   const clocks = some(t.clock);
   const found = [
-    { title: "rank", key: "rank", number: true, value: (i) => ranks[i], text: (i) => (ranks[i] === null ? "–" : String(ranks[i])) },
-    { title: "trial", key: "trial", number: true, value: (i) => t.number[i], text: (i) => String(t.number[i]) },
-    { title: "known for", key: "marks", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") },
-    { title: "time", key: "time", number: true, value: (i) => t.time[i], text: (i) => si(t.time[i], "s") },
+    { title: "rank", number: true, value: (i) => ranks[i], text: (i) => (ranks[i] === null ? "–" : String(ranks[i])) },
+    { title: "trial", number: true, value: (i) => t.number[i], text: (i) => String(t.number[i]) },
+    { title: "known for", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") },
+    { title: "time", number: true, value: (i) => t.time[i], text: (i) => si(t.time[i], "s") },
   ];
   if (some(t.energy)) {
-    found.push({ title: "energy", key: "energy", number: true, value: (i) => t.energy[i], text: (i) => withInterval(t.energy[i], interval(t.energyUnsure[i]), "J") });
-    found.push({ title: "power", key: "power", number: true, value: (i) => t.power[i], text: (i) => si(t.power[i], "W") });
+    found.push({ title: "energy", number: true, value: (i) => t.energy[i], text: (i) => withInterval(t.energy[i], interval(t.energyUnsure[i]), "J") });
+    found.push({ title: "power", number: true, value: (i) => t.power[i], text: (i) => si(t.power[i], "W") });
   }
-  if (clocks) found.push({ title: "clock", key: "clock", number: true, value: (i) => t.clock[i], text: (i) => (t.clock[i] === null ? "as found" : `${t.clock[i]} MHz`) });
-  if (some(t.limit)) found.push({ title: "power limit", key: "limit", number: true, value: (i) => t.limit[i], text: (i) => (t.limit[i] === null ? "as found" : `${t.limit[i]} W`) });
+  if (clocks) found.push({ title: "clock", number: true, value: (i) => t.clock[i], text: (i) => (t.clock[i] === null ? "as found" : `${t.clock[i]} MHz`) });
+  if (some(t.limit)) found.push({ title: "power limit", number: true, value: (i) => t.limit[i], text: (i) => (t.limit[i] === null ? "as found" : `${t.limit[i]} W`) });
   for (const one of run.tunables.filter((each) => each.place >= 0 && each.values.length > 1)) {
     const value = (i) => one.values[one.index[i]];
-    found.push({ title: one.name, of: run.workloads.length > 1 ? one.workload : null, key: one.name, number: false, value, text: (i) => shown(value(i)) });
+    found.push({ title: one.name, of: run.workloads.length > 1 ? one.workload : null, number: false, value, text: (i) => shown(value(i)) });
   }
-  found.push({ title: "status and flags", key: "status", number: false, long: true, value: (i) => t.status[i], text: (i) => [t.status[i] === "ok" ? "" : `${t.status[i]}: ${t.detail[i]}`, t.flags[i]].filter(Boolean).join("; ") || "ok" });
+  found.push({ title: "status and flags", number: false, long: true, value: (i) => t.status[i], text: (i) => [t.status[i] === "ok" ? "" : `${t.status[i]}: ${t.detail[i]}`, t.flags[i]].filter(Boolean).join("; ") || "ok" });
   return found;
 }
 
@@ -80,19 +83,49 @@ function ranksOf(run) {
   return ranks;
 }
 
-function filtered(run, columns, text) {
-  const tests = text.split(/\s+/).filter(Boolean).map((word) => {
+/** What conditions may name, as `values_of` of tuner/report/selection.py has it: a function of the trial each. */
+function valuesByName(run) {
+  const { t } = run;
+  const ranks = ranksOf(run);
+  const found = new Map([
+    ["number", (i) => t.number[i]],
+    ["rank", (i) => ranks[i]],
+    ["time_s", (i) => t.time[i]],
+    ["energy_j", (i) => t.energy[i]],
+    ["energy_j_uncertainty", (i) => t.energyUnsure[i]],
+    ["power_w", (i) => t.power[i]],
+    ["clock_mhz", (i) => t.clock[i]],
+    ["power_limit_w", (i) => t.limit[i]],
+    ["status", (i) => t.status[i]],
+  ]);
+  const add = (name, value) => found.has(name) || found.set(name, value);
+  const tunables = run.tunables.filter((one) => one.place >= 0);
+  for (const one of tunables) {
+    const value = (i) => one.values[one.index[i]];
+    if (run.workloads.length > 1) add(`${one.name}_${one.place + 1}`, value);
+    if (tunables.filter((other) => other.name === one.name).length === 1) add(one.name, value);
+  }
+  for (const [short, name] of Object.entries(run.shortNames)) add(short, found.get(name));
+  return found;
+}
+
+/** Trials that have all words and fulfil all conditions; `unknown` is a name of a condition that no trial has. */
+function filtered(run, columns, values, text) {
+  let unknown = null;
+  const words = text.replace(SIGNS, "$1").split(/\s+/).filter((word) => word && word !== "and");
+  const tests = words.map((word) => {
     const [, name, sign, wanted] = CONDITION.exec(word) ?? [];
-    const column = columns.find((one) => one.key.toLowerCase() === name?.toLowerCase());
-    if (column) return (i) => holds(column.value(i), sign, wanted);
+    if (name && !values.has(name)) unknown = name;
+    if (name) return (i) => !unknown && holds(values.get(name)(i), sign, wanted.replace(/^(["'])(.*)\1$/, "$2"));
     return (i) => columns.some((one) => one.text(i).toLowerCase().includes(word.toLowerCase()));
   });
-  return [...run.cost.keys()].filter((i) => tests.every((test) => test(i)));
+  return { found: [...run.cost.keys()].filter((i) => tests.every((test) => test(i))), unknown };
 }
 
 function holds(value, sign, wanted) {
-  const [a, b] = Number.isFinite(Number(wanted)) && typeof value !== "string" ? [value === null ? NaN : Number(value), Number(wanted)] : [shown(value), wanted];
-  return { "<": a < b, ">": a > b, "<=": a <= b, ">=": a >= b, "=": a === b, "!=": a !== b }[sign];
+  if (value === null) return false;
+  const [a, b] = Number.isFinite(Number(wanted)) && typeof value !== "string" ? [Number(value), Number(wanted)] : [shown(value), wanted];
+  return { "<": a < b, ">": a > b, "<=": a <= b, ">=": a >= b, "=": a === b, "==": a === b, "!=": a !== b }[sign];
 }
 
 function sorted(rows, column, down) {

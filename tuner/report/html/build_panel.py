@@ -1,0 +1,86 @@
+"""What to build with: flags of the answer for each workload, beside the default's configuration."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.model.plan import STREAM_PRIORITY
+from tuner.report.flags import expanded_use, flags_of
+from tuner.report.html.effects import shown_value
+from tuner.report.html.elements import Markup, cells_table, element, joined, paragraphs
+from tuner.report.html.panels import copyable, panel
+
+Configuration = Mapping[str, Any]
+
+
+def build_panel(document: Mapping[str, Any]) -> Markup | None:
+    """Compiler flags of each workload, with what differs from the default marked; None without an answer."""
+    best, default = document["best"], document.get("default")
+    if best is None:
+        return None
+    parts = [
+        _workload(workload, best["configurations"], None if default is None else default["configurations"])
+        for workload in document["workloads"]
+    ]
+    marked = " What differs from the default is marked." if default is not None else ""
+    return panel(
+        "What to build with",
+        element("div", *parts, class_="builds"),
+        paragraphs(_settings(best, default)),
+        _exported(document),
+        sub=f"What the compiler is told or, of templates, what is launched.{marked}",
+        wide=True,
+        id_="build",
+    )
+
+
+def _workload(
+    workload: Mapping[str, Any],
+    answers: Mapping[str, Configuration],
+    defaults: Mapping[str, Configuration] | None,
+) -> Markup:
+    name, expanded = str(workload["name"]), workload.get("expanded")
+    configuration = answers[name]
+    use = flags_of(configuration) if expanded is None else expanded_use(expanded)
+    return element(
+        "div",
+        element("h4", name, dir="auto"),
+        copyable(use) if use else paragraphs(("no tunables",)),
+        _table(configuration, None if defaults is None else defaults[name]) if configuration else None,
+    )
+
+
+def _table(answer: Configuration, default: Configuration | None) -> Markup:
+    """The answer's values above the default's, a column for each tunable."""
+    rows: list[list[str]] = [["", *answer]]
+    if default is None:
+        return cells_table([*rows, ["answer", *map(shown_value, answer.values())]])
+    changed = {name for name, value in answer.items() if default.get(name) != value}
+    marked = [
+        element("mark", shown_value(one)) if name in changed else shown_value(one)
+        for name, one in answer.items()
+    ]
+    rows += [["answer", *marked], ["default", *(shown_value(default.get(name)) for name in answer)]]
+    return cells_table(rows)
+
+
+def _settings(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
+    """What belongs to the answer and is no flag: clock, power limit, priorities of streams."""
+    for key, called, unit in (("clock_mhz", "GPU clock", "MHz"), ("power_limit_w", "power limit", "W")):
+        if best.get(key) is not None:
+            known = None if default is None else default.get(key)
+            before = f", by default {known:g} {unit}" if known not in (None, best[key]) else ""
+            yield f"{called}: {best[key]:g} {unit}{before}"
+    if any(STREAM_PRIORITY in one for one in best["configurations"].values()):
+        yield f"{STREAM_PRIORITY}: of the stream that the workload is launched into; no macro of its source"
+
+
+def _exported(document: Mapping[str, Any]) -> Markup | None:
+    """The command that writes the same for a build, where the run is stored."""
+    if document.get("run") is None:
+        return None
+    whole = f"tuner export {document['run']}"
+    several = len(document["workloads"]) > 1
+    command = f"{whole} --format header --output tuned.h" if several else whole
+    form = "a header with all of them" if several else "it for a build"
+    where = f"Where run {document['run']} is stored, this command writes {form}:"
+    return joined((element("p", where, class_="sub"), copyable(command)))
