@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 from tuner.config import document as messages
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
 from tuner.daemon.settings.wrong_file import line_of
-from tuner.devices.gpus import gpu_names
-from tuner.errors import InputError, suggestion
+from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.untrusted.toml import load_toml
 
@@ -110,7 +110,7 @@ def wrong_device(spec: str) -> str:
     kind, _, rest = spec.partition(":")
     known = {
         "cuda": _CUDA.fullmatch(rest) is not None,
-        "sim": rest in gpu_names(),
+        "sim": _simulated(rest),
         "replay": bool(rest) and "\0" not in rest,
     }
     if known.get(kind, False):
@@ -118,6 +118,13 @@ def wrong_device(spec: str) -> str:
     simulated = [f"sim:{name}" for name in gpu_names()]
     near = suggestion(spec, ["cuda:0", *simulated])
     return f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}{near}"
+
+
+def _simulated(name: str) -> bool:
+    try:
+        return gpu_model(name).name == name
+    except UnknownNameError:
+        return False
 
 
 def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
