@@ -55,7 +55,7 @@ def test_prefix_is_optional() -> None:
 
 
 def test_further_gpus_of_a_kind_differ_in_watts_alone() -> None:
-    """sim:NAME.2 to .8 are other GPUs of one product, with the limits, clocks and power limit of the first."""
+    """sim:NAME.2 to .8 are other GPUs of one product, with limits, clocks and power limit of the first."""
     first, fourth = gpu_model("h200"), gpu_model("sim:h200.4")
     assert fourth.name == "h200.4"
     assert fourth.power.memory_w == pytest.approx(1.08 * first.power.memory_w)

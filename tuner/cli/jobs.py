@@ -35,7 +35,8 @@ _GOES_ON = (JobState.QUEUED.value, JobState.RUNNING.value)
     metavar="SPEC",
     shell_complete=completion.devices,
     default="",
-    help="cuda:0, sim:jetson-tx1 ... Default: the daemon's first.",
+    help="cuda:0, sim:jetson-tx1 ..., or one GPU of a kind: 'kind:NVIDIA H200', 'kind:NVIDIA H200@DRIVER'."
+    " Default: any device of the daemon.",
 )
 @click.option(
     "--priority",

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, CandidateJob, priority, worth_of
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import answer_key, topic
+from tuner.daemon.queue.job_specs import answer_key, topic, verifies
 from tuner.errors import StoreError
 from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
 
@@ -71,14 +72,15 @@ class AutoQueue:
     def _next(self, candidates: Sequence[CandidateJob]) -> CandidateJob | None:
         """The first candidate that is to be queued now; None where there is none."""
         active = [job for job in self._board.jobs if job.state is not JobState.PAUSED]
-        asked = {answer_key(job.spec) for job in active if job.origin not in OWN}
+        asked = {key for job in active for key in self._to_be_answered(job)}
         first: dict[str, float] = {}  # priority of the job that goes first, by device; own jobs stay first
         own = 0
         for job in active:
             if job.state is JobState.QUEUED:
                 own += job.origin in OWN
                 rank = math.inf if job.origin in OWN else job.priority
-                first[job.spec.device] = max(rank, first.get(job.spec.device, -math.inf))
+                for device in self._board.devices_of(job):
+                    first[device] = max(rank, first.get(device, -math.inf))
         if own >= self._most_waiting() // 2:
             return None
         return next(
@@ -91,6 +93,19 @@ class AutoQueue:
             ),
             None,
         )
+
+    def _to_be_answered(self, job: JobRecord) -> Iterator[str]:
+        """Keys (``answer_key``) of the questions that need no job of our own while this one is active.
+
+        On another GPU of the kind, its answer will only have to be verified.
+        """
+        own = job.origin in OWN
+        if own and (job.spec.kind is not JobKind.TUNE or verifies(job.spec)):
+            return
+        for device in self._board.devices_of(job):
+            for other in self._board.placement.alike(device):
+                if not own or other != device:
+                    yield answer_key(replace(job.spec, device=other))
 
     async def _weigh(self, candidates: Sequence[CandidateJob]) -> None:
         """Give the daemon's own jobs that wait the priorities of what they are worth now.

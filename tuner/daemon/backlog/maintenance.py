@@ -13,6 +13,7 @@ from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.proven_time import ProvenTime
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, unwanted
+from tuner.daemon.queue.placement import GONE_AFTER_S
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import StoreError, TunerError
@@ -126,6 +127,7 @@ class Maintenance:
         await self.queue_sets()
         self.backlog_may_have_changed()
         self._debouncer.soon("forget", _FORGET_FIRST_S, self._forget)
+        self._debouncer.soon("gone", GONE_AFTER_S, self._board.mark_absent)
 
     async def end(self) -> None:
         """Write down what was counted."""
@@ -229,8 +231,8 @@ class Maintenance:
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.devices, known)
-        for number in unwanted(state.settings, state.catalog, state.devices, self._board.jobs):
+        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.identities, known)
+        for number in unwanted(state.settings, state.catalog, state.identities, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
