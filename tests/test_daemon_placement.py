@@ -35,10 +35,9 @@ def job(device: str = "", begun_on: str = "") -> JobRecord:
 
 
 def placed(*devices: DeviceIdentity, missed_s: float = 0.0) -> Placement:
-    placement = Placement(
-        lambda: {one.spec: one for one in devices}, now=iter([0.0] + [missed_s] * 99).__next__
-    )
-    return placement
+    """The placement of a daemon that has worked with these devices for so long."""
+    clock = iter([0.0])
+    return Placement(lambda: {one.spec: one for one in devices}, now=lambda: next(clock, missed_s))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ class Job:
         submitter: user id of the client; None for the daemon itself.
         created_at: UTC, ISO 8601, as are the others.
         wanted_device: where it may run, as it was asked for; empty for any device.
+        gpu: UUID of the GPU that its run is measured on; empty before it has one.
     """
 
     id: int
@@ -58,6 +59,7 @@ class Job:
     started_at: str | None
     ended_at: str | None
     wanted_device: str = ""
+    gpu: str = ""
 
     @property
     def ended(self) -> bool:

@@ -10,7 +10,7 @@ from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, TrialStore
 from tuner.model import RunStatus, Workload, WorkloadName
 from tuner.model.records import Conditions
-from tuner.search import session
+from tuner.search import session, verification
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
 from tuner.search.request import (
@@ -27,6 +27,7 @@ from tuner.search.setup import MeasurementSetup
 from tuner.search.solo_bests import solo_best
 from tuner.search.trial_event import TrialEvent
 from tuner.search.trial_series import with_series
+from tuner.search.verification import NOTHING_TO_VERIFY, verdict, verifiable_answer
 from tuner.tracing.marks import mark
 
 
@@ -122,6 +123,9 @@ def tune(
         measuring=setup.measuring,
         power_limits_w=power_limits_w,
     )
+    verified = verifiable_answer(store, conditions) if request.verify and strategy is None else None
+    if verified is not None:
+        strategy = Strategy(verification.POLICY, verified.settings, verified.trials)
     if strategy is not None:
         settings = {**conditions.settings, **strategy.settings}
         conditions = replace(conditions, policy=strategy.name, settings=settings)
@@ -139,6 +143,8 @@ def tune(
     )
     if strategy is not None:
         task = replace(task, policy=strategy.name, strategy=strategy.policy)
+    if verified is not None:
+        task = replace(task, kept=(verified.answer,), as_named=True)
     prepare_s = time.monotonic() - begun
 
     told: list[str] = []
@@ -149,8 +155,13 @@ def tune(
 
     def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> dict[str, Any]:
         timing = WallTime(prepare_s, outcome.wall_s)
-        return document(task, conditions, outcome, timing, with_trials=with_trials)
+        made = document(task, conditions, outcome, timing, with_trials=with_trials)
+        if verified is not None:
+            made["verification"] = verdict(verified, outcome, task.precision)
+        return made
 
+    if request.verify and verified is None:
+        tell(NOTHING_TO_VERIFY)
     outcome = session.run(
         task,
         conditions,
@@ -166,6 +177,8 @@ def tune(
         document=describe,
     )
     outcome.notices[:0] = [*setup.notices, *notices]
+    if verified is not None:
+        tell(verdict(verified, outcome, task.precision)["told"])
     return TuningResult(describe(outcome, with_trials=True), outcome, setup.measuring, told)
 
 

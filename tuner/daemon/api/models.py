@@ -166,6 +166,7 @@ class JobAnswer(BaseModel):
     kind: Literal["tune", "sample"]
     device: str = Field(description="Where it runs or has run; before, what it asks for.")
     wanted_device: str = Field(description="Where it may run, as it was asked for; empty for any device.")
+    gpu: str = Field(description="UUID of the GPU that its run is measured on; empty before it has one.")
     workloads: list[str]
     objective: str
     policy: str

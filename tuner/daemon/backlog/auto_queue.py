@@ -73,6 +73,7 @@ class AutoQueue:
         """The first candidate that is to be queued now; None where there is none."""
         active = [job for job in self._board.jobs if job.state is not JobState.PAUSED]
         asked = {key for job in active for key in self._to_be_answered(job)}
+        searching = self.searched()
         first: dict[str, float] = {}  # priority of the job that goes first, by device; own jobs stay first
         own = 0
         for job in active:
@@ -89,23 +90,32 @@ class AutoQueue:
                 for one in candidates
                 if first.get(one.spec.device, -math.inf) < one.priority
                 and answer_key(one.spec) not in asked
+                and (verifies(one.spec) or answer_key(one.spec) not in searching)
                 and self._known(one.spec, one.origin) is None
             ),
             None,
         )
 
     def _to_be_answered(self, job: JobRecord) -> Iterator[str]:
-        """Keys (``answer_key``) of the questions that need no job of our own while this one is active.
+        """Keys (``answer_key``) of the questions that a client's or a set's job is to answer."""
+        if job.origin not in OWN:
+            for device in self._board.devices_of(job):
+                yield answer_key(replace(job.spec, device=device))
 
-        On another GPU of the kind, its answer will only have to be verified.
+    def searched(self) -> set[str]:
+        """Keys of the questions that are being searched on another GPU of their kind, or will be.
+
+        When its answer is there, it only has to be verified.
         """
-        own = job.origin in OWN
-        if own and (job.spec.kind is not JobKind.TUNE or verifies(job.spec)):
-            return
-        for device in self._board.devices_of(job):
-            for other in self._board.placement.alike(device):
-                if not own or other != device:
-                    yield answer_key(replace(job.spec, device=other))
+        alike = self._board.placement.alike
+        return {
+            answer_key(replace(job.spec, device=other))
+            for job in self._board.jobs
+            if job.spec.kind is JobKind.TUNE and job.state is not JobState.PAUSED and not verifies(job.spec)
+            for device in self._board.devices_of(job)
+            for other in alike(device)
+            if other != device
+        }
 
     async def _weigh(self, candidates: Sequence[CandidateJob]) -> None:
         """Give the daemon's own jobs that wait the priorities of what they are worth now.

@@ -8,11 +8,19 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.verifiable import cheapest
 from tuner.daemon.backlog.auto_queue import AutoQueue
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.proven_time import ProvenTime
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, unwanted
+from tuner.daemon.queue.job_specs import (
+    WITHDRAWN,
+    answer_key,
+    missing,
+    reprioritised,
+    unwanted,
+    verifies,
+)
 from tuner.daemon.queue.placement import GONE_AFTER_S
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
@@ -165,6 +173,7 @@ class Maintenance:
             self._debouncer.soon("refresh", _RETRY_S, lambda: self.refresh(None))
             return
         self._answerer.take(read, names)
+        self._debouncer.soon("sets of new answers", _BACKLOG_S, self.queue_sets)
         await self._drop_answered()
 
     async def _drop_answered(self) -> None:
@@ -237,10 +246,16 @@ class Maintenance:
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
             await self._board.prioritise(reprioritised(state.settings, state.catalog, self._board.jobs))
+        searching = self._auto_queue.searched()
         for spec, rank in specs:
             if self._answerer.answering_run(spec) is not None:
                 continue
-            job = await self._auto_queue.queue(spec, Origin.SET, rank)
+            wanted = cheapest(spec, self._answerer.snapshot)
+            if not verifies(wanted) and answer_key(spec) in searching:
+                self._debouncer.soon("sets", _SETS_S, self.queue_sets)  # to be verified then
+                continue
+            job = await self._auto_queue.queue(wanted, Origin.SET, rank)
+            searching = self._auto_queue.searched()
             if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)
 

@@ -95,6 +95,7 @@ class AttemptResults:
             kernel_directories=self._state.directories,
             idle_test=idle.test,
             others_allowed=idle.others_allowed,
+            exclusive_board=self._state.settings.tuning.exclusive_board,
             sample=self._sample(job) if job.spec.kind is JobKind.SAMPLE else None,
         )
 

@@ -14,6 +14,7 @@ def job_document(job: JobRecord) -> dict[str, Any]:
         "kind": order.kind.value,
         "device": job.device,
         "wanted_device": order.device,
+        "gpu": job.gpu,
         "workloads": list(order.workloads),
         "objective": order.objective,
         "policy": order.policy,

@@ -63,6 +63,11 @@ class TuningTable(SettingsTable):
     clocks: str = option_field("clocks", SearchOptions.clocks, bounded=False)
     client_clocks: bool = Field(default=False, description="Whether clients may ask for clocks of their own.")
 
+    exclusive_board: bool = Field(
+        default=False,
+        description="Measure joules on one GPU of the host at a time, where load on others disturbs them.",
+    )
+
     @property
     def options(self) -> dict[str, Any]:
         """Options of a job that says nothing of them."""
