@@ -97,7 +97,7 @@ def test_whatever_runs_on_the_gpu_runs_in_a_turn(tmp_path: Path, alone: bool) ->
     inner: Any = PlayedMeasurer(tmp_path)
     with BoardTurns(tmp_path) as turns:
         measurer = TurnTakingMeasurer(inner, turns, alone=alone)
-        assert measurer.measure(inner, ()) == "measured"  # type: ignore[arg-type,comparison-overlap]  # played
+        assert measurer.measure(inner, ()) == "measured"  # type: ignore[comparison-overlap]  # played
         assert measurer.measure_idle(None) == 3.0
         assert (measurer.windows_s, measurer.notices) == (2.0, ("told",))
     assert inner.shared == [not alone, not alone]

@@ -117,8 +117,8 @@ def confirm_contenders(
     wanted = (default_trial(task), fastest, solo_bests, *task.kept)
     kept = tuple(dict.fromkeys(trial for trial in wanted if trial in valid))
     chosen = to_confirm(objective, valid)
-    if not task.steers_clocks or not chosen or task.as_named:
-        return driver.confirm(chosen, kept, objective, task.precision, named=task.as_named)
+    if not task.steers_clocks or not chosen or task.kept:
+        return driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
     return confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
 
 

@@ -50,8 +50,8 @@ class Task:
         pay_back_days: days within which the tuning is to pay for itself.
         strategy: a search strategy that no policy's name stands for, as while a model is trained.
         parallel: trials that can be measured at once.
-        kept: trials that are measured again at the end whatever they cost.
-        as_named: the trials of the strategy were named before: no clocks or limits are searched beside them.
+        kept: trials of a strategy that were named before anything was measured: they are measured again at
+            the end whatever they cost, and neither clocks nor power limits are searched beside them.
     """
 
     prepared: Sequence[PreparedWorkload]
@@ -71,7 +71,6 @@ class Task:
     strategy: Policy | None = None
     parallel: int = 1
     kept: tuple[Trial, ...] = ()
-    as_named: bool = False
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, TrialStore
-from tuner.model import RunStatus, Workload, WorkloadName
+from tuner.model import RunStatus, Trial, Workload, WorkloadName
 from tuner.model.records import Conditions
 from tuner.search import session, verification
 from tuner.search.answer import SearchOutcome
@@ -52,11 +52,13 @@ class Strategy:
         name: in the place of a policy's.
         settings: what a run that is gone on with must have the same.
         policy: the strategy.
+        named: its trials, where they are named before anything is measured; all are measured again at last.
     """
 
     name: str
     settings: Mapping[str, Any]
     policy: Policy
+    named: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def tune(
     )
     verified = verifiable_answer(store, conditions) if request.verify and strategy is None else None
     if verified is not None:
-        strategy = Strategy(verification.POLICY, verified.settings, verified.trials)
+        strategy = Strategy(verification.POLICY, verified.settings, verified.trials, (verified.answer,))
     if strategy is not None:
         settings = {**conditions.settings, **strategy.settings}
         conditions = replace(conditions, policy=strategy.name, settings=settings)
@@ -142,9 +144,7 @@ def tune(
         request, pairs, setup.device, clocks_mhz, listener.compiled, power_limits_w=power_limits_w
     )
     if strategy is not None:
-        task = replace(task, policy=strategy.name, strategy=strategy.policy)
-    if verified is not None:
-        task = replace(task, kept=(verified.answer,), as_named=True)
+        task = replace(task, policy=strategy.name, strategy=strategy.policy, kept=strategy.named)
     prepare_s = time.monotonic() - begun
 
     told: list[str] = []
