@@ -156,8 +156,7 @@ def tune(
     def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> dict[str, Any]:
         timing = WallTime(prepare_s, outcome.wall_s)
         made = document(task, conditions, outcome, timing, with_trials=with_trials)
-        if verified is not None:
-            made["verification"] = verdict(verified, outcome, task.precision)
+        made["verification"] = None if verified is None else verdict(verified, outcome, task.precision)
         return made
 
     if request.verify and verified is None:
