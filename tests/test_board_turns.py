@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_process import document
 
+from tuner.daemon.attempts.attempt import Attempt
+from tuner.daemon.attempts.messages import AttemptSpec, EventWriter, parse_line, parse_spec, spec_json
 from tuner.errors import StoreError
 from tuner.measurement.turns import TurnTakingMeasurer
+from tuner.model.jobs import JobSpec
 from tuner.system.board_turns import BoardTurns
+from tuner.system.signals import StopRequest
 
 
 class GaveUpError(Exception):
@@ -110,3 +115,32 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(StoreError, match=f"{file}/in: GPUs cannot take turns"):
         BoardTurns(file / "in")
+
+
+def test_a_run_may_take_turns(tmp_path: Path) -> None:
+    """`tuner run --exclusive-board` locks files beside its database, and measures as without."""
+    words = ("run", "scan-lf:N=4", "--device", "sim:k40c", "--policy", "random", "--budget", "2")
+    found = document(*words, "--exclusive-board", "--database", tmp_path / "tuner.db")
+    assert found["space"]["measured"] == 2
+    assert (tmp_path / "board.lock").exists()
+    assert free(tmp_path, alone=True)
+
+
+def test_an_attempt_gives_signs_of_life_while_it_waits(tmp_path: Path) -> None:
+    """The daemon kills what is silent; a GPU that waits for its turn is not."""
+    read, write = os.pipe()
+    spec = AttemptSpec(1, JobSpec(("scan-lf:N=4",)), tmp_path / "tuner.db", exclusive_board=True)
+    assert parse_spec(spec_json(spec)).exclusive_board
+    made = Attempt(spec, EventWriter(write, "energy"), StopRequest())
+    made._guard = Spent()  # type: ignore[assignment]  # played
+    made._wait_for_turn(0.0)
+    made._wait_for_turn(0.0)
+    os.close(write)
+    with os.fdopen(read) as lines:
+        assert [parse_line(line.encode()) for line in lines] == [("spent", {"seconds": 2.0, "joules": 7.0})]
+
+
+class Spent:
+    """What an attempt has taken so far."""
+
+    windows_s, joules = 2.0, 7.0
