@@ -102,7 +102,15 @@ def run(
         sys.exit(1)
 
 
-def _tune(request: "Request", device_spec: str | None, database: Path | None, **how: bool) -> "TuningResult":
+def _tune(
+    request: "Request",
+    device_spec: str | None,
+    database: Path | None,
+    *,
+    resume: bool,
+    allow_simulated: bool,
+    exclusive_board: bool,
+) -> "TuningResult":
     from tuner.config.catalog import Catalog
     from tuner.report.progress import RunProgress
     from tuner.search.running import run as run_search
@@ -117,7 +125,9 @@ def _tune(request: "Request", device_spec: str | None, database: Path | None, **
                 progress,
                 device=device_spec,
                 database=database,
-                **how,
+                resume=resume,
+                allow_simulated=allow_simulated,
+                exclusive_board=exclusive_board,
             )
 
 

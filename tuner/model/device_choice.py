@@ -1,5 +1,6 @@
 """Which devices a job may run on: one by name, those of a kind, or any."""
 
+import functools
 from dataclasses import dataclass
 
 from tuner.model.device import DeviceIdentity
@@ -25,6 +26,7 @@ class DeviceChoice:
     driver: str = ""
 
     @classmethod
+    @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> "DeviceChoice":
         """The choice of a text: ``cuda:0``, ``kind:NVIDIA H200``, ``kind:NVIDIA H200@580.159`` or ``any``."""
         if text in ("", ANY):

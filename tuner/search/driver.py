@@ -78,6 +78,7 @@ class Driver:
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
         self._ruled_out: set[Trial] = set()
+        self._recalled: set[Trial] = set()
         self._best: dict[Objective, float] = {}
         self._leaders: dict[Objective, tuple[Trial, Measurement] | None] = {}
         self._measurements: list[Measurement] = []  # every window of this process
@@ -93,6 +94,7 @@ class Driver:
         for trial, measurement in declared:
             self._compilation.look_at(trial)
             self._remember(trial, measurement)
+            self._recalled.add(trial)
             self.joules += measurement.energy_total_j
         self._recalled_j = self.joules
         if self.trials:
@@ -145,7 +147,8 @@ class Driver:
         Once the time limit is reached there are no repeats beyond the third: more than that is precision.
 
         Trials that were named before anything was measured have been through one turn already, as no chance
-        has chosen them: that turn is the first repeat, and two are enough where they decide.
+        has chosen them: that turn is the first repeat, unless a killed run made a part of it, and two are
+        enough where they decide.
 
         Args:
             trials: the contenders.
@@ -158,10 +161,10 @@ class Driver:
             The paired repeats, and each trial's joined, stored beside what the search measured.
         """
         order = list(dict.fromkeys((*kept, *trials)))
-        begun = {trial: self._memory[trial] for trial in order} if named else {}
-        paired = PairedRepeats((begun,) if named else ())
+        paired = PairedRepeats()
         least = LEAST_TURNS if named else LEAST_REPEATS
-        if named:
+        if named and self._recalled.isdisjoint(order):
+            paired = PairedRepeats(({trial: self._memory[trial] for trial in order},))
             order.reverse()
         clocks_mhz = dict.fromkeys(trial.clock_mhz for trial in order)
         places = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}

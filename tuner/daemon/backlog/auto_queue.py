@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, CandidateJob, priority, worth_of
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import answer_key, topic, verifies
+from tuner.daemon.queue.job_specs import topic, verifies
 from tuner.errors import StoreError
 from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
 
@@ -72,8 +71,6 @@ class AutoQueue:
     def _next(self, candidates: Sequence[CandidateJob]) -> CandidateJob | None:
         """The first candidate that is to be queued now; None where there is none."""
         active = [job for job in self._board.jobs if job.state is not JobState.PAUSED]
-        asked = {key for job in active for key in self._to_be_answered(job)}
-        searching = self.searched()
         first: dict[str, float] = {}  # priority of the job that goes first, by device; own jobs stay first
         own = 0
         for job in active:
@@ -89,33 +86,35 @@ class AutoQueue:
                 one
                 for one in candidates
                 if first.get(one.spec.device, -math.inf) < one.priority
-                and answer_key(one.spec) not in asked
-                and (verifies(one.spec) or answer_key(one.spec) not in searching)
+                and not self._is_asked(one.spec)
+                and (verifies(one.spec) or not self.searched_elsewhere(one.spec))
                 and self._known(one.spec, one.origin) is None
             ),
             None,
         )
 
-    def _to_be_answered(self, job: JobRecord) -> Iterator[str]:
-        """Keys (``answer_key``) of the questions that a client's or a set's job is to answer."""
-        if job.origin not in OWN:
-            for device in self._board.devices_of(job):
-                yield answer_key(replace(job.spec, device=device))
+    def _is_asked(self, spec: JobSpec) -> bool:
+        """True where a job of a client or a set is to answer what a spec asks, or may, on its device."""
+        return any(
+            job.origin not in OWN
+            and job.state is not JobState.PAUSED
+            and spec.device in self._board.devices_of(job)
+            for job in self._board.alike(spec)
+        )
 
-    def searched(self) -> set[str]:
-        """Keys of the questions that are being searched on another GPU of their kind, or will be.
+    def searched_elsewhere(self, spec: JobSpec) -> bool:
+        """True where another GPU of the kind searches for what a spec asks, or will.
 
-        When its answer is there, it only has to be verified.
+        When it has an answer, that only has to be verified.
         """
-        alike = self._board.placement.alike
-        return {
-            answer_key(replace(job.spec, device=other))
-            for job in self._board.jobs
-            if job.spec.kind is JobKind.TUNE and job.state is not JobState.PAUSED and not verifies(job.spec)
-            for device in self._board.devices_of(job)
-            for other in alike(device)
-            if other != device
-        }
+        others = set(self._board.placement.alike(spec.device)) - {spec.device}
+        return any(
+            job.spec.kind is JobKind.TUNE
+            and job.state is not JobState.PAUSED
+            and not verifies(job.spec)
+            and not others.isdisjoint(self._board.devices_of(job))
+            for job in self._board.alike(spec)
+        )
 
     async def _weigh(self, candidates: Sequence[CandidateJob]) -> None:
         """Give the daemon's own jobs that wait the priorities of what they are worth now.

@@ -15,7 +15,6 @@ from tuner.daemon.backlog.proven_time import ProvenTime
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import (
     WITHDRAWN,
-    answer_key,
     missing,
     reprioritised,
     unwanted,
@@ -246,16 +245,14 @@ class Maintenance:
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
             await self._board.prioritise(reprioritised(state.settings, state.catalog, self._board.jobs))
-        searching = self._auto_queue.searched()
         for spec, rank in specs:
             if self._answerer.answering_run(spec) is not None:
                 continue
             wanted = cheapest(spec, self._answerer.snapshot)
-            if not verifies(wanted) and answer_key(spec) in searching:
+            if not verifies(wanted) and self._auto_queue.searched_elsewhere(spec):
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)  # to be verified then
                 continue
             job = await self._auto_queue.queue(wanted, Origin.SET, rank)
-            searching = self._auto_queue.searched()
             if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)
 

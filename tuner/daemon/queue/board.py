@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from tuner.daemon.interface import NotNowError
-from tuner.daemon.queue.job_specs import spec_key, topic
+from tuner.daemon.queue.job_specs import answer_key, spec_key, topic
 from tuner.daemon.queue.placement import ABSENT, Placement
 from tuner.daemon.queue.shares import REMEMBERED, Shares
 from tuner.daemon.queue.subscriptions import Subscriptions, known_job
@@ -65,6 +65,7 @@ class Board:
         self._by_spec: dict[str, set[int]] = {}
         self._by_topic: dict[str, set[int]] = {}
         self._topics: dict[int, str] = {}
+        self._by_question: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[JobRecord]] = set()
 
@@ -135,6 +136,10 @@ class Board:
     def searches(self, topic_key: str) -> list[JobRecord]:
         """Searches of a ``topic`` that have not ended, the oldest first."""
         return [self._jobs[number] for number in sorted(self._by_topic.get(topic_key, ()))]
+
+    def alike(self, spec: JobSpec) -> list[JobRecord]:
+        """Jobs that have not ended and answer the same question, on whatever device, the oldest first."""
+        return [self._jobs[number] for number in sorted(self._by_question.get(_question(spec), ()))]
 
     def refining(self, topic_key: str) -> int | None:
         """The search of a ``topic`` that waits or runs; a paused one may never run."""
@@ -284,9 +289,11 @@ class Board:
         if job.state.ended:
             self._jobs.pop(job.id, None)
             _discard(self._by_spec, spec_key(job.spec), job.id)
+            _discard(self._by_question, _question(job.spec), job.id)
             return job
         self._jobs[job.id] = job
         self._by_spec.setdefault(spec_key(job.spec), set()).add(job.id)
+        self._by_question.setdefault(_question(job.spec), set()).add(job.id)
         if job.spec.kind is JobKind.TUNE:
             self._topics[job.id] = topic(self._as_placed(job))
             self._by_topic.setdefault(self._topics[job.id], set()).add(job.id)
@@ -296,6 +303,11 @@ class Board:
         """The spec of a job with its device, where but one is left."""
         devices = self.devices_of(job)
         return replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec
+
+
+def _question(spec: JobSpec) -> str:
+    """The same text for specs that answer the same question, on whatever device."""
+    return answer_key(replace(spec, device=""))
 
 
 def _discard(numbers: dict[T, set[int]], key: T, number: int) -> None:
