@@ -116,6 +116,7 @@ TABLES = {
             reals=("seconds", "joules"),
         ),
         Table("models", ("kernel", "key", "document"), keys=2, numbered=False),
+        Table("merged", ("run_id", "content", "source", "identity", "number", "at")),
         Table("isolated", ("id", "of", "key", "main", "mirror", "why", "found_at")),
     )
 }
