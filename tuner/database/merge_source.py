@@ -18,9 +18,9 @@ from tuner.database import decoding
 from tuner.database.decoding import NotUnderstood
 from tuner.database.faults import SuspectError, damaged, translated
 from tuner.database.files import connect_to_read
-from tuner.database.integrity.checksums import TABLES, is_sound
+from tuner.database.integrity.checksums import TABLES, is_sound, literal_checksum
 from tuner.database.integrity.schema import CHECKSUMMED, NAMES, has_our_tables, has_tables_of
-from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key
+from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key, literal
 from tuner.database.transaction import Row, standing
 from tuner.errors import InputError
 from tuner.model import RunStatus
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _OURS = {"runs", "trials", "migrations"}
+_NUL = r"\x00"  # in a literal; JSON has none
 _LONGEST_NAME = 400  # characters of an owner, an identity, a source
-_ROW_BYTES = 300  # that Python takes for a row beside its texts
 _FIRST_COLUMNS = (  # of runs, as the first version made them
     *("id", "fingerprint", "workload_key", "objective", "device_uuid", "status", "owner"),
     *("started_at", "ended_at", "conditions", "answer"),
@@ -54,13 +54,15 @@ class IncomingRun:
         run: as that database has it; its number is that of there, and its origin where it was merged from.
         columns: its ``RUN_COLUMNS``.
         trials: their ``TRIAL_COLUMNS``, in the order of their numbers.
+        literals: of the trials (``run_content.literal``).
         key: its content key.
-        size_bytes: of its texts, and of the rows that hold them.
+        size_bytes: of its texts.
     """
 
     run: StoredRun
     columns: Row
     trials: Sequence[Row]
+    literals: Sequence[str]
     key: str
     size_bytes: int
 
@@ -172,21 +174,23 @@ class MergeSource:
             raise UnfitRunError("its row is gone")
         if row["status"] != RunStatus.FINISHED.value:
             return None
-        size = _checked_size(row.values())
+        columns = tuple(row[name] for name in RUN_COLUMNS)
+        size = len(ascii(columns))
         trials: list[Row] = []
-        for trial in self._trials(number):
-            size += _checked_size(trial)
+        literals: list[str] = []
+        for trial, text in self._trials(number):
+            size += len(text)
             if size > RUN_BYTES:
                 raise UnfitRunError(f"it is larger than {shown_bytes(RUN_BYTES)}")
             trials.append(trial)
+            literals.append(text)
         if len({trial[1] for trial in trials}) < len(trials):
             raise UnfitRunError("it has a trial twice")
-        columns = tuple(row[name] for name in RUN_COLUMNS)
         run = self._decoded(row, len(trials))
-        return IncomingRun(run, columns, trials, content_key(columns, trials), size)
+        return IncomingRun(run, columns, trials, literals, content_key(columns, literals), size)
 
-    def _trials(self, number: int) -> Iterator[Row]:
-        """The checked trials of a run: TRIAL_COLUMNS."""
+    def _trials(self, number: int) -> Iterator[tuple[Row, str]]:
+        """The checked trials of a run, with their literals."""
         table = TABLES["trials"]
         summed = self._changes >= CHECKSUMMED
         names = table.all_columns if summed else table.columns
@@ -196,13 +200,15 @@ class MergeSource:
             f"SELECT {listed} FROM trials WHERE run_id = ? ORDER BY number",  # noqa: S608 - names of ours
             (number,),
         ):
-            if summed and not is_sound("trials", row):
-                raise UnfitRunError(f"its trial {row[1]!r:.40} is damaged")
-            if row[1] != expected:
-                raise UnfitRunError(f"its trial {expected} is gone")
             trial = row[1 : 1 + len(TRIAL_COLUMNS)]
-            _check_trial(trial)
-            yield trial
+            text = literal(trial)
+            if summed and literal_checksum("trials", f"({number}, {text}, {row[-2]})") != row[-1]:
+                raise UnfitRunError(f"its trial {expected} is damaged")
+            if trial[0] != expected:
+                raise UnfitRunError(f"its trial {expected} is gone")
+            if not _is_trial(trial) or _NUL in text:
+                raise UnfitRunError(f"its trial {expected} is not understood")
+            yield trial, text
             expected += 1
 
     def _row(self, name: str, key: int, columns: Sequence[str]) -> dict[str, Any] | None:
@@ -267,20 +273,16 @@ def _only_reads(action: int, table: str | None, *_: str | None) -> int:
     return sqlite3.SQLITE_DENY
 
 
-def _checked_size(values: Any) -> int:  # noqa: ANN401 - of a row
-    return _ROW_BYTES + sum(len(value) for value in values if isinstance(value, str))
-
-
-def _check_trial(trial: Row) -> None:
-    number, configurations, measurement, confirmed, status, makespan_s, energy_j, ended_at = trial
-    texts = (configurations, measurement, ended_at, *(() if confirmed is None else (confirmed,)))
-    reals = [value for value in (makespan_s, energy_j) if value is not None]
-    if (
-        not all(type(text) is str and "\0" not in text for text in texts)
-        or not all(type(value) is float for value in reals)
-        or status not in _STATUSES
-    ):
-        raise UnfitRunError(f"its trial {number} is not understood")
+def _is_trial(trial: Row) -> bool:
+    """True where the columns have the types of a trial's; its documents are understood where they are read."""
+    _, configurations, measurement, confirmed, status, makespan_s, energy_j, ended_at = trial
+    return (
+        type(configurations) is type(measurement) is type(ended_at) is str
+        and (confirmed is None or type(confirmed) is str)
+        and (makespan_s is None or type(makespan_s) is float)
+        and (energy_j is None or type(energy_j) is float)
+        and status in _STATUSES
+    )
 
 
 def _check_origin(origin: Row) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tuner.database.connection import Database
 from tuner.database.files import now
-from tuner.database.integrity.checksums import row_checksum, verified
+from tuner.database.integrity.checksums import literal_checksum, verified
 from tuner.database.merge_source import IncomingRun, MergeSource, RefusedRun
-from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key
+from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key, literal
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
 from tuner.database.transaction import Transaction
 from tuner.model.records import digest
@@ -153,9 +153,11 @@ class _Merger:
                 *(version, version, *one.columns),
             ),
         )
-        for trial in one.trials:
-            row = (number, *trial, version)
-            transaction.execute_ascii(ADD_TRIAL, (*row, row_checksum("trials", *row)))
+        trials = [
+            (number, *trial, version, literal_checksum("trials", f"({number}, {text}, {version})"))
+            for trial, text in zip(one.trials, one.literals, strict=True)
+        ]
+        transaction.execute_many_ascii(ADD_TRIAL, trials)
         origin = run.origin
         first = (self._identity, run.id) if origin is None else (origin.identity, origin.number)
         transaction.insert(_ADD_ORIGIN, (number, one.key, self._source, *first, now()))
@@ -167,4 +169,4 @@ def _is_known(view: Transaction, one: IncomingRun) -> bool:
         return True
     run = one.run
     alike = view.rows(_ALIKE, (digest(run.conditions), run.started_at, run.ended_at))
-    return any(content_key(own[1:], view.rows(_TRIALS, own[:1])) == one.key for own in alike)
+    return any(content_key(own[1:], map(literal, view.rows(_TRIALS, own[:1]))) == one.key for own in alike)
