@@ -274,7 +274,7 @@ def _only_reads(action: int, table: str | None, *_: str | None) -> int:
 
 
 def _is_trial(trial: Row) -> bool:
-    """True where the columns have the types of a trial's; its documents are understood where they are read."""
+    """True where columns have the types of a trial's; its documents are looked at where they are read."""
     _, configurations, measurement, confirmed, status, makespan_s, energy_j, ended_at = trial
     return (
         type(configurations) is type(measurement) is type(ended_at) is str
