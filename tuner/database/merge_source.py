@@ -32,6 +32,9 @@ from tuner.untrusted.limits import DATABASE_BYTES, RUN_BYTES
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+RUN_TABLES = ("runs", "trials", "merged")
+"""Tables with rows that are read of another database."""
+
 _OURS = {"runs", "trials", "migrations"}
 _NUL = r"\x00"  # in a literal; JSON has none
 _LONGEST_NAME = 400  # characters of an owner, an identity, a source
@@ -268,7 +271,7 @@ def _harden(connection: sqlite3.Connection) -> None:
 
 def _only_reads(action: int, table: str | None, *_: str | None) -> int:
     """An authorizer: columns of our tables are read, and nothing else is done."""
-    if action == sqlite3.SQLITE_SELECT or (action == sqlite3.SQLITE_READ and table in TABLES):
+    if action == sqlite3.SQLITE_SELECT or (action == sqlite3.SQLITE_READ and table in RUN_TABLES):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 
