@@ -70,7 +70,7 @@ def measured(folder: Path, trials: int) -> list[dict[str, Any]]:
     source, target = folder / "source.db", folder / "target.db"
     make(source, trials)
     print(f"{trials:,} trials, {source.stat().st_size / 1e6:.0f} MB")
-    print(f"{'merge':24s}{'s':>8s}{'MB at most':>12s}{'runs added':>12s}{'known':>8s}")
+    print(f"{'merge':24s}{'s':>8s}{'CPU s':>8s}{'MB at most':>12s}{'runs added':>12s}{'known':>8s}")
     rows = []
     for name, into, file in (
         ("into an empty database", target, source),
@@ -81,7 +81,7 @@ def measured(folder: Path, trials: int) -> list[dict[str, Any]]:
         answer = subprocess.run(command, check=True, capture_output=True, text=True)
         row = {"merge": name, **json.loads(answer.stdout)}
         print(
-            f"{name:24s}{row['seconds']:8.1f}{row['peak_mb']:12.0f}{row['runs_added']:12,}"
+            f"{name:24s}{row['seconds']:8.1f}{row['cpu_s']:8.1f}{row['peak_mb']:12.0f}{row['runs_added']:12,}"
             f"{row['runs_known']:8,}",
             flush=True,
         )
@@ -95,9 +95,11 @@ def merge(into: Path, file: Path) -> dict[str, Any]:
     with Database(into) as database:
         report = merge_file(database, file)
     seconds = time.perf_counter() - begin_s
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "seconds": seconds,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "cpu_s": usage.ru_utime + usage.ru_stime,  # with the start of Python
+        "peak_mb": usage.ru_maxrss * 1024 / 1e6,
         "file_mb": file.stat().st_size / 1e6,
         "written_mb": (into.stat().st_size + mirror_of(into).stat().st_size) / 1e6,
         **asdict(report),
@@ -153,8 +155,8 @@ def trial_texts(place: int, dice: random.Random) -> tuple[str, str]:
 def add(run: int, texts: Sequence[tuple[str, str]], transaction: Transaction) -> None:
     """Store the trials of a run at once."""
     for number, (trial, measurement) in enumerate(texts, 1):
-        row = (run, number, trial, measurement, None, "ok", 1e-3, 0.25, "2026-01-02T03:04:05.678+00:00")
-        row = (*row, transaction.writes())
+        at = "2026-01-02T03:04:05.678+00:00"
+        row = (run, number, trial, measurement, None, "ok", 1e-3, 0.25, at, transaction.writes())
         transaction.execute_ascii(ADD_TRIAL, (*row, row_checksum("trials", *row)))
 
 

@@ -196,6 +196,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         _checked_url(newurl)
+        if req.type == "https" and not newurl.startswith("https:"):
+            raise InputError(f"{_checked_url(req.full_url)} sends to {newurl!r:.120}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
