@@ -84,3 +84,19 @@ def test_only_finished_runs_are_taken_over(here: Path, tmp_path: Path, status: R
     other = tmp_path / "other.db"
     add_run(other, status=status)
     assert merged(here, other) == (0, 0, 0)
+
+
+def test_a_merged_run_is_not_gone_on_with_in_place_of_an_own_one(here: Path, tmp_path: Path) -> None:
+    """An own run that was interrupted is resumed, though the same was finished elsewhere and merged since."""
+    own = add_run(here, status=RunStatus.INTERRUPTED)
+    other = tmp_path / "other.db"
+    add_run(other)
+    merged(here, other)
+    with Store(here) as store:
+        assert store.resume(CONDITIONS) == own
+
+
+def test_a_long_source_is_cut_and_travels_on(here: Path, there: Path, tmp_path: Path) -> None:
+    """What one host stores as the origin of a run, another one takes."""
+    merged(here, there, "x" * 5000)
+    assert merged(tmp_path / "third.db", here) == (3, 0, 9)

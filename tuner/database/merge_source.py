@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 RUN_TABLES = ("runs", "trials", "merged")
 """Tables with rows that are read of another database."""
 
+LONGEST_NAME = 400
+"""Characters of an owner, an identity, a source."""
+
 _OURS = {"runs", "trials", "migrations"}
 _NUL = r"\x00"  # in a literal; JSON has none
-_LONGEST_NAME = 400  # characters of an owner, an identity, a source
 _FIRST_COLUMNS = (  # of runs, as the first version made them
     *("id", "fingerprint", "workload_key", "objective", "device_uuid", "status", "owner"),
     *("started_at", "ended_at", "conditions", "answer"),
@@ -173,7 +175,7 @@ class MergeSource:
     def _read(self, number: int) -> IncomingRun | None:
         """A run; None where it is not finished."""
         row = self._row("runs", number, _FIRST_COLUMNS)
-        if row is None:
+        if row is None or number < 1:
             raise UnfitRunError("its row is gone")
         if row["status"] != RunStatus.FINISHED.value:
             return None
@@ -236,7 +238,7 @@ class MergeSource:
         run = decoding.run((*(row[name] for name in names), trials), first)
         if isinstance(run, NotUnderstood):
             raise UnfitRunError(f"it is not understood ({run.why})")
-        if len(run.owner) > _LONGEST_NAME:
+        if len(run.owner) > LONGEST_NAME:
             raise UnfitRunError("the name of its process is too long")
         measured = ((run.answer or {}).get("space") or {}).get("measured")
         if isinstance(measured, int) and measured > trials:
@@ -291,6 +293,6 @@ def _is_trial(trial: Row) -> bool:
 def _check_origin(origin: Row) -> None:
     source, identity, number, at = origin
     if not (type(number) is int and number > 0) or not all(
-        type(text) is str and len(text) <= _LONGEST_NAME for text in (source, identity, at)
+        type(text) is str and len(text) <= LONGEST_NAME for text in (source, identity, at)
     ):
         raise UnfitRunError("its origin is not understood")

@@ -18,7 +18,7 @@ from pathlib import Path
 from tuner.database.connection import Database
 from tuner.database.files import now
 from tuner.database.integrity.checksums import literal_checksum, verified
-from tuner.database.merge_source import IncomingRun, MergeSource, RefusedRun
+from tuner.database.merge_source import LONGEST_NAME, IncomingRun, MergeSource, RefusedRun
 from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key, literal
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
 from tuner.database.transaction import Transaction
@@ -123,7 +123,7 @@ class _Merger:
 
     def __init__(self, database: Database, source: str, identity: str) -> None:
         self._database = database
-        self._source = source
+        self._source = source[:LONGEST_NAME]
         self._identity = identity
 
     def add(self, batch: list[IncomingRun], report: MergeReport) -> None:

@@ -122,8 +122,8 @@ class Store:
     def resume(self, conditions: Conditions) -> int | None:
         """Take over the newest run under exactly these conditions and of this job, if it did not finish.
 
-        A run is left as it is where its state or a trial of it is not understood, or a trial is lost: what is
-        measured next would not follow from what is known.
+        A merged run is another database's. A run is left as it is where its state or a trial of it is not
+        understood, or a trial is lost: what is measured next would not follow from what is known.
 
         Raises:
             InputError: another process is measuring it.
@@ -133,6 +133,7 @@ class Store:
         def change(transaction: Transaction) -> int | None:
             row = transaction.row(
                 "SELECT id, status, owner FROM runs WHERE fingerprint = ? AND job_id IS ?"  # noqa: S608
+                " AND id NOT IN (SELECT run_id FROM merged)"
                 f" AND {verified('runs')} ORDER BY id DESC LIMIT 1",
                 (fingerprint, self._job),
             )
