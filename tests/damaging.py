@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mirrored import rows
@@ -17,6 +18,7 @@ from tuner.database.files import side_file
 from tuner.database.integrity import pages as form
 from tuner.database.integrity.checksums import TABLES, is_sound
 from tuner.database.integrity.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Pages
+from tuner.database.transaction import Transaction
 from tuner.model import Configuration, DeviceIdentity, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.jobs import JobSpec, JobState, Origin
 from tuner.model.records import Conditions
@@ -56,7 +58,16 @@ def everything(path: Path) -> None:
             ledger.remember_analytical(f"key {number}", {"v": "x" * 900 * number})
             ledger.remember_model("scan-lf", f"key {number}", {"v": "x" * 900 * number})
             ledger.spend(f"2026-01-{number:02}", "GPU-1", 1.5 * number, 2.0)
+            database.write(partial(_note_origin, run))
         ledger.add_uses({f"use {number}": 0.5 + number for number in range(30)})
+
+
+def _note_origin(run: int, transaction: Transaction) -> None:
+    """Let a run be one that was merged."""
+    transaction.insert(
+        "INSERT INTO merged (run_id, content, source, identity, number, at) VALUES (?, ?, ?, ?, ?, ?)",
+        (run, f"{run:064x}", "other.db", "5" * 32, run + 7, "2026-01-02T03:04:05.678+00:00"),
+    )
 
 
 def places_of(path: Path) -> dict[RowName, list[Place]]:

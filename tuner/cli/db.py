@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.merging import copy, merge, pull
 from tuner.cli.options import database_option, kernel_option
 from tuner.cli.output import console, echo, json_option, writable, write_json
 from tuner.errors import InputError
@@ -51,10 +52,14 @@ def is_stored(database: Path | None) -> bool:
 
 
 @click.group(
-    short_help="Check or repair the database, print its path, or export a run as a recording.",
+    short_help="Check, repair or merge the database, or export a run as a recording.",
 )
 def db() -> None:
-    """The database of results: its path, its check and repair, and its runs as recorded spaces."""
+    """The database of results: its path, check and repair, runs of other hosts, and runs as recordings."""
+
+
+for _command in (merge, pull, copy):
+    db.add_command(_command)
 
 
 @db.command()

@@ -138,6 +138,7 @@ class StoredAnswer:
         answer: times, joules and intervals, as the run's document has them.
         samples: what measuring it again has shown.
         power_limit_w: that it sets; None for as found.
+        merged_from: where the run was merged from; empty where it was measured for this database.
     """
 
     run: int
@@ -152,6 +153,7 @@ class StoredAnswer:
     answer: Mapping[str, Any]
     samples: SampleHistory = field(default_factory=SampleHistory)
     power_limit_w: int | None = None
+    merged_from: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -197,12 +199,29 @@ class StoredAnswer:
     @property
     def told(self) -> str:
         """The run in words."""
-        return f"run {self.run} of {self.at}{'' if self.finished else f', which was {self.status}'}"
+        merged = f", merged from {self.merged_from}" if self.merged_from else ""
+        return f"run {self.run} of {self.at}{'' if self.finished else f', which was {self.status}'}{merged}"
 
     def on(self, device: DeviceIdentity) -> bool:
         """True on this GPU, or another of its model: what was tuned for another model need not even start."""
         measured = self.conditions["device"]
         return bool(measured["name"] == device.name and measured["modelled"] == device.modelled)
+
+    def of_other_sources(self, sources: Mapping[str, str]) -> bool:
+        """True for a merged answer of sources that are not here: what it tuned may be another kernel.
+
+        Args:
+            sources: kernel -> present hash of its sources.
+        """
+        before = self.conditions["sources"]
+        return bool(self.merged_from) and any(
+            before.get(kernel) != sources.get(kernel, "") for kernel in self.kernels
+        )
+
+    @property
+    def kernels(self) -> list[str]:
+        """Of the workloads, sorted."""
+        return sorted({WorkloadName.parse(name).kernel for name in self.names})
 
     def reasons(
         self, device: DeviceIdentity, sources: Mapping[str, str], batches: Mapping[str, int]
@@ -214,8 +233,7 @@ class StoredAnswer:
             sources: kernel -> present hash of its sources.
             batches: workload -> batch asked for; empty to leave batches out.
         """
-        kernels = sorted({WorkloadName.parse(name).kernel for name in self.names})
-        present = {kernel: sources.get(kernel, "") for kernel in kernels}
+        present = {kernel: sources.get(kernel, "") for kernel in self.kernels}
         stale = staleness(self.conditions, device=device, sources=present, batches=batches)
         return [*stale, *filter(None, [self.samples.drifted, self.refuted])]
 
@@ -251,6 +269,7 @@ def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> 
             },
             samples=SampleHistory.of(samples),
             power_limit_w=best.get("power_limit_w"),
+            merged_from="" if run.origin is None else run.origin.source or "another database",
         )
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)

@@ -14,7 +14,7 @@ from tuner.errors import StoreError, UnknownNameError
 from tuner.model import DeviceIdentity, Measurement, RunStatus, Trial, TunableValue
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.objective import Objective
-from tuner.model.records import StoredRun, measurement_from, trial_from
+from tuner.model.records import RunOrigin, StoredRun, measurement_from, trial_from
 from tuner.model.typed import UnfitError, document, typed
 
 T = TypeVar("T")
@@ -166,8 +166,13 @@ class _Bound:
     protocol: int | None = None
 
 
-def run(row: Row) -> StoredRun | NotUnderstood:
-    """A run: number, status, owner, objective, start, end, conditions and answer (JSON), count of trials."""
+def run(row: Row, origin: Row | None = None) -> StoredRun | NotUnderstood:
+    """A run: number, status, owner, objective, start, end, conditions and answer (JSON), count of trials.
+
+    Args:
+        row: these columns.
+        origin: of a merged run: source, identity of its database, number in it, when it was merged.
+    """
     number, status, owner, objective, started_at, ended_at, conditions, answer, trials = row
 
     def decode() -> StoredRun:
@@ -191,6 +196,7 @@ def run(row: Row) -> StoredRun | NotUnderstood:
             bound,
             found,
             known.trials,
+            None if origin is None else RunOrigin(*origin),
         )
 
     return understood("run", number, decode)

@@ -148,5 +148,21 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             ) WITHOUT ROWID""",
         ),
     ),
+    (
+        "merged",
+        (
+            # Runs that were taken over from other databases, and where they come from.
+            """CREATE TABLE merged (
+                run_id INTEGER PRIMARY KEY REFERENCES runs (id),
+                content TEXT NOT NULL UNIQUE,   -- hash of all that the run says (run_content.py)
+                source TEXT NOT NULL,           -- the file, address or host that it was read from
+                identity TEXT NOT NULL,         -- of the database that it was measured for; may be empty
+                number INTEGER NOT NULL,        -- of the run in there
+                at TEXT NOT NULL,               -- UTC, ISO 8601: when it was taken over
+                version INTEGER NOT NULL DEFAULT 0,
+                checksum INTEGER
+            )""",
+        ),
+    ),
 )
 """Name and statements of every change."""

@@ -27,6 +27,10 @@ model lends nothing. Where a configuration is lent without its clock, one that w
 goes before another of the same freshness. Where clocks are to be as found, an answer that sets one is lent
 like that of a near size.
 
+A run that was merged from another database is ranked by the number it got here, so by when it was merged,
+and never by the clock of its host. Where the sources of its kernel are not those that are here, it is not
+served at all: nobody here has seen that kernel.
+
 A configuration that the kernel file does not allow is passed over.
 """
 
@@ -94,8 +98,9 @@ class AnswerQuery:
         return (*answer.reasons(self.device, self.sources, batches), *self.doubts(answer))
 
     def concerns(self, answer: StoredAnswer) -> bool:
-        """True for an answer for this objective, of this GPU or one of its model."""
-        return self.objective in ("", answer.objective) and answer.on(self.device)
+        """True for an answer for this objective, of this GPU or one of its model, that may be served."""
+        of_it = self.objective in ("", answer.objective) and answer.on(self.device)
+        return of_it and not answer.of_other_sources(self.sources)
 
 
 @dataclass(frozen=True)

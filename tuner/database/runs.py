@@ -44,13 +44,15 @@ _TRIALS = (
     "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text of this module
     f" WHERE run_id = ? AND {verified('trials')} ORDER BY number"
 )
-_ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# Above every number that was given once, also where the run itself was lost.
-_NEXT_RUN = (
+ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+"""All columns, with the version and the checksum."""
+NEXT_RUN = (
     "1 + max((SELECT coalesce(max(id), 0) FROM runs), (SELECT coalesce(max(run_id), 0) FROM trials),"
     " (SELECT coalesce(max(run_id), 0) FROM samples), (SELECT coalesce(max(run_id), 0) FROM jobs),"
+    " (SELECT coalesce(max(run_id), 0) FROM merged),"
     " (SELECT coalesce(max(CAST(substr(key, 2) AS INTEGER)), 0) FROM isolated WHERE \"of\" = 'runs'))"
 )
+"""Of a new run: above every number that was given once, also where the run itself was lost."""
 
 
 def workload_key(names: Sequence[str]) -> str:
@@ -98,7 +100,7 @@ class Store:
         def change(transaction: Transaction) -> int:
             number = transaction.insert(
                 "INSERT INTO runs (id, fingerprint, workload_key, objective, device_uuid, status, owner,"  # noqa: S608
-                f" started_at, began, conditions, job_id) VALUES ({_NEXT_RUN}, ?, ?, ?, ?, 'running',"
+                f" started_at, began, conditions, job_id) VALUES ({NEXT_RUN}, ?, ?, ?, ?, 'running',"
                 " ?, ?, ?, ?, ?)",
                 (
                     digest(record),
@@ -120,8 +122,8 @@ class Store:
     def resume(self, conditions: Conditions) -> int | None:
         """Take over the newest run under exactly these conditions and of this job, if it did not finish.
 
-        A run is left as it is where its state or a trial of it is not understood, or a trial is lost: what is
-        measured next would not follow from what is known.
+        A merged run is another database's. A run is left as it is where its state or a trial of it is not
+        understood, or a trial is lost: what is measured next would not follow from what is known.
 
         Raises:
             InputError: another process is measuring it.
@@ -131,6 +133,7 @@ class Store:
         def change(transaction: Transaction) -> int | None:
             row = transaction.row(
                 "SELECT id, status, owner FROM runs WHERE fingerprint = ? AND job_id IS ?"  # noqa: S608
+                " AND id NOT IN (SELECT run_id FROM merged)"
                 f" AND {verified('runs')} ORDER BY id DESC LIMIT 1",
                 (fingerprint, self._job),
             )
@@ -184,7 +187,7 @@ class Store:
                 transaction.writes(),
             )
             # The checksum is worked out once for both files.
-            transaction.execute_ascii(_ADD_TRIAL, (*row, row_checksum("trials", *row)))
+            transaction.execute_ascii(ADD_TRIAL, (*row, row_checksum("trials", *row)))
 
         self.database.write(change)
 
@@ -335,19 +338,31 @@ class Store:
         before = _ABOVE_ALL
         while True:
             rows = self.database.read(partial(_some_runs, where, (*values, before)))
-            yield from map(decoding.run, rows)
+            yield from (decoding.run(row, origin) for row, origin in rows)
             if len(rows) < _READ_RUNS:
                 return
-            before = rows[-1][0]
+            before = rows[-1][0][0]
 
 
-def _some_runs(where: str, values: tuple[object, ...], view: Transaction) -> list[tuple[Any, ...]]:
-    return view.rows(  # constant text of this module
+def _some_runs(
+    where: str, values: tuple[object, ...], view: Transaction
+) -> list[tuple[tuple[Any, ...], tuple[Any, ...] | None]]:
+    """Rows of runs, each with that of its origin if it was merged."""
+    runs = view.rows(  # constant text of this module
         "SELECT id, status, owner, objective, started_at, ended_at, conditions, answer,"  # noqa: S608
         " (SELECT count(*) FROM trials WHERE run_id = runs.id)"
         f" FROM runs WHERE {where} AND id < ? AND {verified('runs')} ORDER BY id DESC LIMIT ?",
         (*values, _READ_RUNS),
     )
+    numbers = [row[0] for row in runs]
+    marks = ", ".join("?" * len(numbers))
+    origins = view.rows(
+        "SELECT run_id, source, identity, number, at FROM merged"  # noqa: S608 - constant text
+        f" WHERE run_id IN ({marks}) AND {verified('merged')} ORDER BY run_id",
+        numbers,
+    )
+    known = {number: tuple(origin) for number, *origin in origins}
+    return [(row, known.get(row[0])) for row in runs]
 
 
 def _alone(kernel: str) -> tuple[tuple[int, str], str]:

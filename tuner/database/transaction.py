@@ -80,6 +80,13 @@ class Transaction:
         for each in values:
             self.execute(statement, each)
 
+    def execute_many_ascii(self, statement: str, values: Sequence[Values]) -> None:
+        """The same with texts that are known to be as ``execute_ascii`` has them."""
+        done = self._main.executemany(statement, values)
+        if self._mirror is not None:
+            again = self._mirror.executemany(statement, values)
+            self._same(done.rowcount, again.rowcount)
+
     def writes(self) -> int:
         """Number of this transaction: higher than that of every earlier one, whatever the clocks say."""
         return self._number

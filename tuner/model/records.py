@@ -87,12 +87,30 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class RunOrigin:
+    """Where a run comes from that another database was merged with.
+
+    Attributes:
+        source: the file, address or host that it was read from.
+        identity: of the database that it was measured for; empty where that is not known.
+        number: of the run in that database.
+        at: when it was taken over, UTC, ISO 8601.
+    """
+
+    source: str
+    identity: str
+    number: int
+    at: str
+
+
+@dataclass(frozen=True)
 class StoredRun:
     """A row of the history.
 
     Attributes:
         owner: the process that measures or measured it (``tuner.system.owner``).
         answer: the document of its answer; None while nothing valid was measured.
+        origin: where it comes from; None where it was measured for this database.
     """
 
     id: int
@@ -104,6 +122,7 @@ class StoredRun:
     conditions: dict[str, Any]
     answer: dict[str, Any] | None
     trials: int
+    origin: RunOrigin | None = None
 
 
 @dataclass(frozen=True)

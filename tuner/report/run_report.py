@@ -17,7 +17,7 @@ from tuner.report.notices import notices_of, stand_in, warnings
 from tuner.report.power_limit_curve import limit_lines
 from tuner.report.ranked_trials import RankedTrial, goal, ranked_trials, top
 from tuner.report.trials_table import trials_table
-from tuner.report.words import label, lasting, note
+from tuner.report.words import label, lasting, note, origin_words
 
 _SHOWN_ALONE, _SHOWN_OF_SET = 5, 3  # trials, beside those that are known for something
 _NAMED_IN_HEAD = 3  # workloads; of more the table has the names
@@ -112,6 +112,8 @@ def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     device = document["device"]
     where = f"{device['name']} ({device['spec']})" if device.get("spec") else device["name"]
     run = [f"run {document['run']}"] if document.get("run") is not None else []
+    if document.get("merged_from"):
+        run.append(origin_words(document["merged_from"]))
     parts = [names, *map(tied, (where, goal(document), _measured(document), *run))]
     yield from lines_of(" · ".join(parts), width, "bold")
     if note(document):

@@ -7,7 +7,7 @@ from rich.console import Group
 
 from tuner.report.layout import LEAST_WIDTH, ReportLine, rendered, rows_in, table
 from tuner.report.trials_table import energy_of
-from tuner.report.words import label, moment, si
+from tuner.report.words import label, moment, origin_words, si
 
 _UTC = " UTC"
 
@@ -51,6 +51,8 @@ def _note(run: Mapping[str, Any], *, brief: bool) -> str:
         f"{run['device']}{marked}",
         f"{run['objective']}, {run['policy']}",
     ]
+    if run.get("merged_from"):
+        parts.append(origin_words(run["merged_from"]))
     if brief:
         parts.append(f"{run['status']}, {run['trials']:,} trials")
     return " · ".join(parts)

@@ -37,6 +37,15 @@ def note(document: Mapping[str, Any]) -> str:
     return f"{recorded}; {modelled}" if document["modelled"] else recorded
 
 
+def origin_words(merged_from: Mapping[str, Any]) -> str:
+    """Where a merged run comes from: ``merged: run 12 of host-b``.
+
+    Args:
+        merged_from: as documents of runs have it.
+    """
+    return f"merged: run {merged_from['number']} of {merged_from['source'] or 'another database'}"
+
+
 def moment(at: str | datetime | None) -> str:
     """A point in time to the second: ``2026-11-21 22:00:00 UTC``; None is a dash, other text stays.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.config import KernelFile
 from tuner.database.neighbours import distance, size_point, sizes_named
+from tuner.errors import InputError
 from tuner.interfaces import PriorRun, TrialStore
 from tuner.model import Configuration, DeviceIdentity, Workload
 from tuner.model.objective import Objective
@@ -82,7 +83,10 @@ def _told(
         tells = _elsewhere if name == str(item.workload) else _here
         if not (alone or tells(conditions["device"], device)) or not _comparable(conditions, kernel, device):
             continue
-        there = kernel.workload(sizes_named(name))
+        try:
+            there = kernel.workload(sizes_named(name))
+        except InputError:  # of a merged file that says what no run of this kernel can have said
+            continue
         asked = conditions.get("asked", {}).get(name, measured)
         apart = distance(own, batch, size_point(there, there.batch), measured, asked)
         elsewhere = bool(conditions["device"]["name"] != device.name)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tuner.model.records import StoredRun
-from tuner.search.stored import status_of
+from tuner.search.stored import origin_record, status_of
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
@@ -22,5 +22,6 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "policy": conditions["policy"],
         "clocks": conditions["clocks"],
         "trials": run.trials,
+        "merged_from": origin_record(run),
         "best": None if run.answer is None else run.answer["best"],
     }

@@ -1,6 +1,7 @@
 """The document of a stored run, with its trials: what ``tuner show`` reads."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tuner.database.runs import Store
@@ -31,6 +32,7 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
     return {
         **document,
         "run": run.id,
+        "merged_from": origin_record(run),
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "sources": run.conditions["sources"],
@@ -69,11 +71,17 @@ def run_document(run: StoredRun, failed: int) -> dict[str, Any]:
         **document,
         "run": run.id,
         "status": status_of(run),
+        "merged_from": origin_record(run),
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "sources": run.conditions["sources"],
         "settings": run.conditions["settings"],
     }
+
+
+def origin_record(run: StoredRun) -> dict[str, Any] | None:
+    """Where a merged run comes from; None of a run that was measured for this database."""
+    return None if run.origin is None else asdict(run.origin)
 
 
 def status_of(run: StoredRun) -> str:

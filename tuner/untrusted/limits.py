@@ -42,6 +42,12 @@ TRACE_SAMPLES = 500_000
 CUBIN_BYTES = 64 * MIB
 """Of a cached answer of the compiler."""
 
+DATABASE_BYTES = 16 * 2**30
+"""Of a database file whose runs are merged."""
+
+RUN_BYTES = 64 * MIB
+"""Of a run that is merged, with its trials: some 50,000 of them."""
+
 OPTIONS = 256
 OPTION_CHARACTERS = 4000
 """Of the compiler options of a kernel, and of one of them."""

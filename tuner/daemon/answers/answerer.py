@@ -204,8 +204,10 @@ class Answerer:
         """
         runs = store.all_answered() if names is None else store.answered([*map(without_batch, names)], None)
         ledger = Ledger(store.database)
+        snapshot = self.snapshot
         found = (stored_answer(run, ledger.samples(run.id)) for run in runs)
-        return AnswerIndex.of((answer for answer in found if answer is not None), self.snapshot.stale)
+        here = (answer for answer in found if answer is not None and snapshot.may_serve(answer))
+        return AnswerIndex.of(here, snapshot.stale)
 
     def take(self, read: AnswerIndex, names: Sequence[str] | None = None) -> None:
         """Answer with what was read."""

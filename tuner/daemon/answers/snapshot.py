@@ -151,6 +151,11 @@ class AnswerSnapshot:
             return ["its GPU is not here"]
         return [*answer.reasons(device, self.sources, {}), *self.doubts(answer)]
 
+    def may_serve(self, answer: StoredAnswer) -> bool:
+        """False for a merged answer of GPUs or sources that are not here, which only takes memory."""
+        own = not answer.merged_from
+        return own or (self.device(answer) is not None and not answer.of_other_sources(self.sources))
+
     def device(self, answer: StoredAnswer) -> DeviceIdentity | None:
         """The GPU that an answer is given for: its own, else one of its model; None without either."""
         alike = [identity for identity in self.identities.values() if answer.on(identity)]

@@ -43,6 +43,15 @@ class AnswersQuery(RequestModel):
     stale: bool | None = Field(default=None, description="Only stale ones, or only fresh ones; all without.")
 
 
+class MergedFrom(BaseModel):
+    """Where a run comes from that was measured for another database."""
+
+    source: str = Field(description="The file, address or host that it was read from.")
+    identity: str = Field(description="Of the database that it was measured for; empty where not known.")
+    number: int = Field(description="Of the run in that database.")
+    at: str = Field(description="When it was merged: UTC, ISO 8601.")
+
+
 class RunRow(BaseModel):
     """A run in a list."""
 
@@ -58,6 +67,7 @@ class RunRow(BaseModel):
     policy: str
     clocks: str
     trials: int
+    merged_from: MergedFrom | None = Field(description="Where a merged run comes from; null of runs of here.")
     best: dict[str, Any] | None = Field(description="Its best trial; null without an answer.")
 
 

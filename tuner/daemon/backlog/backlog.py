@@ -123,6 +123,9 @@ class CandidateJobs:
         self.snapshot = snapshot
         self._looks: dict[str, _Assessment | None] = {}
         self._stale: dict[int, _Assessment | None] = {}  # by run
+        # What other hosts have measured is only tuned here where somebody asks for it.
+        own = (answer for answer in snapshot.index.stale if not answer.merged_from)
+        self._stale_answers = list(itertools.islice(own, MOST_CANDIDATES))
         self._savings: dict[tuple[str, str], list[float]] = {}
         for answer in snapshot.index.answers:
             device = str(answer.conditions["device"]["name"])
@@ -149,7 +152,7 @@ class CandidateJobs:
             one = None if look is None else self._of(look, uses, now)
             if one is not None and not backed_off(one.spec):
                 found[key] = one
-        for answer in self.snapshot.index.stale[:MOST_CANDIDATES]:
+        for answer in self._stale_answers:
             look = self._of_stale(answer)
             if look is None or look.key in per_day:
                 continue
@@ -163,11 +166,7 @@ class CandidateJobs:
         left = _AT_ONCE
         new: Iterator[str | StoredAnswer] = itertools.chain(
             (key for key in itertools.islice(per_day, MOST_CANDIDATES) if key not in self._looks),
-            (
-                answer
-                for answer in self.snapshot.index.stale[:MOST_CANDIDATES]
-                if answer.run not in self._stale
-            ),
+            (answer for answer in self._stale_answers if answer.run not in self._stale),
         )
         for one in new:
             if left <= 0:

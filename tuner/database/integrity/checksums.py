@@ -116,6 +116,7 @@ TABLES = {
             reals=("seconds", "joules"),
         ),
         Table("models", ("kernel", "key", "document"), keys=2, numbered=False),
+        Table("merged", ("run_id", "content", "source", "identity", "number", "at")),
         Table("isolated", ("id", "of", "key", "main", "mirror", "why", "found_at")),
     )
 }
@@ -132,7 +133,17 @@ def row_checksum(table: str, *values: object) -> int:
         table: its name.
         values: of its columns, its version last.
     """
-    digest = hashlib.blake2b(ascii(values).encode(), digest_size=8, person=_PERSONS[table]).digest()
+    return literal_checksum(table, ascii(values))
+
+
+def literal_checksum(table: str, literal: str) -> int:
+    """The checksum of a row.
+
+    Args:
+        table: its name.
+        literal: its columns and its version, as ``ascii`` writes the tuple of them.
+    """
+    digest = hashlib.blake2b(literal.encode(), digest_size=8, person=_PERSONS[table]).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 

@@ -1,7 +1,7 @@
 """Files of earlier versions: brought up to the tables of this one, with the better row of both.
 
-Rows of before have no checksums. Where the database and its mirror differ, the row that can be understood is
-kept, and that of the database where both can.
+Where the database and its mirror differ, the row whose checksum is right is kept; of files from before
+checksums, the one that can be understood; and that of the database where it is so of both.
 """
 
 import json
@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from tuner.database.files import connect
-from tuner.database.integrity.checksums import TABLES
+from tuner.database.integrity.checksums import TABLES, is_sound
 from tuner.database.integrity.copy_state import Copy, Form, inspected
 from tuner.database.integrity.pages import BadText, text_or_bytes
 from tuner.database.integrity.replacement import rebuild
@@ -72,18 +72,21 @@ def _choose(table: str, main: sqlite3.Connection, mirror: sqlite3.Connection) ->
     if not columns:
         return
     statement = f"SELECT * FROM main.{table}"  # noqa: S608 - a name of ours
-    keys = TABLES[table].keys
-    there = {row[:keys]: row for row in main.execute(statement)}
+    own_statement = f"{statement} WHERE {TABLES[table].where_key}"
     for row in mirror.execute(statement):
-        own = there.get(row[:keys])
-        if own == row or (own is not None and _understood(table, columns, own)):
+        own = main.execute(own_statement, row[: TABLES[table].keys]).fetchone()
+        if own == row or (own is not None and _good(table, columns, own)):
             continue
-        if _understood(table, columns, row):
+        if _good(table, columns, row):
             marks = ", ".join("?" * len(row))
             main.execute(f"INSERT OR REPLACE INTO main.{table} VALUES ({marks})", row)  # noqa: S608
 
 
-def _understood(table: str, columns: list[str], row: Row) -> bool:
+def _good(table: str, columns: list[str], row: Row) -> bool:
+    """True where a row is what was written, as far as its version can tell."""
+    if "checksum" in columns:
+        names = [columns.index(name) for name in TABLES[table].all_columns]
+        return is_sound(table, [row[place] for place in names])
     return all(_makes_sense(table, column, value) for column, value in zip(columns, row, strict=True))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.report.ranked_trials import goal
-from tuner.report.words import moment
+from tuner.report.words import moment, origin_words
 
 _DEVICE = {"name": "GPU", "spec": "device", "uuid": "UUID", "driver": "driver", "runtime": "CUDA"}
 
@@ -32,6 +32,8 @@ def conditions_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _of_run(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if document.get("run") is not None:
         yield "run", str(document["run"])
+    if document.get("merged_from"):
+        yield "merged", f"{origin_words(document['merged_from'])}, {moment(document['merged_from']['at'])}"
     for key, words in (("started_at", "started"), ("ended_at", "ended")):
         if document.get(key):
             yield words, moment(document[key])

@@ -1,0 +1,102 @@
+"""Merging: finished runs of another database are taken over once, as they are, with where they come from."""
+
+from pathlib import Path
+
+import pytest
+from damaging import CONDITIONS
+from mirrored import rows
+
+from tuner.database import Database, Store
+from tuner.database.faults import mirror_of
+from tuner.database.merging import merge_file
+from tuner.model import Configuration, Measurement, RunStatus, Status, Trial, WorkloadResult
+
+NAMES = CONDITIONS.names
+
+
+def add_run(path: Path, trials: int = 3, status: RunStatus = RunStatus.FINISHED) -> int:
+    """A run of a database, whose answer is its second trial."""
+    with Store(path) as store:
+        run = store.begin(CONDITIONS)
+        for number in range(1, trials + 1):
+            trial = Trial((Configuration({"P": number}),))
+            store.add(run, number, trial, Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3), NAMES)
+        best = {"configurations": {NAMES[0]: {"P": 2}}, "time_s": 1e-3}
+        store.end(run, status, {"best": best, "run": run, "space": {"measured": trials}})
+        return run
+
+
+def merged(path: Path, other: Path, source: str = "") -> tuple[int, int, int]:
+    """Merge a file, and what that added: runs, runs that were known, trials."""
+    with Database(path) as database:
+        report = merge_file(database, other, source=source)
+        assert database.examine().whole
+    assert rows(path) == rows(mirror_of(path))
+    assert not report.refused
+    return report.runs_added, report.runs_known, report.trials_added
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A database with one run."""
+    path = tmp_path / "here.db"
+    add_run(path)
+    return path
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """Another one with two."""
+    path = tmp_path / "there.db"
+    add_run(path, 2)
+    add_run(path, 4)
+    return path
+
+
+def test_runs_are_taken_over_as_they_are(here: Path, there: Path) -> None:
+    """A merged run has the trials, times and answer of the run it is, and says where it comes from."""
+    assert merged(here, there, "host b") == (2, 0, 6)
+    with Store(there) as theirs, Store(here) as ours:
+        identity = theirs.database.read(lambda view: view.row("SELECT identity FROM writes"))
+        for run, other in zip(ours.history(2), theirs.history(), strict=True):
+            assert (run.conditions, run.answer) == (other.conditions, other.answer)
+            assert (run.started_at, run.ended_at) == (other.started_at, other.ended_at)
+            assert ours.stored_trials(run.id, NAMES) == theirs.stored_trials(other.id, NAMES)
+            assert run.origin is not None
+            assert (run.origin.source, run.origin.number) == ("host b", other.id)
+            assert (run.origin.identity,) == identity
+
+
+def test_merging_again_or_by_another_host_adds_nothing(here: Path, there: Path, tmp_path: Path) -> None:
+    """A run is known wherever it comes from: the same file, its own file, a third host, its host again."""
+    third = tmp_path / "third.db"
+    merged(here, there)
+    assert merged(here, there) == (0, 2, 0)
+    assert merged(here, here) == (0, 3, 0)
+    assert merged(third, here) == (3, 0, 9)
+    assert merged(there, third) == (1, 2, 3)
+    assert merged(here, third) == (0, 3, 0)
+
+
+@pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.FINISHED])
+def test_only_finished_runs_are_taken_over(here: Path, tmp_path: Path, status: RunStatus) -> None:
+    """A run that may be gone on with where it was measured is left there."""
+    other = tmp_path / "other.db"
+    add_run(other, status=status)
+    assert merged(here, other) == (0, 0, 0)
+
+
+def test_a_merged_run_is_not_gone_on_with_in_place_of_an_own_one(here: Path, tmp_path: Path) -> None:
+    """An own run that was interrupted is resumed, though the same was finished elsewhere and merged since."""
+    own = add_run(here, status=RunStatus.INTERRUPTED)
+    other = tmp_path / "other.db"
+    add_run(other)
+    merged(here, other)
+    with Store(here) as store:
+        assert store.resume(CONDITIONS) == own
+
+
+def test_a_long_source_is_cut_and_travels_on(here: Path, there: Path, tmp_path: Path) -> None:
+    """What one host stores as the origin of a run, another one takes."""
+    merged(here, there, "x" * 5000)
+    assert merged(tmp_path / "third.db", here) == (3, 0, 9)

@@ -1,0 +1,58 @@
+"""A copy of a database for another host: its runs at one transaction, in one file."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tuner.database.faults import damaged, mirror_of, translated
+from tuner.database.files import connect_to_read, locked
+from tuner.database.integrity.checksums import TABLES
+from tuner.database.merge_source import RUN_TABLES
+from tuner.errors import InputError, StoreDamagedError
+
+_NAME = "tuner.db"
+
+
+@contextmanager
+def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A file with the runs and trials of a database, and nothing else that it holds; it is gone afterwards.
+
+    Jobs, users, uses, samples and models stay behind. Others may write to the database meanwhile. Rows keep
+    their checksums, so that who merges the copy sees damage of the original.
+
+    Args:
+        path: of the database; its mirror is copied where the file itself is gone.
+        folder: where the copy is made; None for the directory of temporary files.
+
+    Raises:
+        InputError: there is no database.
+        StoreError: it cannot be read, or there is no room for the copy.
+    """
+    there = next((file for file in (path, mirror_of(path)) if file.is_file()), None)
+    if there is None:
+        raise InputError(f"{path}: no results are there; name the file that `tuner run` wrote")
+    with tempfile.TemporaryDirectory(prefix=".tuner-copy-", dir=folder) as made:
+        copy = Path(made) / _NAME
+        os.close(os.open(copy, os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            with locked(path, alone=False), closing(connect_to_read(there)) as connection:
+                _copy(connection, copy)
+        except sqlite3.Error as error:
+            if damaged(error):
+                why = f"{there} is damaged ({error}); `tuner db repair` puts it right"
+                raise StoreDamagedError(why) from error
+            raise translated(error, there) from error
+        yield copy
+
+
+def _copy(source: sqlite3.Connection, copy: Path) -> None:
+    with closing(sqlite3.connect(copy, isolation_level=None)) as target:
+        source.backup(target)
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        target.execute("PRAGMA secure_delete = ON")
+        tables = {name for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for name in TABLES.keys() & tables - set(RUN_TABLES):
+            target.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
