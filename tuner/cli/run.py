@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,11 @@ from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
+    from tuner.search.running import SetupOpener
     from tuner.search.tuning import TuningResult
+
+
+_RECENT_RUNS = 100  # among which an unfinished one is looked for
 
 
 @click.command()
@@ -31,6 +36,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Measure each workload alone, and propose batches and repeats that bring their times within a factor"
     " of 2; search nothing.",
+)
+@click.option(
+    "--on",
+    metavar="PLACE",
+    help="Measure on several GPUs of one kind at once: local or local:N of this host, dask://HOST:PORT of a"
+    " running scheduler, or slurm within an allocation. Needs pip install 'gpu-tuner[dask]'.",
 )
 @click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
@@ -49,6 +60,7 @@ def run(
     resume: bool,
     allow_simulated: bool,
     balance: bool,
+    on: str | None,
     verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
@@ -68,13 +80,15 @@ def run(
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
     request = Request(*with_files(workloads, kernel_files), **options)
     if balance:
+        if on is not None:
+            raise InputError(f"--on {on}: --balance measures on one GPU; leave one of them out")
         if resume:
             raise InputError(
                 "--balance: searches nothing that --resume could go on with; leave one of them out"
             )
         show_balance(request, device, database, json_path=json_path, allow_simulated=allow_simulated)
         return
-    tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated)
+    tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated, on=on)
     try:
         if json_path is not None:
             write_json(json_path, with_trial_series(tuned) if with_series else tuned.document)
@@ -90,11 +104,18 @@ def run(
 
 
 def _tune(
-    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, allow_simulated: bool
+    request: "Request",
+    device_spec: str | None,
+    database: Path | None,
+    *,
+    resume: bool,
+    allow_simulated: bool,
+    on: str | None,
 ) -> "TuningResult":
     from tuner.config.catalog import Catalog
     from tuner.report.progress import RunProgress
     from tuner.search.running import run as run_search
+    from tuner.search.setup import open_setup
 
     with orderly_stop():
         request.check()
@@ -108,7 +129,23 @@ def _tune(
                 database=database,
                 resume=resume,
                 allow_simulated=allow_simulated,
+                opener=open_setup if on is None else _pool_opener(on, progress.told, database, resume=resume),
             )
+
+
+def _pool_opener(
+    on: str, tell: Callable[[str], None], database: Path | None, *, resume: bool
+) -> "SetupOpener":
+    """What opens a pool; the GPU of the newest unfinished run is its home, where it is to be resumed."""
+    from tuner.database import RESUMABLE, Store
+    from tuner.pool.opening import pool_opener
+
+    preferred: list[str] = []
+    if resume:
+        with Store(database) as store:
+            unfinished = (run for run in store.history(_RECENT_RUNS) if run.status in RESUMABLE)
+            preferred = list(dict.fromkeys(run.conditions["device"]["uuid"] for run in unfinished))
+    return pool_opener(on, tell, preferred)
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

@@ -1,5 +1,6 @@
 """A worker process of a pool: how it is started, whoever starts it."""
 
+import os
 from typing import Any
 
 DEVICE_VARIABLE = "TUNER_WORKER_DEVICE"
@@ -13,3 +14,12 @@ SETTINGS: dict[str, Any] = {
     "distributed.worker.http.routes": [],
 }
 """Configuration of Dask while a pool's processes are started."""
+
+
+def own_device(asked: str = "") -> str:
+    """The device that this worker process owns.
+
+    Args:
+        asked: by the run, for simulated devices; empty where it asks for none.
+    """
+    return asked or os.environ.get(DEVICE_VARIABLE) or "cuda:0"

@@ -29,11 +29,11 @@ class PoolWorker:
 
     Attributes:
         address: where it listens; another process has another one.
-        host: name or address of its host.
+        name: tells workers apart; it stays when the process is started anew.
     """
 
     address: str
-    host: str
+    name: str
 
 
 class Workers:
@@ -82,7 +82,7 @@ class Workers:
             if why:
                 self._left_out[address] = why
             else:
-                self._present[address] = PoolWorker(address, str(facts.get("host", "")))
+                self._present[address] = PoolWorker(address, str(facts.get("name", "")))
         for answer, (address, task) in list(self._pinned.items()):
             if address not in self._present:
                 self._settle(answer, error=WorkerLostError(f"the worker at {address} is lost"))
@@ -133,6 +133,11 @@ class Workers:
             wait([answer], timeout=_POLL_S)
             self.refresh()
         return answer.result()
+
+    def run_everywhere(self, function: Callable[..., Any], *args: object) -> None:
+        """Call a function in all workers at once, also in those that are busy; errors are not told."""
+        with suppress(Exception):  # whoever has gone need not be told
+            self._client.run(function, *args, workers=list(self._present), on_error="ignore", wait=True)
 
     def wait_for(self, count: int, timeout_s: float) -> None:
         """Wait until so many workers are there, or the time is over."""

@@ -1,7 +1,7 @@
 """A run from a request to its result, with all that it opens: what ``tuner run`` and ``tuner.tune`` do."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,20 @@ from tuner.errors import RunInterrupted
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import ProgressListener, TuningResult, tune
+
+
+class SetupOpener(Protocol):
+    """Opens what a run measures with, as ``open_setup`` does."""
+
+    def __call__(
+        self,
+        device_spec: str | None,
+        request: Request,
+        warming: Callable[[float, float], None] | None = None,
+        *,
+        allow_simulated: bool = False,
+    ) -> AbstractContextManager[MeasurementSetup]:
+        """See ``open_setup``."""
 
 
 class RunListener(ProgressListener, Protocol):
@@ -31,6 +45,7 @@ def run(
     resume: bool = False,
     allow_simulated: bool = False,
     opened: Callable[[MeasurementSetup], None] = lambda _: None,
+    opener: SetupOpener = open_setup,
 ) -> TuningResult:
     """Open the database and the device, tune, and close them on every way out, clocks first.
 
@@ -45,6 +60,7 @@ def run(
         resume: continue the newest unfinished run under the same conditions; there must be one.
         allow_simulated: see ``open_device``.
         opened: is handed the open device before the search begins.
+        opener: opens it; that of a pool where trials are measured on several GPUs.
 
     Raises:
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
@@ -58,7 +74,7 @@ def run(
         with ExitStack() as stack:
             store = stack.enter_context(Store(database))
             setup = stack.enter_context(
-                open_setup(device, request, listener.warming, allow_simulated=allow_simulated)
+                opener(device, request, listener.warming, allow_simulated=allow_simulated)
             )
             for notice in setup.notices:
                 listener.told(notice)
