@@ -52,6 +52,19 @@ def parse_place(text: str) -> Place:
     raise InputError(f"--on {text}: write {FORMS}")
 
 
+def check_scheduler_address(address: str) -> None:
+    """Refuse an address that a worker must not connect to.
+
+    Raises:
+        InputError: it is none, or without TLS off this host.
+    """
+    match = re.fullmatch(r"(tcp|tls)://(\[[^\]]+\]|[^:/\s]+):(\d{1,5})", address)
+    if match is None:
+        raise InputError(f"{address}: write the scheduler's address, such as tls://10.0.0.7:8786")
+    if match[1] != "tls" and not is_loopback(match[2].strip("[]")):
+        raise InputError(f"{address}: TLS is required off this host: write tls://{match[2]}:{match[3]}")
+
+
 def is_loopback(host: str) -> bool:
     """True for an address that only this host reaches."""
     if host == "localhost":

@@ -134,10 +134,10 @@ class _HeldSetup:
             finally:
                 self._watch()
 
-    def stop(self, run: str) -> None:
-        """Close the setup of a run at once; a trial that is being measured is aborted."""
+    def stop(self, run: str = "") -> None:
+        """Close the setup of a run, or of any, at once; a trial that is being measured is aborted."""
         setup = self._setup
-        if setup is None or self._run != run:
+        if setup is None or (run and self._run != run):
             return
         with suppress(Exception):  # it is closed in any case
             setup.device.abort()
@@ -213,6 +213,11 @@ def call_setup(order: SetupOrder, owner: str, method: str, *args: object) -> Ans
 def stop_setup(run: str) -> None:
     """Close the setup of a run in this process, whatever it does."""
     _HELD.stop(run)
+
+
+def close_setup() -> None:
+    """Close the setup in this process, whatever run it is of and whatever it does."""
+    _HELD.stop()
 
 
 def _facts(setup: MeasurementSetup) -> WorkerFacts:

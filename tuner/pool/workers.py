@@ -13,6 +13,7 @@ from tuner.errors import InputError, PoolError, PoolLostError, TunerError, Worke
 from tuner.pool.local import open_local
 from tuner.pool.places import Place, is_loopback, parse_place
 from tuner.pool.remote import open_remote
+from tuner.pool.slurm import open_slurm
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -202,7 +203,7 @@ def open_workers(on: str, *, device: str | None = None) -> Iterator[Workers]:
         PoolError: no worker came in time.
     """
     place = parse_place(on)
-    _require_dask(on)
+    require_dask(f"--on {on}")
     with ExitStack() as stack:
         client, count = _connected(stack, on, place, device)
         workers = Workers(client, device or "")
@@ -214,13 +215,21 @@ def open_workers(on: str, *, device: str | None = None) -> Iterator[Workers]:
         yield workers
 
 
-def _require_dask(on: str) -> None:
+def require_dask(what: str) -> None:
+    """Make sure that the extra is installed.
+
+    Args:
+        what: needs it.
+
+    Raises:
+        InputError: it is not.
+    """
     try:
         import cryptography  # noqa: F401, PLC0415 - makes the certificates
         import distributed  # noqa: F401, PLC0415 - only where --on is used
     except ImportError as error:
         raise InputError(
-            f"--on {on}: {error.name} is not installed; pip install 'gpu-tuner[dask]' brings it"
+            f"{what}: {error.name} is not installed; pip install 'gpu-tuner[dask]' brings it"
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is told in our own words
 
@@ -229,6 +238,8 @@ def _connected(stack: ExitStack, on: str, place: Place, device: str | None) -> t
     """A client of the place's scheduler, and how many workers are expected there."""
     if place.kind == "local":
         return stack.enter_context(open_local(on, place.workers, device))
+    if place.kind == "slurm":
+        return stack.enter_context(open_slurm(on))
     return stack.enter_context(open_remote(on, place))
 
 
