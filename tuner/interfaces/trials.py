@@ -108,6 +108,9 @@ class TrialPool(Protocol):
     def parallel(self) -> int:
         """GPUs that measure now."""
 
+    def prepare(self, anchor: PlannedTrial) -> None:
+        """Have all GPUs but home begin to measure their anchors; nothing is waited for."""
+
     def measure_all(
         self, trials: Iterator[PlannedTrial], anchor: Anchor
     ) -> Iterator[tuple[Trial, Measurement]]:
@@ -118,7 +121,7 @@ class TrialPool(Protocol):
 
         Args:
             trials: asked for the next one when a GPU is free.
-            anchor: what each GPU measures before its first trial.
+            anchor: what each GPU measures before its first trial, if it has not yet.
 
         Raises:
             PoolLostError: the pool cannot go on.

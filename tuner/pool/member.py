@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.interfaces import SpentEnergy
-from tuner.model import SAME_GPU, AnchorRatio, PoolGpu
+from tuner.model import SAME_GPU, AnchorRatio, Measurement, PoolGpu
 from tuner.pool.worker_setup import (
     Answer,
     SetupOrder,
@@ -27,6 +27,7 @@ class Member:
         order: what it opens.
         facts: what it is; None until it has told.
         ratio: of the anchors; None until it has measured its own.
+        anchor: the default trial as it measured it.
         anchor_j: joules that its anchor took; they are counted with its next trial.
         totals: of its setups, by their numbers.
     """
@@ -36,6 +37,7 @@ class Member:
     order: SetupOrder
     facts: WorkerFacts | None = None
     ratio: AnchorRatio | None = None
+    anchor: Measurement | None = None
     anchor_j: float = 0.0
     totals: dict[int, WorkerTotals] = field(default_factory=dict)
 

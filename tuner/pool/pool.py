@@ -29,7 +29,12 @@ class _Job:
 
     member: Member
     planned: PlannedTrial | None = None
-    anchor: Anchor | None = None
+    is_anchor: bool = False
+
+    @property
+    def is_opening(self) -> bool:
+        """True where it opens its setup."""
+        return self.planned is None
 
 
 class Pool:
@@ -220,10 +225,18 @@ class Pool:
                 )
             self._meet()
             for job, answer in self._ended_jobs():
-                if job.planned is None and job.anchor is None:
+                if job.is_opening:
                     self._joined(job, answer)
+                elif job.is_anchor and answer.exception() is None:
+                    self._anchored(job.member, job.member.heard(answer.result()))
 
     # --- trials ---------------------------------------------------------------------------------
+
+    def prepare(self, anchor: PlannedTrial) -> None:
+        """See ``TrialPool.prepare``."""
+        for member in self.members:
+            if member is not self._home and member.anchor is None:
+                self._begin(_Job(member, anchor, is_anchor=True))
 
     def measure_all(
         self, trials: Iterator[PlannedTrial], anchor: Anchor
@@ -233,15 +246,15 @@ class Pool:
         while True:
             self._meet()
             self._hand_out(queue, anchor)
-            if queue.exhausted and not any(job.planned for job in self._jobs.values()):
+            trials_left = any(job.planned and not job.is_anchor for job in self._jobs.values())
+            if queue.exhausted and not trials_left:
                 return
             for job, answer in self._ended_jobs():
                 try:
                     ended = self._take_in(job, answer)
                 except WorkerLostError:
                     self._lose(job.member)
-                    killed = None if job.planned is None else queue.lose(job.planned)
-                    ended = None if killed is None or job.planned is None else (job.planned.trial, killed)
+                    ended = None if job.planned is None or job.is_anchor else queue.lose(job.planned)
                 if ended is not None:
                     yield ended
 
@@ -251,8 +264,10 @@ class Pool:
         for member in self.members:
             if member.worker.address in busy:
                 continue
+            if member.anchor is not None and member.ratio is None:
+                member.ratio = ratio_of(anchor.measurement, member.anchor)
             if member.ratio is None and not queue.exhausted:
-                self._begin(_Job(member, anchor=anchor))
+                self._begin(_Job(member, PlannedTrial(anchor.trial, anchor.plans), is_anchor=True))
                 continue
             planned = queue.next()
             if planned is None:
@@ -276,16 +291,12 @@ class Pool:
         return []
 
     def _begin(self, job: _Job) -> None:
-        """Have a member measure its anchor, or a trial held against what is known, in its own units."""
-        member, anchor, planned = job.member, job.anchor, job.planned
-        if anchor is not None:
-            answer = member.submit("measurer", "measure", anchor.trial, anchor.plans, None)
-        elif planned is not None:
-            contest = _as_seen(planned.contest, member)
-            answer = member.submit("measurer", "measure", planned.trial, planned.plans, contest)
-        else:
-            return
-        self._jobs[answer] = job
+        """Have a member measure a trial, held against what is known in its own units."""
+        planned = job.planned
+        if planned is not None:
+            contest = _as_seen(planned.contest, job.member)
+            answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, contest)
+            self._jobs[answer] = job
 
     def _take_in(self, job: _Job, answer: "Future[Answer]") -> tuple[Trial, Measurement] | None:
         """Take in what a job gave; returns the trial that it measured, if it was one.
@@ -295,7 +306,7 @@ class Pool:
             PoolLostError: the scheduler has gone.
             TunerError: home has failed.
         """
-        if job.planned is None and job.anchor is None:
+        if job.planned is None:
             self._joined(job, answer)
             return None
         member = job.member
@@ -308,21 +319,20 @@ class Pool:
                 raise
             self._refuse(member, f"{member.name} measures no more: {error}")
             raise WorkerLostError(str(error)) from error
-        if job.anchor is not None:
-            self._anchored(member, job.anchor, measured)
-        if job.planned is None:
+        if job.is_anchor:
+            self._anchored(member, measured)
             return None
         cost_j, member.anchor_j = measured.energy_total_j + member.anchor_j, 0.0
         return job.planned.trial, measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
 
-    def _anchored(self, member: Member, anchor: Anchor, measured: Measurement) -> None:
-        if not measured.ok:
-            detail = next((result.detail for result in measured.results if result.detail), "")
-            why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
-            self._refuse(member, f"{member.name} is refused: {why}")
-            return
+    def _anchored(self, member: Member, measured: Measurement) -> None:
         member.anchor_j = measured.energy_total_j
-        member.ratio = ratio_of(anchor.measurement, measured)
+        if measured.ok:
+            member.anchor = measured
+            return
+        detail = next((result.detail for result in measured.results if result.detail), "")
+        why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
+        self._refuse(member, f"{member.name} is refused: {why}")
 
 
 def _as_seen(contest: Contest | None, member: Member) -> Contest | None:

@@ -36,11 +36,12 @@ class TrialQueue:
         self._exhausted = planned is None
         return planned
 
-    def lose(self, planned: PlannedTrial) -> Measurement | None:
-        """Put a trial back whose worker was lost; or what it gave, after too many losses."""
+    def lose(self, planned: PlannedTrial) -> tuple[Trial, Measurement] | None:
+        """Put a trial back whose worker was lost; after too many losses it has failed."""
         self._losses[planned.trial] += 1
         if self._losses[planned.trial] < MOST_LOSSES:
             self._again.append(planned)
             return None
         detail = f"{MOST_LOSSES} workers of the pool were lost with it"
-        return Measurement(tuple(WorkloadResult(Status.CRASHED, detail=detail) for _ in planned.plans))
+        failed = tuple(WorkloadResult(Status.CRASHED, detail=detail) for _ in planned.plans)
+        return planned.trial, Measurement(failed)

@@ -42,6 +42,8 @@ def worker_options(folder: str, device: str, common: Mapping[str, Any]) -> dict[
         device: that it owns; empty for the first GPU that it sees.
         common: options that schedulers have too: addresses, and TLS.
     """
+    import dask  # noqa: PLC0415 - only where a pool is used
+
     return {
         **common,
         "nthreads": 1,
@@ -49,7 +51,7 @@ def worker_options(folder: str, device: str, common: Mapping[str, Any]) -> dict[
         "memory_limit": 0,
         "local_directory": folder,
         "silence_logs": logging.CRITICAL,
-        "preload": ["tuner.pool.preload"],
+        "preload": [*dask.config.get("distributed.worker.preload", []), "tuner.pool.preload"],
         "env": {DEVICE_VARIABLE: device} if device else {},
     }
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuner.interfaces import (
     Anchor,
@@ -23,35 +23,11 @@ from tuner.model.long_run import of_window, stated
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
+from tuner.search.limits import LimitReachedError, SearchLimits
 from tuner.search.trial_event import Observer, TrialEvent
 from tuner.tracing.marks import mark
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
-
-
-@dataclass(frozen=True)
-class SearchLimits:
-    """When a search ends although its policy would go on.
-
-    Attributes:
-        budget: trials measured at most; None for no limit.
-        time_limit_s: seconds on the device's clock; None for no limit.
-    """
-
-    budget: int | None = None
-    time_limit_s: float | None = None
-
-
-class LimitReachedError(Exception):
-    """A limit of the run is reached; ends its search.
-
-    Attributes:
-        out_of_time: True when the time limit was it, so that nothing more may be measured.
-    """
-
-    def __init__(self, message: str, *, out_of_time: bool = False) -> None:
-        super().__init__(message)
-        self.out_of_time = out_of_time
 
 
 class Driver:
@@ -309,6 +285,11 @@ class Driver:
         self._measurements.append(measurement)
         self.joules += measurement.energy_total_j
         return measurement
+
+    def prepare_pool(self) -> None:
+        """Have the GPUs of a pool measure the default trial, while home does."""
+        if self._pool is not None and self._default not in self._memory:
+            self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
 
     def _spread(self, batch: Sequence[Trial], objective: Objective, expected: int | None) -> None:
         """Measure the new trials of a list on all GPUs of a pool; what a limit leaves is not measured."""

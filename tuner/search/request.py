@@ -26,7 +26,7 @@ from tuner.recordings import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.driver import SearchLimits
+from tuner.search.limits import SearchLimits
 from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks, choose_power_limits
 from tuner.search.task import Task
 

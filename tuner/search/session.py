@@ -13,7 +13,8 @@ from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions
 from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
-from tuner.search.driver import Driver, LimitReachedError
+from tuner.search.driver import Driver
+from tuner.search.limits import LimitReachedError
 from tuner.search.prior_runs import knowledge
 from tuner.search.solo import compare_answer
 from tuner.search.solo_bests import SoloBests, find_solo_bests, note_solo_bests
@@ -152,6 +153,7 @@ def _search(
     if task.policy in _ANALYTICAL_FIRST and task.strategy is None:
         search.expect(registry.load("explain", "first")(search))
     try:
+        driver.prepare_pool()
         driver.measure(default_trial(task), objective, expected)
         if solo_bests is not None:
             driver.measure(solo_bests, objective, expected, whole=True)  # the answer is held against it
