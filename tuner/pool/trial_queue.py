@@ -43,5 +43,5 @@ class TrialQueue:
             self._again.append(planned)
             return None
         detail = f"{MOST_LOSSES} workers of the pool were lost with it"
-        failed = tuple(WorkloadResult(Status.CRASHED, detail=detail) for _ in planned.plans)
+        failed = tuple(WorkloadResult(Status.CRASHED, detail=detail) for _ in planned.trial.configurations)
         return planned.trial, Measurement(failed)
