@@ -137,6 +137,8 @@ class Workers:
 
     def run_everywhere(self, function: Callable[..., Any], *args: object) -> None:
         """Call a function in all workers at once, also in those that are busy; errors are not told."""
+        if self._client.status != "running":
+            return  # workers end without their scheduler
         with suppress(Exception):  # whoever has gone need not be told
             self._client.run(function, *args, workers=list(self._present), on_error="ignore", wait=True)
 
@@ -231,7 +233,8 @@ def require_dask(what: str) -> None:
         raise InputError(
             f"{what}: {error.name} is not installed; pip install 'gpu-tuner[dask]' brings it"
         ) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is told in our own words
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is told in our own words
 
 
 def _connected(stack: ExitStack, on: str, place: Place, device: str | None) -> tuple["Client", int]:
