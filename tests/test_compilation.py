@@ -22,7 +22,8 @@ from tuner.model import Configuration, Measurement, Plan, Resources, Status, Tri
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.driver import Driver, SearchLimits
+from tuner.search.driver import Driver
+from tuner.search.limits import SearchLimits
 from tuner.search.trial_event import TrialEvent
 
 Answer = tuple[Resources, ...] | CompileError

@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
     ("tuner.python", "tuner.regions", "tuner.linalg", "tuner.terminal"),
     ("tuner.report", "tuner.installing", "tuner.page"),
-    ("tuner.comparing", "tuner.application", "tuner.training"),
+    ("tuner.comparing", "tuner.application", "tuner.training", "tuner.pool"),
     ("tuner.search",),
     ("tuner.measurement",),
     ("tuner.tracing",),
@@ -54,6 +54,8 @@ CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.space.occupancy"}
 # A third-party package and the only modules that may import it.
 BORDERS = {
     "cupy": ("tuner.devices.cuda",),
+    "dask": ("tuner.pool",),
+    "distributed": ("tuner.pool",),
     "pynvml": ("power.nvml",),
     "jtop": ("power.sensors.jtop",),
     "sqlite3": ("tuner.database",),

@@ -26,7 +26,7 @@ from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation, prepare_compiled
 from tuner.search.document import WallTime, document, energy_share
-from tuner.search.driver import SearchLimits
+from tuner.search.limits import SearchLimits
 from tuner.search.task import Task
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}

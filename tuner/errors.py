@@ -36,9 +36,12 @@
     │   ├── DaemonRefusedError    it does not do that now: the job has ended, the queue is full
     │   └── DaemonUnavailableError  none answers there in time, or not to this user: names the group
     │       └── DaemonAbsentError   none listens there
+    ├── PoolError                 the workers of a pool cannot be had, or answer what cannot be understood
+    │   └── WorkerLostError       one of them has gone
     ├── ResourceError             the system gives no more threads, processes or memory just now
     ├── InstallError              the service cannot be installed or removed; calling again goes on
     └── RunInterrupted            the user or the system asked to stop; results so far are stored
+        └── PoolLostError         the scheduler of a pool, or the GPU that a run is bound to, has gone
 
 Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
 """
@@ -214,6 +217,14 @@ class DaemonAbsentError(DaemonUnavailableError):
     """No daemon listens at the address; one that is starting will."""
 
 
+class PoolError(TunerError):
+    """The workers of a pool cannot be had, or one answers what cannot be understood."""
+
+
+class WorkerLostError(PoolError):
+    """A worker of a pool has gone, with what it was doing."""
+
+
 class InstallError(TunerError):
     """A step of installing or removing the service failed; a second call goes on where it was."""
 
@@ -222,6 +233,10 @@ class RunInterrupted(TunerError):  # noqa: N818 - an order, not a fault
     """The run was asked to stop; what was measured is stored."""
 
     exit_code = 130
+
+
+class PoolLostError(RunInterrupted):
+    """The scheduler of a pool, or the worker that a run needs, has gone; what was measured is stored."""
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,11 @@ from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
+    from tuner.search.running import SetupOpener
     from tuner.search.tuning import TuningResult
+
+
+_RECENT_RUNS = 100  # among which an unfinished one is looked for
 
 
 @click.command()
@@ -37,6 +42,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Measure joules while runs on other GPUs of this host wait; for runs with databases of one folder.",
 )
+@click.option(
+    "--on",
+    metavar="PLACE",
+    help="Measure on several GPUs of one kind at once: local or local:N of this host, dask://HOST:PORT of a"
+    " running scheduler, or slurm within an allocation. Needs pip install 'gpu-tuner[dask]'.",
+)
 @click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
 @kernel_option
@@ -55,6 +66,7 @@ def run(
     allow_simulated: bool,
     balance: bool,
     exclusive_board: bool,
+    on: str | None,
     verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
@@ -74,6 +86,8 @@ def run(
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
     request = Request(*with_files(workloads, kernel_files), **options)
     if balance:
+        if on is not None:
+            raise InputError(f"--on {on}: --balance measures on one GPU; leave one of them out")
         if resume:
             raise InputError(
                 "--balance: searches nothing that --resume could go on with; leave one of them out"
@@ -87,6 +101,7 @@ def run(
         resume=resume,
         allow_simulated=allow_simulated,
         exclusive_board=exclusive_board,
+        on=on,
     )
     try:
         if json_path is not None:
@@ -110,10 +125,12 @@ def _tune(
     resume: bool,
     allow_simulated: bool,
     exclusive_board: bool,
+    on: str | None,
 ) -> "TuningResult":
     from tuner.config.catalog import Catalog
     from tuner.report.progress import RunProgress
     from tuner.search.running import run as run_search
+    from tuner.search.setup import open_setup
 
     with orderly_stop():
         request.check()
@@ -128,7 +145,23 @@ def _tune(
                 resume=resume,
                 allow_simulated=allow_simulated,
                 exclusive_board=exclusive_board,
+                opener=open_setup if on is None else _pool_opener(on, progress.told, database, resume=resume),
             )
+
+
+def _pool_opener(
+    on: str, tell: Callable[[str], None], database: Path | None, *, resume: bool
+) -> "SetupOpener":
+    """What opens a pool; the GPU of the newest unfinished run is its home, where it is to be resumed."""
+    from tuner.database import RESUMABLE, Store
+    from tuner.pool.opening import pool_opener
+
+    preferred: list[str] = []
+    if resume:
+        with Store(database) as store:
+            unfinished = (run for run in store.history(_RECENT_RUNS) if run.status in RESUMABLE)
+            preferred = list(dict.fromkeys(run.conditions["device"]["uuid"] for run in unfinished))
+    return pool_opener(on, tell, preferred)
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

@@ -48,13 +48,23 @@ def _cuda_reports() -> list[DeviceReport]:
     count = 0
     if why is None:
         try:
-            with Child("importlib:import_module", "tuner.devices.cuda.probe", name="cuda") as child:
-                count = child.call("gpu_count", timeout_s=_START_S)
+            count = count_gpus()
         except ChildError as error:
             why = str(error)
     if why is not None:
         return [DeviceReport("cuda", missing=(why,))]
     return [_report(f"cuda:{index}") for index in range(max(count, 1))]  # opening one says why there is none
+
+
+def count_gpus() -> int:
+    """Number of GPUs that CUDA shows; a child asks, so that the driver is not loaded in this process.
+
+    Raises:
+        ChildError: the driver crashed or hangs.
+    """
+    with Child("importlib:import_module", "tuner.devices.cuda.probe", name="cuda") as child:
+        count: int = child.call("gpu_count", timeout_s=_START_S)
+    return count
 
 
 def _report(spec: str) -> DeviceReport:

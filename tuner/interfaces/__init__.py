@@ -37,10 +37,13 @@ from tuner.interfaces.power import (
     Response,
     Sample,
     SensorInfo,
+    SettableClocks,
+    SettableLimits,
 )
-from tuner.interfaces.trials import Contest, Measurer, TrialStore
+from tuner.interfaces.trials import Anchor, Contest, Measurer, PlannedTrial, TrialPool, TrialStore
 
 __all__ = [
+    "Anchor",
     "Candidate",
     "Check",
     "ClockControl",
@@ -54,6 +57,7 @@ __all__ = [
     "Measurer",
     "Meter",
     "Payback",
+    "PlannedTrial",
     "Policy",
     "PowerLevel",
     "PowerLimitControl",
@@ -71,9 +75,12 @@ __all__ = [
     "Sample",
     "Search",
     "SensorInfo",
+    "SettableClocks",
+    "SettableLimits",
     "Span",
     "SpanEnergy",
     "SpentEnergy",
     "StageLaunch",
+    "TrialPool",
     "TrialStore",
 ]

@@ -169,6 +169,20 @@ class ClockReading:
     limit_scope: str = "gpu"
 
 
+class SettableClocks(Protocol):
+    """Tells which GPU clocks can be set."""
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """Clocks that can be locked, highest first; empty where none can."""
+
+
+class SettableLimits(Protocol):
+    """Tells which power limits can be set."""
+
+    def supported_w(self) -> tuple[int, ...]:
+        """Whole watts that may be set, highest first; empty where none may."""
+
+
 class ClockControl(Protocol):
     """Reads, and when the user asked for it sets, the GPU clock."""
 

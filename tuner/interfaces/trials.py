@@ -71,6 +71,64 @@ class Measurer(Protocol):
         """Give the clock back; the measurer may be used again."""
 
 
+@dataclass(frozen=True)
+class PlannedTrial:
+    """A trial to measure, ready to run.
+
+    Attributes:
+        trial: what is measured.
+        plans: its configurations as plans, in its order.
+        contest: what it is held against; None to measure it to the end.
+    """
+
+    trial: Trial
+    plans: tuple[Plan, ...]
+    contest: Contest | None = None
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The default trial as home has measured it.
+
+    Attributes:
+        trial: the default trial.
+        plans: its configurations as plans.
+        measurement: what it gave on home.
+    """
+
+    trial: Trial
+    plans: tuple[Plan, ...]
+    measurement: Measurement
+
+
+class TrialPool(Protocol):
+    """Measures trials on several GPUs of one kind at once; the one that measures all else is its home."""
+
+    @property
+    def parallel(self) -> int:
+        """GPUs that measure now."""
+
+    def prepare(self, anchor: PlannedTrial) -> None:
+        """Have all GPUs but home begin to measure their anchors; nothing is waited for."""
+
+    def measure_all(
+        self, trials: Iterator[PlannedTrial], anchor: Anchor
+    ) -> Iterator[tuple[Trial, Measurement]]:
+        """Measure trials, each on the first GPU that is free, and hand out each as it ends, once.
+
+        Times and joules are scaled to home by the anchors' ratio, whose uncertainty is added to theirs. A
+        trial whose worker is lost is measured by another.
+
+        Args:
+            trials: asked for the next one when a GPU is free.
+            anchor: what each GPU measures before its first trial, if it has not yet.
+
+        Raises:
+            PoolLostError: the pool cannot go on.
+            ClockError, DeviceError, PowerError: as of ``Measurer``, of home.
+        """
+
+
 class TrialStore(Protocol):
     """Keeps the trials of runs: what a search needs of the database.
 

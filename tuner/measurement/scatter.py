@@ -88,8 +88,11 @@ def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:
 
 
 def _alike(one: Measurement, again: Measurement) -> bool:
-    """False for a window so short that its joules may be others, as at a power limit, or hardly known."""
-    return one.window_s >= _SHORT * again.window_s
+    """False for a window that is no other one of the same work.
+
+    It is so short that its joules may be others, as at a power limit, or hardly known, or another GPU's.
+    """
+    return one.window_s >= _SHORT * again.window_s and not one.scaled
 
 
 def _logarithms(column: Mapping[Trial, Measurement], objective: Objective) -> dict[Trial, float]:

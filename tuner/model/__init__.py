@@ -31,11 +31,14 @@ from tuner.model.plan import (
 from tuner.model.records import RunStatus
 from tuner.model.sealing import sealed, unsealed
 from tuner.model.trial import (
+    SAME_GPU,
+    AnchorRatio,
     Energy,
     Flag,
     FlagKind,
     GpuSetting,
     Measurement,
+    PoolGpu,
     Status,
     Trial,
     WorkloadResult,
@@ -44,7 +47,9 @@ from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName
 
 __all__ = [
+    "SAME_GPU",
     "STREAM_PRIORITY",
+    "AnchorRatio",
     "Buffer",
     "BufferRole",
     "BufferView",
@@ -63,6 +68,7 @@ __all__ = [
     "Operand",
     "Part",
     "Plan",
+    "PoolGpu",
     "ProblemSpec",
     "PythonFunction",
     "Resources",

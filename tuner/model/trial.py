@@ -191,6 +191,51 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class AnchorRatio:
+    """How numbers of one GPU become those of another of its kind: home's anchor over the GPU's own.
+
+    An anchor is the default trial as one GPU measures it.
+
+    Attributes:
+        time: factor of times.
+        time_uncertainty: its standard uncertainty, relative.
+        energy: factor of joules; 1 where no energy is measured.
+        energy_uncertainty: its standard uncertainty, relative.
+    """
+
+    time: float = 1.0
+    time_uncertainty: float = 0.0
+    energy: float = 1.0
+    energy_uncertainty: float = 0.0
+
+    @property
+    def inverse(self) -> "AnchorRatio":
+        """From home's numbers to those of the GPU."""
+        return AnchorRatio(1.0 / self.time, self.time_uncertainty, 1.0 / self.energy, self.energy_uncertainty)
+
+
+SAME_GPU = AnchorRatio()
+"""Of home itself."""
+
+
+@dataclass(frozen=True)
+class PoolGpu:
+    """The GPU of a pool that measured a trial.
+
+    Attributes:
+        host: name of its host.
+        uuid: of the GPU; of a simulated one its spec.
+        driver: driver version, or the version of the model.
+        ratio: what its times and joules were multiplied with to be those of the pool's home.
+    """
+
+    host: str
+    uuid: str
+    driver: str
+    ratio: AnchorRatio = SAME_GPU
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one trial gave.
 
@@ -213,6 +258,8 @@ class Measurement:
         ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
         power: power over time of its windows, packed (``tuner.model.power_series``); of the default trial and
             of contenders, of which the first three repeats are kept.
+        gpu: of a pool, the GPU that measured it: times and joules of a round are scaled to home, what the
+            trial cost is not. None where one GPU measures all trials.
     """
 
     results: tuple[WorkloadResult, ...]
@@ -231,6 +278,7 @@ class Measurement:
     energy_total_j: float = 0.0
     ended_s: float = 0.0
     power: tuple[str, ...] = ()
+    gpu: PoolGpu | None = None
 
     @property
     def ok(self) -> bool:
@@ -241,6 +289,11 @@ class Measurement:
     def status(self) -> Status:
         """The first status that is not ok, else ok."""
         return next((r.status for r in self.results if r.status is not Status.OK), Status.OK)
+
+    @property
+    def scaled(self) -> bool:
+        """True where another GPU than home measured it, so that an anchor's uncertainty is in its numbers."""
+        return self.gpu is not None and self.gpu.ratio != SAME_GPU
 
     @property
     def flag_kinds(self) -> frozenset[FlagKind]:

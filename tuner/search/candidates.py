@@ -5,13 +5,13 @@ is not done here (``tuner.search.compilation``): a search compiles what it looks
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
 from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Candidate, Device
-from tuner.model import Configuration, DeviceLimits, Plan, Resources, Workload
+from tuner.model import Configuration, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
 from tuner.recordings import RecordedKernel
 from tuner.space import Space
 from tuner.space.launches import bounds, candidate, launches, own_resources, own_stages
@@ -299,3 +299,24 @@ def plan_bytes(plan: Plan) -> int:
     from tuner.model.elements import element_dtype  # noqa: PLC0415 - needs NumPy
 
     return sum(b.elements * element_dtype(b.dtype).itemsize * (2 if b.restored else 1) for b in plan.buffers)
+
+
+def as_declared(
+    prepared: Sequence[PreparedWorkload], trials: Iterable[tuple[Trial, Measurement]]
+) -> list[tuple[Trial, Measurement]]:
+    """Stored trials with their tunables in the order of declaration; the store sorts them by name."""
+    declared = [
+        {configuration: plan.configuration for configuration, plan in item.plans.items()} for item in prepared
+    ]
+    return [
+        (
+            replace(
+                trial,
+                configurations=tuple(
+                    names.get(one, one) for names, one in zip(declared, trial.configurations, strict=True)
+                ),
+            ),
+            measurement,
+        )
+        for trial, measurement in trials
+    ]

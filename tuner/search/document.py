@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tuner.config import KernelFile
 from tuner.interfaces import Candidate
@@ -120,6 +120,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "rounds": measurement.rounds,
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
+        "gpu": None if measurement.gpu is None else asdict(measurement.gpu),
         "workloads": {
             name: {
                 "status": result.status.value,

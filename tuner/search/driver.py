@@ -1,46 +1,33 @@
 """Lets a policy, the measurer and the store talk, trial by trial."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from tuner.interfaces import Contest, Device, Measurer, Policy, Search, SpentEnergy, TrialStore
+from tuner.interfaces import (
+    Anchor,
+    Contest,
+    Device,
+    Measurer,
+    PlannedTrial,
+    Policy,
+    Search,
+    SpentEnergy,
+    TrialPool,
+    TrialStore,
+)
 from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats
 from tuner.measurement.scatter import window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.long_run import of_window, stated
 from tuner.model.objective import Objective
-from tuner.search.candidates import PreparedWorkload
+from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
+from tuner.search.limits import LimitReachedError, SearchLimits
 from tuner.search.trial_event import Observer, TrialEvent
 from tuner.tracing.marks import mark
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
-
-
-@dataclass(frozen=True)
-class SearchLimits:
-    """When a search ends although its policy would go on.
-
-    Attributes:
-        budget: trials measured at most; None for no limit.
-        time_limit_s: seconds on the device's clock; None for no limit.
-    """
-
-    budget: int | None = None
-    time_limit_s: float | None = None
-
-
-class LimitReachedError(Exception):
-    """A limit of the run is reached; ends its search.
-
-    Attributes:
-        out_of_time: True when the time limit was it, so that nothing more may be measured.
-    """
-
-    def __init__(self, message: str, *, out_of_time: bool = False) -> None:
-        super().__init__(message)
-        self.out_of_time = out_of_time
 
 
 class Driver:
@@ -62,6 +49,7 @@ class Driver:
         run_id: int,
         limits: SearchLimits,
         observer: Observer,
+        pool: TrialPool | None = None,
     ) -> None:
         self._prepared = prepared
         self._compilation = compilation
@@ -73,6 +61,7 @@ class Driver:
         self._run_id = run_id
         self._limits = limits
         self._observer = observer
+        self._pool = pool
         self._started_s = device.now_s()
         self._windows_before_s = measurer.windows_s  # of runs before this one
         self._memory: dict[Trial, Measurement] = {}
@@ -89,7 +78,9 @@ class Driver:
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
         """Take over what a killed run measured, as if this one had; its configurations are compiled again."""
-        declared = self._as_declared((trial, of_window(measurement)) for trial, measurement in trials)
+        declared = as_declared(
+            self._prepared, ((trial, of_window(measurement)) for trial, measurement in trials)
+        )
         self._compilation.ahead([trial for trial, _ in declared])
         for trial, measurement in declared:
             self._compilation.look_at(trial)
@@ -121,11 +112,7 @@ class Driver:
                 return refused
             mark(f"trial {len(self.trials) + 1}")
             measurement = self._measure(trial, None if whole else self._contest(objective))
-            if trial != self._default:
-                measurement = replace(measurement, power=())  # of contenders their repeats keep it
-            self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
-            self._remember(trial, measurement)
-            self._tell(trial, measurement, objective, expected)
+            self._keep(trial, measurement, objective, expected)
         self._asked[trial] = self._memory[trial]
         return self._memory[trial]
 
@@ -214,6 +201,7 @@ class Driver:
             batch = next(generator)
             while True:
                 self._compilation.ahead([trial for trial in batch if trial not in self._memory])
+                self._spread(batch, objective, expected)
                 measured = [self.measure(trial, objective, expected) for trial in batch]
                 batch = generator.send(measured)
         except StopIteration:
@@ -231,10 +219,7 @@ class Driver:
         plans = self._plans(trial)
         if place is not None:
             trial, plans = replace(trial, configurations=(trial.configurations[place],)), [plans[place]]
-        measurement = replace(self._measurer.measure(trial, plans), ended_s=self._device.now_s())
-        self._measurements.append(measurement)
-        self.joules += measurement.energy_total_j
-        return measurement
+        return self._counted(self._measurer.measure(trial, plans))
 
     @property
     def out_of_time(self) -> bool:
@@ -270,7 +255,9 @@ class Driver:
     def reload(self) -> None:
         """Take the trials from the store: an interrupt may come between storing and remembering one."""
         stored = self._store.trials(self._run_id, self._names)
-        self.trials = self._as_declared((trial, of_window(measurement)) for trial, measurement in stored)
+        self.trials = as_declared(
+            self._prepared, ((trial, of_window(measurement)) for trial, measurement in stored)
+        )
 
     def fastest_s(self) -> float:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
@@ -307,11 +294,53 @@ class Driver:
             self._leaders[objective] = trial, measurement
 
     def _measure(self, trial: Trial, contest: Contest | None = None) -> Measurement:
-        measured = self._measurer.measure(trial, self._plans(trial), contest)
+        return self._counted(self._measurer.measure(trial, self._plans(trial), contest))
+
+    def _counted(self, measured: Measurement) -> Measurement:
+        """A measurement that has just ended, dated; its cost counts."""
         measurement = replace(measured, ended_s=self._device.now_s())
         self._measurements.append(measurement)
         self.joules += measurement.energy_total_j
         return measurement
+
+    def prepare_pool(self) -> None:
+        """Have the GPUs of a pool measure the default trial, while home does."""
+        if self._pool is not None and self._default not in self._memory:
+            self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
+
+    def _spread(self, batch: Sequence[Trial], objective: Objective, expected: int | None) -> None:
+        """Measure the new trials of a list on all GPUs of a pool; what a limit leaves is not measured."""
+        new = [trial for trial in dict.fromkeys(batch) if trial not in self._memory]
+        default = self._memory.get(self._default)
+        if self._pool is None or len(new) == 1 or default is None or not default.ok:
+            return  # home measures one alone, and all where nothing tells how GPUs compare
+        anchor = Anchor(self._default, tuple(self._plans(self._default)), default)
+        for trial, measured in self._pool.measure_all(self._planned(new, objective), anchor):
+            if trial not in self._memory:
+                self._keep(trial, self._counted(measured), objective, expected)
+
+    def _planned(self, trials: Sequence[Trial], objective: Objective) -> Iterator[PlannedTrial]:
+        """The trials that may be measured, up to the limits; each is held against what is known by then."""
+        budget = self._limits.budget
+        left = len(trials) if budget is None else budget - len(self.trials)
+        for trial in trials:
+            if left <= 0 or self.out_of_time:
+                return
+            if self._refused(trial) is not None:
+                self._ruled_out.add(trial)
+                continue
+            left -= 1
+            yield PlannedTrial(trial, tuple(self._plans(trial)), self._contest(objective))
+
+    def _keep(
+        self, trial: Trial, measurement: Measurement, objective: Objective, expected: int | None
+    ) -> None:
+        """Store a trial at once, remember it, and tell of it."""
+        if trial != self._default:
+            measurement = replace(measurement, power=())  # of contenders their repeats keep it
+        self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
+        self._remember(trial, measurement)
+        self._tell(trial, measurement, objective, expected)
 
     def _remember(self, trial: Trial, measurement: Measurement) -> None:
         self._memory[trial] = measurement
@@ -352,26 +381,6 @@ class Driver:
                 objective=objective.name,
             )
         )
-
-    def _as_declared(self, trials: Iterable[tuple[Trial, Measurement]]) -> list[tuple[Trial, Measurement]]:
-        """Stored trials with their tunables in the order of declaration; the store sorts them by name."""
-        declared = [
-            {configuration: plan.configuration for configuration, plan in item.plans.items()}
-            for item in self._prepared
-        ]
-        return [
-            (
-                Trial(
-                    tuple(
-                        names.get(one, one) for names, one in zip(declared, trial.configurations, strict=True)
-                    ),
-                    trial.clock_mhz,
-                    trial.power_limit_w,
-                ),
-                measurement,
-            )
-            for trial, measurement in trials
-        ]
 
     def _plans(self, trial: Trial) -> list[Plan]:
         return [

@@ -17,7 +17,7 @@ from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
 from tuner.devices.scopes import normalised
 from tuner.errors import ClockError, InputError
-from tuner.interfaces import ClockControl, Device, PowerLimitControl, Progress
+from tuner.interfaces import Device, Progress, SettableClocks, SettableLimits
 from tuner.model import Workload
 from tuner.model.objective import described
 from tuner.model.records import Conditions
@@ -26,7 +26,7 @@ from tuner.recordings import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.driver import SearchLimits
+from tuner.search.limits import SearchLimits
 from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks, choose_power_limits
 from tuner.search.task import Task
 
@@ -191,12 +191,14 @@ def answer_query(
     )
 
 
-def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: str = "") -> tuple[int, ...]:
+def choose_run_clocks(
+    request: Request, clocks: SettableClocks | None, no_clocks: str = ""
+) -> tuple[int, ...]:
     """The clocks the run may set, highest first; empty for "as found".
 
     Args:
         request: whose choice of clocks.
-        clocks: clock control of the device; None where there is none.
+        clocks: those of the device; None where none can be set.
         no_clocks: why there is none.
 
     Raises:
@@ -211,7 +213,7 @@ def choose_run_clocks(request: Request, clocks: ClockControl | None, no_clocks: 
 
 
 def choose_run_limits(
-    request: Request, limits: PowerLimitControl | None, no_limits: str = ""
+    request: Request, limits: SettableLimits | None, no_limits: str = ""
 ) -> tuple[int, ...]:
     """The power limits the run may set, highest first; empty for "as found".
 
@@ -220,7 +222,7 @@ def choose_run_limits(
 
     Args:
         request: whose choice of power limits.
-        limits: control of the device's power limit; None where there is none.
+        limits: those of the device; None where none can be set.
         no_limits: why there is none.
 
     Raises:

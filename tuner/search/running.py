@@ -1,7 +1,7 @@
 """A run from a request to its result, with all that it opens: what ``tuner run`` and ``tuner.tune`` do."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,21 @@ from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import ProgressListener, TuningResult, tune
 from tuner.system.board_turns import BoardTurns
+
+
+class SetupOpener(Protocol):
+    """Opens what a run measures with, as ``open_setup`` does."""
+
+    def __call__(
+        self,
+        device_spec: str | None,
+        request: Request,
+        warming: Callable[[float, float], None] | None = None,
+        *,
+        allow_simulated: bool = False,
+        turns: BoardTurns | None = None,
+    ) -> AbstractContextManager[MeasurementSetup]:
+        """See ``open_setup``."""
 
 
 class RunListener(ProgressListener, Protocol):
@@ -33,6 +48,7 @@ def run(
     allow_simulated: bool = False,
     exclusive_board: bool = False,
     opened: Callable[[MeasurementSetup], None] = lambda _: None,
+    opener: SetupOpener = open_setup,
 ) -> TuningResult:
     """Open the database and the device, tune, and close them on every way out, clocks first.
 
@@ -48,6 +64,7 @@ def run(
         allow_simulated: see ``open_device``.
         exclusive_board: take turns with runs on other GPUs of this host with a database in this folder.
         opened: is handed the open device before the search begins.
+        opener: opens it; that of a pool where trials are measured on several GPUs.
 
     Raises:
         InputError: kernels, sizes or options that cannot be, or nothing to resume.
@@ -62,7 +79,7 @@ def run(
             store = stack.enter_context(Store(database))
             turns = stack.enter_context(BoardTurns(store.path.parent)) if exclusive_board else None
             setup = stack.enter_context(
-                open_setup(device, request, listener.warming, allow_simulated=allow_simulated, turns=turns)
+                opener(device, request, listener.warming, allow_simulated=allow_simulated, turns=turns)
             )
             for notice in setup.notices:
                 listener.told(notice)

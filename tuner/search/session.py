@@ -6,14 +6,15 @@ from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.errors import InputError, RunInterrupted
-from tuner.interfaces import Device, Measurer, SpentEnergy, TrialStore
+from tuner.errors import InputError, PoolLostError, RunInterrupted
+from tuner.interfaces import Device, Measurer, SpentEnergy, TrialPool, TrialStore
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions
 from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
-from tuner.search.driver import Driver, LimitReachedError
+from tuner.search.driver import Driver
+from tuner.search.limits import LimitReachedError
 from tuner.search.prior_runs import knowledge
 from tuner.search.solo import compare_answer
 from tuner.search.solo_bests import SoloBests, find_solo_bests, note_solo_bests
@@ -37,6 +38,7 @@ def run(
     may_begin: bool = True,
     confirm: bool = True,
     spent_before: SpentEnergy | None = None,
+    pool: TrialPool | None = None,
     document: Callable[[SearchOutcome], dict[str, Any]],
 ) -> SearchOutcome:
     """Search, store and choose.
@@ -57,6 +59,7 @@ def run(
         may_begin: whether a run begins where there is none to resume.
         confirm: whether contenders are measured again, and the answer compared.
         spent_before: what runs before this one cost on the same open meter.
+        pool: measures lists of trials on several GPUs; None where the device is all there is.
         document: makes the stored answer from the outcome.
 
     Returns:
@@ -89,6 +92,7 @@ def run(
         run_id=run_id,
         limits=task.limits,
         observer=observer,
+        pool=pool,
     )
 
     def tell_once(sentence: str) -> None:
@@ -115,10 +119,11 @@ def run(
         if limit is not None:
             notices.append(f"stopped: {limit}")
         status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
-    except (KeyboardInterrupt, RunInterrupted):
+    except (KeyboardInterrupt, RunInterrupted) as order:
         status = RunStatus.INTERRUPTED
         driver.reload()
-        notices.append("interrupted: this is what was known; --resume goes on from here")
+        why = f": {order}" if isinstance(order, PoolLostError) else ""
+        notices.append(f"interrupted{why}: this is what was known; --resume goes on from here")
     finally:
         task.compilation.close()
         outcome = outcome_of(status, task, driver, paired, confirmed)
@@ -148,6 +153,7 @@ def _search(
     if task.policy in _ANALYTICAL_FIRST and task.strategy is None:
         search.expect(registry.load("explain", "first")(search))
     try:
+        driver.prepare_pool()
         driver.measure(default_trial(task), objective, expected)
         if solo_bests is not None:
             driver.measure(solo_bests, objective, expected, whole=True)  # the answer is held against it

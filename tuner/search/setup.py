@@ -10,7 +10,15 @@ from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.scopes import GPU
 from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
 from tuner.errors import InputError
-from tuner.interfaces import ClockControl, Device, Measurer, Meter, PowerLimitControl
+from tuner.interfaces import (
+    Device,
+    Measurer,
+    Meter,
+    PowerLimitControl,
+    SettableClocks,
+    SettableLimits,
+    TrialPool,
+)
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.turns import TurnTakingMeasurer
 from tuner.measurement.warmup import WarmUp
@@ -34,24 +42,26 @@ class MeasurementSetup:
     Attributes:
         device: where trials run.
         measurer: measures trials on it.
-        clocks: its clock control; None where there is none.
+        clocks: its clocks that can be set; None where there is no clock control.
         no_clocks: why there is none; empty where there is one.
-        meter: its power meter; None where there is none.
+        sensor: its power reading; None where no energy is measured.
         window_s: measuring window of a trial.
         notices: what the user should know of the choices made.
-        power_limits: control of the device's power limit; None where there is none, or none was asked for.
+        power_limits: those that can be set; None where there is no control of them, or none was asked for.
         no_power_limits: why there is none; empty where there is one.
+        pool: measures lists of trials on several GPUs, the device among them; None where there is only it.
     """
 
     device: Device
     measurer: Measurer
-    clocks: ClockControl | None
+    clocks: SettableClocks | None
     no_clocks: str
-    meter: Meter | None
+    sensor: str | None
     window_s: float
     notices: tuple[str, ...]
-    power_limits: PowerLimitControl | None = None
+    power_limits: SettableLimits | None = None
     no_power_limits: str = ""
+    pool: TrialPool | None = None
 
     @property
     def measuring(self) -> dict[str, Any]:
@@ -59,7 +69,7 @@ class MeasurementSetup:
         replay = replayed(self.device)
         if replay is not None:
             return measured_as(replay.space)
-        return {"window_s": self.window_s, "sensor": None if self.meter is None else self.meter.info.name}
+        return {"window_s": self.window_s, "sensor": self.sensor}
 
 
 @contextmanager
@@ -137,8 +147,9 @@ def open_setup(
             notices.append(f"no energy is measured: {no_meter}")
         window_s = measurer.window_s
         shared = measurer if turns is None else TurnTakingMeasurer(measurer, turns, alone=meter is not None)
+        sensor = None if meter is None else meter.info.name
         yield MeasurementSetup(
-            device, shared, clocks, no_clocks, meter, window_s, tuple(notices), limits, no_limits
+            device, shared, clocks, no_clocks, sensor, window_s, tuple(notices), limits, no_limits
         )
 
 

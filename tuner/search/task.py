@@ -9,7 +9,7 @@ from tuner.model.objective import Objective
 from tuner.options import SearchOptions
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
-from tuner.search.driver import SearchLimits
+from tuner.search.limits import SearchLimits
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ def tune(
     task = make_task(
         request, pairs, setup.device, clocks_mhz, listener.compiled, power_limits_w=power_limits_w
     )
+    task = replace(task, parallel=1 if setup.pool is None else setup.pool.parallel)
     if strategy is not None:
         task = replace(task, policy=strategy.name, strategy=strategy.policy, kept=strategy.named)
     prepare_s = time.monotonic() - begun
@@ -173,6 +174,7 @@ def tune(
         may_begin=may_begin,
         confirm=confirm,
         spent_before=spent_before,
+        pool=setup.pool,
         document=describe,
     )
     outcome.notices[:0] = [*setup.notices, *notices]

@@ -1,0 +1,179 @@
+"""How well one run uses the GPUs of a pool: exhaustive and auto on 1, 2, 4 ... workers.
+
+Simulated devices take real time here (``pool_real_time``); with --device cuda the workers are GPUs of this
+host, whose settings are not touched. Everything is compiled before, so that measuring is what is timed.
+Efficiency is the rate of trials in the search (from the default trial to the last before contenders are
+confirmed) over that of one worker, per worker. Contenders are confirmed on one GPU, within the whole time.
+
+    python benchmarks/pool_efficiency.py --out benchmarks/results/pool-efficiency.json
+    python benchmarks/pool_efficiency.py --device cuda --workers 1 2 --out benchmarks/results/pool-gpus.json
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dask
+from pool_real_time import SPEED
+from provenance import provenance
+
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.pool.opening import open_pool, pool_opener
+from tuner.search.compilation import Compilation
+from tuner.search.request import Request, prepared_workloads, resolve
+from tuner.search.running import run
+from tuner.search.trial_event import TrialEvent
+
+REAL_TIME = Path(__file__).parent / "pool_real_time.py"
+POLICIES = ("exhaustive", "auto")
+
+
+@dataclass
+class Watch:
+    """Hears a run, and notes when its trials ended."""
+
+    ended_s: list[float] = field(default_factory=list)
+    confirming: int = 0
+    told_: list[str] = field(default_factory=list)
+
+    def measured(self, event: TrialEvent) -> None:
+        """Note when a trial of the search ended."""
+        if event.confirming:
+            self.confirming += 1
+        else:
+            self.ended_s.append(time.monotonic())
+
+    def told(self, sentence: str) -> None:
+        """Keep what is said."""
+        self.told_.append(sentence)
+
+    def compiled(self, done: int, total: int) -> None:
+        """Everything was compiled before."""
+
+    def warming(self, watts: float, seconds: float) -> None:
+        """A window of a warm-up."""
+
+    @property
+    def rate(self) -> float:
+        """Trials per second of the search, behind the default trial."""
+        if len(self.ended_s) < 2:
+            return 0.0
+        return (len(self.ended_s) - 1) / (self.ended_s[-1] - self.ended_s[0])
+
+
+def main() -> None:
+    """Measure, print a table, write what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="sim:jetson-tx1", help="sim:NAME, or cuda")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--workload", default="scan-lf:N=1024")
+    parser.add_argument("--objective", default="energy")
+    parser.add_argument("--speed", type=float, default=2.0, help="virtual seconds in a real one")
+    parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
+    options = parser.parse_args()
+    os.environ[SPEED] = str(options.speed)
+    device = None if options.device == "cuda" else options.device
+    preload = [] if device is None else [str(REAL_TIME)]
+    with dask.config.set({"distributed.worker.preload": preload}):
+        compile_all(options, device)
+        rows = [
+            measured(options, device, policy, workers)
+            for policy in options.policies
+            for workers in options.workers
+        ]
+    judge(rows)
+    print(f"{'policy':12} workers  trials  trials/s  efficiency  search s  whole s   best        repeats")
+    for row in rows:
+        print(
+            f"{row['policy']:12} {row['workers']:7} {row['trials']:7} {row['trials_per_s']:9.2f}"
+            f" {row['efficiency']:11.3f} {row['search_s']:9.1f} {row['wall_s']:8.1f}"
+            f"   {row['best_cost']:.4g} ± {1.96 * row['best_uncertainty']:.2g} {row['unit']}"
+            f"  {'same' if row['same_best'] else 'another'}"
+        )
+    if options.out is not None:
+        document = {
+            "provenance": provenance(),
+            "device": options.device,
+            "speed": None if device is None else options.speed,
+            "workload": options.workload,
+            "objective": options.objective,
+            "modelled": device is not None,
+            "rows": rows,
+        }
+        options.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def compile_all(options: argparse.Namespace, device: str | None) -> None:
+    """Fill the cache of compiled code."""
+    request = Request((options.workload,), objective=options.objective)
+    catalog = Catalog.load(())
+    with open_pool("local:1", device, request, print) as setup:
+        pairs, _ = resolve(catalog, request.workloads, setup.device)
+        Compilation(prepared_workloads(request, pairs, setup.device), setup.device).resolve_all()
+
+
+def measured(options: argparse.Namespace, device: str | None, policy: str, workers: int) -> dict[str, Any]:
+    """One run on so many workers."""
+    watch = Watch()
+    request = Request((options.workload,), objective=options.objective, policy=policy)
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder, "pool.db")
+        tuned = run(
+            request,
+            Catalog.load(()),
+            watch,
+            device=device,
+            database=database,
+            opener=pool_opener(f"local:{workers}", watch.told),
+        )
+        with Store(database) as store:
+            stored = store.history(1)[0].trials
+    best = tuned.document["best"]
+    energy = options.objective == "energy"
+    return {
+        "policy": policy,
+        "workers": workers,
+        "trials": len(watch.ended_s),
+        "stored": stored,
+        "trials_per_s": watch.rate,
+        "search_s": watch.ended_s[-1] - watch.ended_s[0],
+        "wall_s": tuned.outcome.wall_s,
+        "repeats": watch.confirming,
+        "best": best["configurations"],
+        "best_cost": best["energy_j"] if energy else best["time_s"],
+        "best_uncertainty": best["energy_j_uncertainty"] if energy else best["time_s_uncertainty"],
+        "unit": "J" if energy else "s",
+        "gpus": sorted({trial["gpu"]["uuid"] for trial in tuned.document["trials"]}),
+        "ratios": ratios(tuned.document["trials"]),
+        "told": watch.told_,
+    }
+
+
+def ratios(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How the GPUs' anchors compare with home's, each once."""
+    found = {json.dumps(trial["gpu"], sort_keys=True): trial["gpu"] for trial in trials}
+    return list(found.values())
+
+
+def judge(rows: list[dict[str, Any]]) -> None:
+    """Add what compares a row with that of one worker."""
+    for row in rows:
+        one = next(other for other in rows if other["policy"] == row["policy"])
+        speed_up = row["trials_per_s"] / one["trials_per_s"] if row["policy"] == "exhaustive" else None
+        faster = one["search_s"] / row["search_s"]
+        row["speed_up"] = faster if speed_up is None else speed_up
+        row["efficiency"] = row["speed_up"] * one["workers"] / row["workers"]
+        apart = abs(row["best_cost"] - one["best_cost"])
+        both = 1.96 * (row["best_uncertainty"] ** 2 + one["best_uncertainty"] ** 2) ** 0.5
+        row["same_best"] = row["best"] == one["best"] or apart <= both
+
+
+if __name__ == "__main__":
+    main()

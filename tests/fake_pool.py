@@ -1,0 +1,136 @@
+"""Workers of a pool that live in this process and answer as a test says; no Dask, no GPU."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tuner.errors import PoolLostError, WorkerLostError
+from tuner.interfaces import Contest
+from tuner.model import Configuration, DeviceIdentity, Measurement, Status, Trial, WorkloadResult
+from tuner.pool.worker_setup import Answer, WorkerFacts, WorkerTotals, describe_setup
+from tuner.pool.workers import PoolWorker
+
+IDENTITY = DeviceIdentity("cuda:0", "H100", "GPU-0", "560.1", "12.9", modelled=False)
+FACTS = WorkerFacts(
+    version="1",
+    protocol=4,
+    host="node",
+    identity=IDENTITY,
+    limits=None,
+    free_memory_bytes=2**30,
+    clocks_mhz=None,
+    no_clocks="",
+    power_limits_w=None,
+    no_power_limits="",
+    window_s=0.5,
+    sensor=None,
+    notices=(),
+)
+
+
+def facts(number: int, **identity: Any) -> WorkerFacts:
+    """Of a GPU of its own."""
+    return replace(FACTS, identity=replace(IDENTITY, uuid=f"GPU-{number}", spec=f"cuda:{number}", **identity))
+
+
+def trial(number: int) -> Trial:
+    """One of many."""
+    return Trial((Configuration({"L": number}),))
+
+
+def taking(seconds: float) -> Measurement:
+    """A valid measurement."""
+    return Measurement((WorkloadResult(Status.OK, seconds),), makespan_s=seconds)
+
+
+@dataclass
+class FakeWorker:
+    """A worker that measures at once.
+
+    Attributes:
+        facts: what it tells of itself, or the error of opening.
+        slowness: times of its GPU, over those of another.
+        dies_at: loses itself with this trial, as often as it is left to.
+        fails: raised in the place of a measurement.
+        contests: what its trials were held against.
+        measured: its trials.
+    """
+
+    facts: WorkerFacts | Exception
+    slowness: float = 1.0
+    dies_at: Trial | None = None
+    fails: Exception | None = None
+    contests: list[Contest | None] = field(default_factory=list)
+    measured: list[Trial] = field(default_factory=list)
+
+    def measure(self, wanted: Trial, contest: Contest | None) -> Measurement:
+        """What it gives."""
+        if self.fails is not None:
+            raise self.fails
+        self.contests.append(contest)
+        self.measured.append(wanted)
+        return taking(self.slowness * float(wanted.configurations[0]["L"]))
+
+
+class FakeWorkers:
+    """Stands for ``tuner.pool.workers.Workers``.
+
+    Attributes:
+        crew: the workers by address.
+        replacement: what comes in the place of a worker that has died; None for nobody.
+        scheduler_lost: True once it has gone.
+        ends_late: calls that are held back until ``refresh`` has given up their worker.
+    """
+
+    def __init__(self, *crew: FakeWorker) -> None:
+        self.crew = {f"tls://{place}": worker for place, worker in enumerate(crew)}
+        self.replacement: Callable[[FakeWorker], FakeWorker] | None = None
+        self.scheduler_lost = False
+        self.left_out: Mapping[str, str] = {}
+        self._born = len(crew)
+
+    @property
+    def present(self) -> Mapping[str, PoolWorker]:
+        return {address: PoolWorker(address, address) for address in self.crew}
+
+    def refresh(self) -> None:
+        if self.scheduler_lost:
+            raise PoolLostError("the scheduler does not answer")
+
+    def submit(self, function: Callable[..., Any], *args: Any, worker: str) -> Future[Answer]:
+        answer: Future[Answer] = Future()
+        try:
+            answer.set_result(Answer(self._value(function, args, worker), WorkerTotals(), 1))
+        except Exception as error:  # noqa: BLE001 - as of a real future
+            answer.set_exception(error)
+        return answer
+
+    def call(self, function: Callable[..., Any], *args: Any, worker: str) -> Answer:
+        self.refresh()
+        return self.submit(function, *args, worker=worker).result()
+
+    def run_everywhere(self, function: Callable[..., Any], *args: Any) -> None:
+        """Nobody need be told."""
+
+    def _value(self, function: Callable[..., Any], args: tuple[Any, ...], worker: str) -> Any:
+        if worker not in self.crew:
+            raise WorkerLostError(f"{worker} is lost")
+        fake = self.crew[worker]
+        if function is describe_setup:
+            if isinstance(fake.facts, Exception):
+                raise fake.facts
+            return fake.facts
+        _, _, method, *rest = args
+        assert method == "measure"
+        if rest[0] == fake.dies_at:
+            self.kill(worker)
+            raise WorkerLostError(f"{worker} is lost")
+        return fake.measure(rest[0], rest[2])
+
+    def kill(self, worker: str) -> None:
+        """A worker dies; its replacement has another address."""
+        dead = self.crew.pop(worker)
+        if self.replacement is not None:
+            self.crew[f"tls://{self._born}"] = self.replacement(dead)
+            self._born += 1

@@ -1,0 +1,100 @@
+"""What --on may name, and what is refused before anything is started."""
+
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from tuner.cli import main
+from tuner.errors import InputError
+from tuner.pool.places import Place, check_scheduler_address, parse_place
+from tuner.pool.slurm import allocated_gpus
+from tuner.pool.workers import open_workers
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("local", Place("local")),
+        ("local:4", Place("local", 4)),
+        ("dask://node7:8786", Place("dask", host="node7", port=8786)),
+        ("dask://[::1]:8786", Place("dask", host="::1", port=8786)),
+        ("slurm", Place("slurm")),
+    ],
+)
+def test_places(text: str, place: Place) -> None:
+    """Each form of --on is read."""
+    assert parse_place(text) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "local:0", "local:-1", "local:x", "dask://node7", "dask://node7:99999", "tcp://a:1", "slurm:2"],
+)
+def test_other_places_are_refused(text: str) -> None:
+    """Anything else is an error that names the option."""
+    with pytest.raises(InputError, match="--on"):
+        parse_place(text)
+
+
+def test_scheduler_off_this_host_needs_tls() -> None:
+    """Without certificates a scheduler elsewhere is not talked to."""
+    with pytest.raises(InputError, match="TLS is required"), open_workers("dask://192.0.2.7:8786"):
+        pass
+
+
+def test_worker_needs_tls_off_this_host() -> None:
+    """A worker connects without TLS on the loopback only."""
+    check_scheduler_address("tcp://127.0.0.1:8786")
+    check_scheduler_address("tls://192.0.2.7:8786")
+    for address in ("tcp://192.0.2.7:8786", "192.0.2.7:8786", "http://127.0.0.1:1"):
+        with pytest.raises(InputError):
+            check_scheduler_address(address)
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus"),
+    [
+        ({"SLURM_GPUS": "8"}, 8),
+        ({"SLURM_GPUS": "h100:8"}, 8),
+        ({"SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NUM_NODES": "3"}, 12),
+        ({"SLURM_NTASKS": "2"}, 2),
+    ],
+)
+def test_allocation_tells_its_gpus(variables: dict[str, str], gpus: int) -> None:
+    """There are as many workers as the allocation has GPUs, as SLURM's variables say it."""
+    assert allocated_gpus("slurm", {"SLURM_JOB_ID": "7", **variables}) == gpus
+
+
+def test_slurm_needs_an_allocation_with_gpus() -> None:
+    """Outside of an allocation, and in one without GPUs, the message says what to do."""
+    with pytest.raises(InputError, match="sbatch or salloc"):
+        allocated_gpus("slurm", {})
+    with pytest.raises(InputError, match="--gpus"):
+        allocated_gpus("slurm", {"SLURM_JOB_ID": "7"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--on", "cloud"], "local, local:N, dask://HOST:PORT or slurm"),
+        (["--on", "local:2", "--device", "replay:h200"], "leave --on out"),
+        (["--on", "local:2", "--device", "cuda:1"], "leave --device out"),
+        (["--on", "local", "--device", "sim:jetson-tx1"], "local:4"),
+        (["--on", "local:2", "--allow-simulated"], "--device sim:NAME"),
+        (["--on", "local:2", "--balance"], "--balance"),
+    ],
+)
+def test_options_that_cannot_be_together(tmp_path: object, arguments: list[str], words: str) -> None:
+    """What a pool cannot do is refused with exit code 2, before a worker is started."""
+    command = ["run", "scan-lf:N=1024", "--database", f"{tmp_path}/a.db", *arguments]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Dask the message says what to install."""
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"pip install 'gpu-tuner\[dask\]'"), open_workers("local:2"):
+        pass

@@ -1,0 +1,105 @@
+"""Workers on this host: one process for each GPU, under a scheduler that only this host reaches."""
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tuner.devices.cuda.probe import driver_problem
+from tuner.devices.listing import count_gpus
+from tuner.errors import InputError
+from tuner.pool.worker_process import SETTINGS, worker_options
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_LOOPBACK = "127.0.0.1"
+
+
+@contextmanager
+def open_local(on: str, count: int | None, device: str | None) -> "Iterator[tuple[Client, int]]":
+    """Start a scheduler in this process and a worker process for each GPU.
+
+    A worker that is killed is started anew with the same GPU.
+
+    Args:
+        on: what messages call it.
+        count: workers; None for all GPUs.
+        device: what every worker opens, for simulated devices; None for a GPU each.
+
+    Yields:
+        A connected client, and the number of workers.
+
+    Raises:
+        InputError: there are not so many GPUs.
+    """
+    devices = local_devices(on, count, device)
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-pool-", ignore_cleanup_errors=True) as folder,
+        own_scheduler(_LOOPBACK, devices, folder) as (client, _),
+    ):
+        yield client, len(devices)
+
+
+@contextmanager
+def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple[Client, Any]]":
+    """A scheduler in this process that listens on one address, and workers on this host.
+
+    All talk TLS with certificates of their own: a scheduler runs what it is sent, and other users of a host
+    reach the loopback too.
+
+    Args:
+        host: address to listen on.
+        devices: of each worker that is started here.
+        folder: for files of Dask.
+
+    Yields:
+        A connected client, and the certificates (Dask's ``Security``).
+    """
+    import dask  # noqa: PLC0415 - only where --on is used
+    from distributed import Client, Nanny, Scheduler, Security  # noqa: PLC0415 - as above
+    from distributed.deploy.spec import SpecCluster  # noqa: PLC0415 - as above
+
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(SETTINGS))
+        security = Security.temporary()
+        common: dict[str, Any] = {
+            "host": host,
+            "protocol": "tls",
+            "security": security,
+            "dashboard": False,
+            "dashboard_address": f"{host}:0",
+        }
+        workers = {
+            place: {"cls": Nanny, "options": worker_options(folder, spec, common)}
+            for place, spec in enumerate(devices)
+        }
+        scheduler = {"cls": Scheduler, "options": {**common, "port": 0}}
+        cluster = SpecCluster(
+            workers=workers, scheduler=scheduler, security=security, silence_logs=logging.CRITICAL
+        )
+        stack.enter_context(cluster)
+        client = stack.enter_context(Client(cluster, security=security, set_as_default=False))
+        yield client, security
+
+
+def local_devices(on: str, count: int | None, device: str | None) -> list[str]:
+    """The devices of so many workers of this host.
+
+    Raises:
+        InputError: there are not so many.
+    """
+    if device is not None:
+        if count is None:
+            raise InputError(f"--on {on}: write how many {device} there are to be, as in local:4")
+        return [device] * count
+    problem = driver_problem()
+    if problem is not None:
+        raise InputError(
+            f"--on {on}: no GPU answers here ({problem}); for modelled numbers add --device sim:NAME"
+        )
+    found = count_gpus()
+    if found < (count or 1):
+        raise InputError(f"--on {on}: this host has {found} GPU{'' if found == 1 else 's'}")
+    return [f"cuda:{index}" for index in range(count or found)]

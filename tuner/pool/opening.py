@@ -1,0 +1,133 @@
+"""A pool as what a run measures with."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tuner.devices.choice import AUTO
+from tuner.devices.replay import PREFIX
+from tuner.errors import InputError
+from tuner.pool.home import HomeDevice, HomeMeasurer
+from tuner.pool.pool import Pool
+from tuner.pool.worker_setup import SetupOrder
+from tuner.pool.workers import open_workers
+from tuner.search.request import Request
+from tuner.search.running import SetupOpener
+from tuner.search.setup import MeasurementSetup
+from tuner.system.board_turns import BoardTurns
+
+_SIMULATED = "sim:"
+
+
+@dataclass(frozen=True)
+class _Clocks:
+    """Clocks that home's GPU can be set to; it is home that sets them."""
+
+    clocks_mhz: tuple[int, ...]
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """See ``SettableClocks``."""
+        return self.clocks_mhz
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Power limits that home's GPU can be set to; it is home that sets them."""
+
+    limits_w: tuple[int, ...]
+
+    def supported_w(self) -> tuple[int, ...]:
+        """See ``SettableLimits``."""
+        return self.limits_w
+
+
+def pool_opener(on: str, tell: Callable[[str], None], preferred: Sequence[str] = ()) -> SetupOpener:
+    """What opens a pool in the place of one device.
+
+    Args:
+        on: see ``open_workers``.
+        tell: takes a sentence for the user.
+        preferred: see ``Pool.open``.
+    """
+
+    def opener(
+        device_spec: str | None,
+        request: Request,
+        warming: Callable[[float, float], None] | None = None,
+        *,
+        allow_simulated: bool = False,
+        turns: BoardTurns | None = None,
+    ) -> AbstractContextManager[MeasurementSetup]:
+        del warming  # the workers' own
+        if turns is not None:
+            raise InputError(
+                f"--exclusive-board: with --on {on} the GPUs measure at once; leave one of them out"
+            )
+        if allow_simulated:
+            raise InputError("--allow-simulated: with --on, name what is simulated by --device sim:NAME")
+        return open_pool(on, device_spec, request, tell, preferred)
+
+    return opener
+
+
+@contextmanager
+def open_pool(
+    on: str,
+    device_spec: str | None,
+    request: Request,
+    tell: Callable[[str], None],
+    preferred: Sequence[str] = (),
+) -> Iterator[MeasurementSetup]:
+    """Open the workers of a pool for a request, and have them give back GPUs and clocks on every way out.
+
+    Args:
+        on: see ``open_workers``.
+        device_spec: ``sim:NAME`` for simulated devices; None for the workers' GPUs.
+        request: see ``open_setup``.
+        tell: takes a sentence for the user.
+        preferred: see ``Pool.open``.
+
+    Raises:
+        InputError: options that cannot be together, and as of ``open_workers`` and ``open_setup``.
+        PoolError: no worker came in time.
+        TunerError: no worker can measure.
+    """
+    device = simulated_device(device_spec)
+    with ExitStack() as stack:
+        workers = stack.enter_context(open_workers(on, device=device))
+        for address, why in workers.left_out.items():
+            tell(f"pool: {address} is left out: {why}")
+        pool = Pool(workers, SetupOrder(uuid.uuid4().hex, request, device or ""), tell)
+        stack.callback(pool.close)
+        pool.open(preferred)
+        home = HomeDevice(pool)
+        stack.callback(home.close)
+        facts = pool.home.known
+        yield MeasurementSetup(
+            home,
+            HomeMeasurer(pool),
+            None if facts.clocks_mhz is None else _Clocks(facts.clocks_mhz),
+            facts.no_clocks,
+            facts.sensor,
+            facts.window_s,
+            facts.notices,
+            None if facts.power_limits_w is None else _Limits(facts.power_limits_w),
+            facts.no_power_limits,
+            pool,
+        )
+
+
+def simulated_device(device_spec: str | None) -> str | None:
+    """What all workers simulate; None where each has a GPU of its own.
+
+    Raises:
+        InputError: a device that workers cannot share out.
+    """
+    if device_spec is None or device_spec == AUTO:
+        return None
+    if device_spec.startswith(_SIMULATED):
+        return device_spec
+    if device_spec.startswith(PREFIX):
+        raise InputError(f"--device {device_spec}: was measured already; leave --on out")
+    raise InputError(f"--device {device_spec}: with --on each worker has its own GPU; leave --device out")

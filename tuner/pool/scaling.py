@@ -1,0 +1,103 @@
+"""How numbers of one GPU become those of another of its kind: by what both measured of the same trial."""
+
+import math
+from dataclasses import replace
+
+from tuner.measurement.race import ASSUMED_REPEATABILITY
+from tuner.model import (
+    AnchorRatio,
+    Energy,
+    Measurement,
+    Part,
+    PoolGpu,
+    WorkloadResult,
+    contracted,
+    expanded,
+)
+from tuner.model.long_run import ASSUMED_SCATTER
+
+
+def ratio_of(home: Measurement, other: Measurement) -> AnchorRatio:
+    """Home's anchor over another GPU's.
+
+    Each is one measurement: the uncertainty holds those of both, and how windows differ from one to another.
+
+    Args:
+        home: the anchor as home measured it, valid.
+        other: as the other GPU did, valid.
+    """
+    time, time_u = _quotient(
+        (home.makespan_s or 0.0, home.makespan_uncertainty_s),
+        (other.makespan_s or 0.0, other.makespan_uncertainty_s),
+        ASSUMED_REPEATABILITY,
+    )
+    if home.energy is None or other.energy is None:
+        return AnchorRatio(time, time_u)
+    energy, energy_u = _quotient(
+        (home.energy.joules, home.energy.uncertainty_j),
+        (other.energy.joules, other.energy.uncertainty_j),
+        ASSUMED_SCATTER,
+    )
+    return AnchorRatio(time, time_u, energy, energy_u)
+
+
+def _quotient(home: tuple[float, float], other: tuple[float, float], between: float) -> tuple[float, float]:
+    """Quotient of two values with uncertainties, and its relative uncertainty; 1 where one is no amount."""
+    if home[0] <= 0 or other[0] <= 0:
+        return 1.0, 0.0
+    relative = math.hypot(home[1] / home[0], other[1] / other[0], math.sqrt(2.0) * between)
+    return home[0] / other[0], relative
+
+
+def scaled(measurement: Measurement, ratio: AnchorRatio) -> Measurement:
+    """A measurement with times and joules of a round as the other GPU would have them.
+
+    The ratio's uncertainty is added to theirs. What the trial cost and what was seen stay as they were.
+
+    Args:
+        measurement: with uncertainties of its windows.
+        ratio: of the anchors.
+    """
+    makespan_s = measurement.makespan_s
+    of_ratio_s = 0.0 if makespan_s is None else makespan_s * ratio.time * ratio.time_uncertainty
+    return replace(
+        measurement,
+        results=tuple(_scaled_result(result, ratio.time) for result in measurement.results),
+        makespan_s=None if makespan_s is None else makespan_s * ratio.time,
+        makespan_spread_s=measurement.makespan_spread_s * ratio.time,
+        makespan_uncertainty_s=math.hypot(measurement.makespan_uncertainty_s * ratio.time, of_ratio_s),
+        energy=None if measurement.energy is None else _scaled_energy(measurement.energy, ratio),
+        estimated_j=None if measurement.estimated_j is None else measurement.estimated_j * ratio.energy,
+    )
+
+
+def measured_on(measurement: Measurement, gpu: PoolGpu) -> Measurement:
+    """A measurement of a GPU as one of home's, with a note of where it was made."""
+    return replace(scaled(measurement, gpu.ratio), gpu=gpu)
+
+
+def _scaled_result(result: WorkloadResult, factor: float) -> WorkloadResult:
+    return replace(
+        result,
+        time_s=None if result.time_s is None else result.time_s * factor,
+        spread_s=result.spread_s * factor,
+        restore_s=result.restore_s * factor,
+    )
+
+
+def _scaled_energy(energy: Energy, ratio: AnchorRatio) -> Energy:
+    """Joules scaled; watts are scaled so that the time of a round is."""
+    joules, power = energy.joules * ratio.energy, ratio.energy / ratio.time
+    own = contracted(energy.uncertainty_j * ratio.energy, energy.degrees)
+    uncertainty_j, degrees = expanded([own, Part((joules * ratio.energy_uncertainty) ** 2)])
+    if energy.uncertainty_j * ratio.energy > uncertainty_j:  # few degrees, which a known part makes seem more
+        uncertainty_j, degrees = energy.uncertainty_j * ratio.energy, energy.degrees
+    return replace(
+        energy,
+        joules=joules,
+        uncertainty_j=uncertainty_j,
+        degrees=degrees,
+        watts=energy.watts * power,
+        idle_watts=None if energy.idle_watts is None else energy.idle_watts * power,
+        idle_uncertainty_w=energy.idle_uncertainty_w * power,
+    )
