@@ -268,5 +268,5 @@ async def test_a_job_for_several_devices_says_once_why_it_waits(tmp_path: Path) 
     async with working(tmp_path, settings(window=windows), devices=THREE[:2], kind=KIND) as rig:
         waiting = await rig.submit()
         await rig.until(waiting.id, "queued", reason="none of its devices is free for it now")
-        await asyncio.sleep(200.0)  # of fast time: several looks
+        await asyncio.sleep(130.0)  # of fast time: two looks of each device
         assert len(await rig.storage.run(lambda books: books.jobs.events(waiting.id))) == 2
