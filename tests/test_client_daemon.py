@@ -89,7 +89,7 @@ def test_from_the_first_question_to_the_stored_answer(tmp_path: Path) -> None:
             client.job(7)
 
         job = client.submit(WORKLOAD, policy="random", budget=3, seed=1)
-        assert (job.workloads, job.device, job.options["budget"]) == ((WORKLOAD,), DEVICE, 3)
+        assert (job.workloads, job.wanted_device, job.options["budget"]) == ((WORKLOAD,), "", 3)
         paused = client.pause(job.id)
         assert paused.state == "paused"
         assert [one.id for one in client.jobs(("paused",))] == [job.id]

@@ -228,3 +228,45 @@ async def test_one_gpu_of_a_kind_searches(tmp_path: Path) -> None:
         await rig.attempts.get()
         await asyncio.sleep(60.0)  # of fast time: many times what it takes to queue what is wanted
         assert len(await rig.service.jobs()) == 1
+
+
+async def own(rig: Rig, device: str, workload: str) -> JobRecord:
+    """A job of the daemon's own for a device."""
+    spec = JobSpec((workload,), device=device, policy="random")
+    return await rig.service._board.add(spec, origin=Origin.STALE, priority=-0.5)
+
+
+@plays
+async def test_one_job_of_ours_gives_way_at_a_time(tmp_path: Path) -> None:
+    """A client's job for any device stops the job of ours that would be taken last, and no other."""
+    async with working(tmp_path, devices=THREE[:2], kind=KIND) as rig:
+        first, last = await own(rig, "cuda:0", "fft:N=4"), await own(rig, "cuda:1", "fft:N=8")
+        running = {one.spec.job: one for one in (await rig.attempts.get(), await rig.attempts.get())}
+        client = await rig.submit()
+        await running[last.id].stopped.wait()
+        taken = await rig.attempts.get()
+        assert (taken.spec.job, taken.spec.job_spec.device) == (client.id, "cuda:1")
+        assert not running[first.id].stopped.is_set()
+
+
+@plays
+async def test_no_job_of_ours_gives_way_where_a_device_is_idle(tmp_path: Path) -> None:
+    """The idle device takes the client's job; a device that others use takes none."""
+    async with working(tmp_path, settings(idle={"calm_s": 2.0}), devices=THREE[:2], kind=KIND) as rig:
+        await own(rig, "cuda:0", "fft:N=4")
+        running = await rig.attempts.get()
+        await rig.submit()
+        assert (await rig.attempts.get()).spec.job_spec.device == "cuda:1"
+        assert not running.stopped.is_set()
+
+
+@plays
+async def test_a_job_for_several_devices_says_once_why_it_waits(tmp_path: Path) -> None:
+    """Devices that are kept from it for different reasons do not take turns to tell theirs."""
+    night, never = ({"start": start, "hours": 1.0} for start in ("0 22 * * *", "0 23 * * *"))
+    windows = ({**night, "devices": ("cuda:0",)}, {**never, "devices": ("cuda:1",)})
+    async with working(tmp_path, settings(window=windows), devices=THREE[:2], kind=KIND) as rig:
+        waiting = await rig.submit()
+        await rig.until(waiting.id, "queued", reason="none of its devices is free for it now")
+        await asyncio.sleep(130.0)  # of fast time: two looks of each device
+        assert len(await rig.storage.run(lambda books: books.jobs.events(waiting.id))) == 2

@@ -88,6 +88,8 @@ def _tuning(tuning: TuningTable) -> Iterator[str]:
     precision = 100 * tuning.options["energy_precision"]
     yield f"defaults: {found}, energy to ± {precision:g} % (95 %)"
     others = "" if tuning.clocks == "off" else f" and {tuning.clocks}"
+    if tuning.exclusive_board:
+        yield "GPUs take turns: joules are measured on one GPU of the host at a time"
     yield f"clients may choose clocks: {'any' if tuning.client_clocks else f'off{others}, no others'}"
 
 

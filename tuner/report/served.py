@@ -113,7 +113,8 @@ def _shown(value: object) -> str:
     if isinstance(value, dict) and "summary" in value:
         return str(value["summary"])
     if isinstance(value, dict):
-        return ", ".join(_named(str(name), one).replace(": ", " ", 1) for name, one in value.items()) or "–"
+        known = {str(name): one for name, one in value.items() if one is not None}
+        return ", ".join(_named(name, one).replace(": ", " ", 1) for name, one in known.items()) or "–"
     if isinstance(value, list):
         return "; ".join(map(_shown, value)) or "–"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
 """Verifies the answer of another GPU of the kind on this one, in place of a search.
 
-The default, the answer and its nearest rival are measured turn by turn, as contenders are at the end of a
-search. The answer holds where it ties with the lowest of them; what was measured is then one of this GPU.
+The default, the answer and a rival that tied with it are measured turn by turn, as contenders are at the end
+of a search. The answer holds where it ties with the lowest; what was measured is then an answer of this GPU.
 """
 
 from collections.abc import Generator, Iterator
@@ -21,10 +21,9 @@ POLICY = "verify"
 NOTHING_TO_VERIFY = "no answer of another GPU of this kind is stored that could be verified: this is a search"
 
 RIVALS = 1
-"""Contenders of the search beside its answer that are measured here too, those that tied first.
+"""Contenders that tied with the answer there, of which so many are measured here too.
 
-Each costs as much as the answer. Contenders that tied there are no better here than their interval, and an
-answer that has lost its place loses it to the next.
+Each costs as much as the answer. What lost to the answer turn by turn there is no rival.
 """
 
 
@@ -110,8 +109,7 @@ def _with_rivals(store: TrialStore, run: StoredRun, conditions: Conditions) -> V
     names = conditions.names
     answer = _trial(document["best"], names)
     trials = [trial for trial, _ in store.trials(run.id, names)]
-    numbers = [*_numbers(document, "tied"), *_numbers(document, "contenders")]
-    others = [trials[number - 1] for number in numbers if 0 < number <= len(trials)]
+    others = [trials[number - 1] for number in _numbers(document, "tied") if 0 < number <= len(trials)]
     if document.get("max_slowdown") is not None and document.get("fastest") is not None:
         others.insert(0, _trial(document["fastest"], names))  # what the slowdown is held against
     default = document.get("default")

@@ -21,6 +21,7 @@ GRACE_S = 5.0
 _STORE_WAIT_S = 1.0  # until the database is asked again
 _SHORT_WAIT_S = 5.0  # until there may be threads, processes or memory again
 _UNREADABLE_S = 60.0  # a change wakes the queue; this is for what nobody told of
+_NONE_IS_FREE = "none of its devices is free for it now: `tuner status` says why of each"
 _LOG = logging.getLogger(__name__)
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
@@ -57,6 +58,7 @@ class DeviceQueue:
     Attributes:
         running: the job whose process lives; also after it was cancelled, until the process has ended.
         block_reason: why the next job does not start; empty where nothing blocks it, or there is none.
+        peers: the queues of all devices, by device.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class DeviceQueue:
         self.device = device
         self.running: JobRecord | None = None
         self.block_reason = ""
+        self.peers: Mapping[str, DeviceQueue] = {}
+        self._blocked = False
         self._board = board
         self._admission = admission
         self._results = results
@@ -85,6 +89,11 @@ class DeviceQueue:
     def idle(self) -> bool:
         """True where no job runs or waits."""
         return self.running is None and not any(self._board.waiting(self.device))
+
+    @property
+    def takes_jobs(self) -> bool:
+        """True where no job runs, and nothing keeps one from it that does not pass by itself at once."""
+        return self.running is None and not self._blocked
 
     def wake(self) -> None:
         """Look again: something has changed that may concern this device."""
@@ -117,6 +126,7 @@ class DeviceQueue:
         """Run a job, or return how long to wait at most; None to wait for a change."""
         now_s = asyncio.get_running_loop().time()
         waiting = list(self._board.waiting(self.device))
+        self._blocked = False
         if not waiting:
             self.block_reason = ""
             self._admission.forget()
@@ -136,8 +146,10 @@ class DeviceQueue:
             await self._attempt(ready[0])
             return 0.0
         self.block_reason = f"{block.reason} ({block.load})" if block.load else block.reason
+        self._blocked = block.report
         if block.report:
-            await self._queue_again(ready[0], block.reason)
+            several = len(self._board.devices_of(ready[0])) > 1  # which would take turns to say why
+            await self._queue_again(ready[0], _NONE_IS_FREE if several else block.reason)
         return block.retry_s
 
     async def _unreadable(self, job: JobRecord) -> bool:
@@ -254,7 +266,20 @@ class DeviceQueue:
         now_s = asyncio.get_running_loop().time()
         waiting = (one for one in self._board.waiting(self.device) if not self._results.unreadable(one))
         ready = [one for one in waiting if self._failures.retry_at_s(one) <= now_s]
-        return bool(ready) and ready[0].origin not in OWN and self._board.goes_before(ready[0], job)
+        if not ready or ready[0].origin in OWN or not self._board.goes_before(ready[0], job):
+            return False
+        others = (self.peers.get(one) for one in self._board.devices_of(ready[0]) if one != self.device)
+        return not any(other is not None and other.goes_instead(job) for other in others)
+
+    def goes_instead(self, job: JobRecord) -> bool:
+        """True where this queue takes a client's job, so that a job of ours on another device goes on.
+
+        It is idle, or runs a job of ours that gives way sooner: one that would be taken later.
+        """
+        if self.running is None or self.running.origin not in OWN:
+            return self.takes_jobs
+        sooner, later = self._board.goes_before(self.running, job), self._board.goes_before(job, self.running)
+        return later if sooner or later else self.running.id > job.id
 
     async def _conclude(self, job: JobRecord, result: AttemptResult, stop_reason: str) -> None:
         """Change the job to its next state."""
@@ -293,6 +318,8 @@ class DeviceQueues:
 
     def __init__(self, by_device: Mapping[str, DeviceQueue]) -> None:
         self._queues = dict(by_device)
+        for queue in self._queues.values():
+            queue.peers = self._queues
 
     def __getitem__(self, device: str) -> DeviceQueue:
         """The queue of a device."""
