@@ -206,7 +206,7 @@ def document(setup: MeasurementSetup, neighbour: str, windows: Sequence[Window])
         "device": {"spec": identity.spec, "name": identity.name, "driver": identity.driver},
         "neighbour": neighbour,
         "modelled": identity.modelled,
-        "sensor": None if setup.meter is None else setup.meter.info.name,
+        "sensor": setup.sensor,
         "change_by_load": changes,
         "control": controls,
         "windows": [vars(one) for one in windows],

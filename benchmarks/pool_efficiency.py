@@ -75,6 +75,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--workload", default="scan-lf:N=1024")
     parser.add_argument("--objective", default="energy")
+    parser.add_argument(
+        "--window", type=float, help="seconds of every window; the run's own choice if left out"
+    )
     parser.add_argument("--speed", type=float, default=2.0, help="virtual seconds in a real one")
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     options = parser.parse_args()
@@ -104,6 +107,7 @@ def main() -> None:
             "speed": None if device is None else options.speed,
             "workload": options.workload,
             "objective": options.objective,
+            "window_s": options.window,
             "modelled": device is not None,
             "rows": rows,
         }
@@ -112,7 +116,7 @@ def main() -> None:
 
 def compile_all(options: argparse.Namespace, device: str | None) -> None:
     """Fill the cache of compiled code."""
-    request = Request((options.workload,), objective=options.objective)
+    request = Request((options.workload,), objective=options.objective, window_s=options.window)
     catalog = Catalog.load(())
     with open_pool("local:1", device, request, print) as setup:
         pairs, _ = resolve(catalog, request.workloads, setup.device)
@@ -122,7 +126,9 @@ def compile_all(options: argparse.Namespace, device: str | None) -> None:
 def measured(options: argparse.Namespace, device: str | None, policy: str, workers: int) -> dict[str, Any]:
     """One run on so many workers."""
     watch = Watch()
-    request = Request((options.workload,), objective=options.objective, policy=policy)
+    request = Request(
+        (options.workload,), objective=options.objective, policy=policy, window_s=options.window
+    )
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder, "pool.db")
         tuned = run(

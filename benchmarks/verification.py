@@ -109,7 +109,9 @@ def compared(
 ) -> dict[str, Any]:
     """Both ways for one workload."""
     first, second = devices
-    words = ("--objective", options.objective, "--policy", options.policy)
+    words = ["--objective", options.objective, "--policy", options.policy]
+    if options.window is not None:
+        words += ["--window", f"{options.window:g}"]
     known = folder / "known.db"
     there = tuned(folder, known, workload, first, *words)
     again = folder / "again.db"
@@ -119,7 +121,12 @@ def compared(
     verified = tuned(folder, known, workload, second, *words, "--verify")
     if verified["policy"] != "verify":
         raise SystemExit(f"{first} and {second} are not two GPUs of a kind: there is nothing to verify")
-    request = Request(workloads=(workload,), objective=options.objective, joules=options.objective == "time")
+    request = Request(
+        workloads=(workload,),
+        objective=options.objective,
+        joules=options.objective == "time",
+        window_s=options.window,
+    )
     turns = contest(folder, second, request, (trial_of(searched), trial_of(verified)))
     costs = {"search_there": cost_of(there), "search": cost_of(searched), "verify": cost_of(verified)}
     factors = {
@@ -158,6 +165,9 @@ def main() -> None:
     parser.add_argument("--workload", action="append")
     parser.add_argument("--objective", default="energy")
     parser.add_argument("--policy", default="auto")
+    parser.add_argument(
+        "--window", type=float, help="seconds of every window; the search's own choice if left out"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     devices = options.device or ["cuda:0", "cuda:1"]
@@ -170,6 +180,7 @@ def main() -> None:
         print(told(rows[-1]))
     if options.out is not None:
         settings = {"devices": devices, "objective": options.objective, "policy": options.policy}
+        settings["window_s"] = options.window
         whole = {"provenance": provenance(), "settings": settings, "rows": rows}
         options.out.write_text(json.dumps(whole, indent=1) + "\n")
 
