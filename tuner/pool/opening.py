@@ -97,7 +97,7 @@ def open_pool(
         pool.open(preferred)
         home = HomeDevice(pool)
         stack.callback(home.close)
-        facts = pool.home.known
+        facts = pool.crew.home.known
         yield MeasurementSetup(
             home,
             HomeMeasurer(pool),
