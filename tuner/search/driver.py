@@ -362,6 +362,7 @@ class Driver:
                 place=place or len(self.trials),
                 repeat=repeat,
                 objective=objective.name,
+                gpus=1 if self._pool is None or repeat else self._pool.parallel,
             )
         )
 
