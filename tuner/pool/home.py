@@ -63,7 +63,7 @@ class HomeDevice:
 
     def free_memory_bytes(self) -> int:
         """What was free on every GPU of the pool when it was opened."""
-        return min(member.known.free_memory_bytes for member in self._pool.crew.members)
+        return min(member.known.free_memory_bytes for member in self._pool.crew.all_members)
 
     def now_s(self) -> float:
         """This host's monotonic clock; of simulated GPUs the latest virtual time of any."""
