@@ -38,14 +38,15 @@ POLICIES = ("exhaustive", "auto")
 class Watch:
     """Hears a run, and notes when its trials ended."""
 
+    begun_s: float = field(default_factory=time.monotonic)
     ended_s: list[float] = field(default_factory=list)
-    confirming: int = 0
+    confirmed_s: list[float] = field(default_factory=list)
     told_: list[str] = field(default_factory=list)
 
     def measured(self, event: TrialEvent) -> None:
         """Note when a trial of the search ended."""
         if event.confirming:
-            self.confirming += 1
+            self.confirmed_s.append(time.monotonic())
         else:
             self.ended_s.append(time.monotonic())
 
@@ -149,9 +150,11 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
         "trials": len(watch.ended_s),
         "stored": stored,
         "trials_per_s": watch.rate,
+        "open_and_default_s": watch.ended_s[0] - watch.begun_s,
         "search_s": watch.ended_s[-1] - watch.ended_s[0],
+        "confirm_s": watch.confirmed_s[-1] - watch.ended_s[-1],
         "wall_s": tuned.outcome.wall_s,
-        "repeats": watch.confirming,
+        "repeats": len(watch.confirmed_s),
         "best": best["configurations"],
         "best_cost": best["energy_j"] if energy else best["time_s"],
         "best_uncertainty": best["energy_j_uncertainty"] if energy else best["time_s_uncertainty"],

@@ -110,6 +110,9 @@ class FakeWorkers:
         self.refresh()
         return self.submit(function, *args, worker=worker).result()
 
+    def living(self) -> tuple[str, ...]:
+        return ()
+
     def run_everywhere(self, function: Callable[..., Any], *args: Any) -> None:
         """Nobody need be told."""
 

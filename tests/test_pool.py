@@ -80,7 +80,7 @@ def test_worker_of_another_kind_is_refused(other: object, words: str) -> None:
     crew = [FakeWorker(facts(0)), FakeWorker(other)]  # type: ignore[arg-type]  # facts or an error
     pool = opened(FakeWorkers(*crew))
     assert pool.parallel == 1
-    assert any(words in sentence for sentence in pool.told)
+    assert any(words in sentence for sentence in pool.crew.told)
     assert len(measured(pool)) == len(TRIALS)
     assert crew[1].measured == []
 
@@ -100,7 +100,7 @@ def test_no_worker_can_measure() -> None:
 def test_gpu_of_an_unfinished_run_becomes_home() -> None:
     """A run that is resumed is confirmed on the GPU that it is bound to, where that is in the pool."""
     crew = [FakeWorker(facts(number)) for number in range(3)]
-    assert opened(FakeWorkers(*crew), ["GPU-9", "GPU-2"]).home.known.identity.uuid == "GPU-2"
+    assert opened(FakeWorkers(*crew), ["GPU-9", "GPU-2"]).crew.home.known.identity.uuid == "GPU-2"
 
 
 def test_trial_of_a_lost_worker_is_measured_by_another() -> None:
@@ -134,7 +134,7 @@ def test_gpu_that_fails_measures_no_more() -> None:
     pool = opened(FakeWorkers(FakeWorker(facts(0)), broken))
     broken.fails = DeviceUnavailableError("fell off the bus")
     assert len(measured(pool)) == len(TRIALS)
-    assert any("fell off the bus" in sentence for sentence in pool.told)
+    assert any("fell off the bus" in sentence for sentence in pool.crew.told)
 
 
 def test_home_that_comes_back_goes_on() -> None:
@@ -143,7 +143,7 @@ def test_home_that_comes_back_goes_on() -> None:
     workers.replacement = lambda dead: FakeWorker(dead.facts)
     pool = opened(workers)
     assert pool.at_home("measurer", "measure", TRIALS[0], (), None) == taking(1.0)
-    assert pool.home.known.identity.uuid == "GPU-0"
+    assert pool.crew.home.known.identity.uuid == "GPU-0"
 
 
 def test_home_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,4 +176,4 @@ def test_anchor_that_fails_refuses_the_gpu() -> None:
     crew[1].measure = lambda *_: failed  # type: ignore[method-assign]
     pool = opened(FakeWorkers(*crew))
     assert len(measured(pool)) == len(TRIALS)
-    assert any("wrong-answer there: error 3e-2" in sentence for sentence in pool.told)
+    assert any("wrong-answer there: error 3e-2" in sentence for sentence in pool.crew.told)

@@ -26,7 +26,7 @@ class HomeDevice:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        facts = pool.home.known
+        facts = pool.crew.home.known
         self._identity, self._limits = facts.identity, facts.limits
         self._model = SimulatedDevice(facts.identity.spec) if facts.identity.modelled else None
         self._compiler: Compiler | None = None
@@ -63,13 +63,13 @@ class HomeDevice:
 
     def free_memory_bytes(self) -> int:
         """What was free on every GPU of the pool when it was opened."""
-        return min(member.known.free_memory_bytes for member in self._pool.members)
+        return min(member.known.free_memory_bytes for member in self._pool.crew.all_members)
 
     def now_s(self) -> float:
         """This host's monotonic clock; of simulated GPUs the latest virtual time of any."""
         if self._model is None:
             return time.monotonic()
-        return max(member.now_s for member in self._pool.all_members)
+        return max(member.now_s for member in self._pool.crew.all_members)
 
     def sleep(self, seconds: float) -> None:
         """See ``Device.sleep``."""
@@ -109,18 +109,18 @@ class HomeMeasurer:
     @property
     def windows_s(self) -> float:
         """Length of all windows of all members."""
-        return sum(member.windows_s for member in self._pool.all_members)
+        return sum(member.windows_s for member in self._pool.crew.all_members)
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What the pool and its members say."""
-        members = (notice for member in self._pool.all_members for notice in member.notices)
-        return tuple(dict.fromkeys((*self._pool.told, *members)))
+        members = (notice for member in self._pool.crew.all_members for notice in member.notices)
+        return tuple(dict.fromkeys((*self._pool.crew.told, *members)))
 
     def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
         """See ``Measurer.measure``."""
         measured: Measurement = self._pool.at_home("measurer", "measure", trial, tuple(plans), contest)
-        return replace(measured, gpu=self._pool.home.gpu)
+        return replace(measured, gpu=self._pool.crew.home.gpu)
 
     def measure_idle(self, clock_mhz: int | None) -> float:
         """See ``Measurer.measure_idle``."""
@@ -134,7 +134,7 @@ class HomeMeasurer:
 
     def spent(self) -> SpentEnergy | None:
         """Joules of all members, as far as they have told them."""
-        return joined([spent for member in self._pool.all_members for spent in member.spent])
+        return joined([spent for member in self._pool.crew.all_members for spent in member.spent])
 
     def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Let home take over what an interrupted run measured there."""

@@ -68,7 +68,8 @@ class Member:
 
     def describe(self) -> "Future[Answer]":
         """Have it open its setup and tell what it is."""
-        return self.workers.submit(describe_setup, self.order, worker=self.worker.address)
+        living = self.workers.living()
+        return self.workers.submit(describe_setup, self.order, living, worker=self.worker.address)
 
     def submit(self, owner: str, method: str, *args: object) -> "Future[Answer]":
         """Call a method of its device or measurer."""

@@ -1,6 +1,5 @@
 """A pool as what a run measures with."""
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -98,12 +97,12 @@ def open_pool(
         workers = stack.enter_context(open_workers(on, device=device))
         for address, why in workers.left_out.items():
             tell(f"pool: {address} is left out: {why}")
-        pool = Pool(workers, SetupOrder(uuid.uuid4().hex, request, device or ""), tell)
+        pool = Pool(workers, SetupOrder(workers.name, request, device or ""), tell)
         stack.callback(pool.close)
         pool.open(preferred)
         home = HomeDevice(pool)
         stack.callback(home.close)
-        facts = pool.home.known
+        facts = pool.crew.home.known
         yield MeasurementSetup(
             home,
             HomeMeasurer(pool),

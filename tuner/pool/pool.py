@@ -1,4 +1,4 @@
-"""A pool: its members, which of them is home, and trials spread over all of them."""
+"""A pool: calls to its home, and trials spread over all of its members."""
 
 import math
 import time
@@ -11,6 +11,7 @@ from typing import Any
 from tuner.errors import PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.interfaces import Anchor, Contest, PlannedTrial
 from tuner.model import SAME_GPU, Measurement, Trial
+from tuner.pool.crew import Crew
 from tuner.pool.member import Member
 from tuner.pool.scaling import measured_on, ratio_of, scaled
 from tuner.pool.trial_queue import MOST_LOSSES, TrialQueue
@@ -40,9 +41,9 @@ class _Job:
 class Pool:
     """Implements ``TrialPool`` by the workers of a scheduler.
 
-    Every member opens the setup that the run asks for, and is refused where it is of another kind than home.
-    Members may come and go at any time. Each does one thing at a time, and is given the next trial when it
-    has ended one, so that it is held against what is known by then.
+    Every member opens the setup that the run asks for. Members may come and go at any time. Each does one
+    thing at a time, and is given the next trial when it has ended one, so that it is held against what is
+    known by then.
 
     Args:
         workers: the processes.
@@ -50,48 +51,22 @@ class Pool:
         tell: takes a sentence for the user.
 
     Attributes:
-        told: the sentences so far.
+        crew: the members.
     """
 
     def __init__(self, workers: Workers, order: SetupOrder, tell: Callable[[str], None]) -> None:
+        self.crew = Crew(tell)
         self._workers = workers
         self._order = order
-        self._tell = tell
-        self._members: dict[str, Member] = {}
-        self._gone: list[Member] = []
-        self._refused: set[str] = set()
         self._jobs: dict[Future[Any], _Job] = {}
-        self._home: Member | None = None
         self._alone_s = math.inf  # when nobody was there any more
-        self.told: list[str] = []
-
-    # --- who is there ---------------------------------------------------------------------------
-
-    @property
-    def home(self) -> Member:
-        """The member on which all is measured that is compared turn by turn.
-
-        Raises:
-            PoolLostError: there is none.
-        """
-        if self._home is None:
-            raise PoolLostError("the pool has no home")
-        return self._home
-
-    @property
-    def members(self) -> Sequence[Member]:
-        """Those that are there, and have told what they are."""
-        return [member for member in self._members.values() if member.facts is not None]
-
-    @property
-    def all_members(self) -> Sequence[Member]:
-        """Those that have gone too."""
-        return [*self._gone, *self.members]
 
     @property
     def parallel(self) -> int:
         """See ``TrialPool.parallel``."""
-        return max(1, len(self.members))
+        return max(1, len(self.crew.members))
+
+    # --- who is there ---------------------------------------------------------------------------
 
     def open(self, preferred: Sequence[str] = ()) -> None:
         """Have all workers open their setups, and choose home.
@@ -104,100 +79,53 @@ class Pool:
         """
         self._workers.refresh()
         found = [Member(self._workers, worker, self._order) for worker in self._workers.present.values()]
-        opening = {member.worker.address: (member, member.describe()) for member in found}
-        problems: list[TunerError] = []
-        opened: list[Member] = []
-        for address, (member, answer) in opening.items():
+        opening = [(member, member.describe()) for member in found]
+        opened, problems = list[Member](), list[TunerError]()
+        for member, answer in opening:
             while not answer.done():
                 wait([answer], timeout=_POLL_S)
                 self._workers.refresh()
-            try:
-                member.facts = member.heard(answer.result())
+            problem = self._described(member, answer)
+            if problem is None:
                 opened.append(member)
-            except PoolLostError:
-                raise
-            except TunerError as error:
-                problems.append(error)
-                self._refuse(member, f"the worker at {address} cannot measure: {error}")
+            else:
+                problems.append(problem)
         if not opened:
             raise problems[0] if problems else PoolError("no worker is left")
-        order = {uuid: place for place, uuid in enumerate(preferred)}
-        opened.sort(key=lambda m: (order.get(m.known.identity.uuid, len(order)), m.name, m.worker.address))
-        self._home = opened[0]
-        for member in opened:
-            self._take(member)
-        gpus = "1 GPU" if self.parallel == 1 else f"{self.parallel} GPUs"
-        kind = self.home.known.identity.name
-        self._say(f"pool: {gpus}, {kind}; contenders are confirmed on {self.home.name}")
+        self.crew.found(opened, preferred)
 
     def close(self) -> None:
         """Have all members give back GPU and clocks, whatever they do."""
         self._workers.run_everywhere(stop_setup, self._order.run)
 
-    def _take(self, member: Member) -> None:
-        """Take a member that has told what it is into the pool, or refuse it."""
-        address, home = member.worker.address, self._home
-        if home is not None and home is not member:
-            why = member.misfit(home.known)
-            if why:
-                self._refuse(member, f"{member.name} is refused: {why}")
-                return
-            same = next((one for one in self.members if member.is_same_gpu(one.known)), None)
-            if same is not None and same is not member:
-                uuid = member.known.identity.uuid
-                self._refuse(member, f"{member.name} is refused: {same.name} is the same GPU ({uuid})")
-                return
-        member.ratio = SAME_GPU if member is home else None
-        self._members[address] = member
-
-    def _refuse(self, member: Member, why: str) -> None:
-        self._refused.add(member.worker.address)
-        if self._members.pop(member.worker.address, None) is not None:
-            self._gone.append(member)
-        self._say(f"pool: {why}")
-
-    def _say(self, sentence: str) -> None:
-        self.told.append(sentence)
-        self._tell(sentence)
+    def _described(self, member: Member, answer: "Future[Answer]") -> TunerError | None:
+        """Hear what a worker is; returns why it cannot measure."""
+        try:
+            member.facts = member.heard(answer.result())
+        except PoolLostError:
+            raise
+        except WorkerLostError as error:
+            return error
+        except TunerError as error:
+            self.crew.refuse(member, f"the worker at {member.worker.address} cannot measure: {error}")
+            return error
+        return None
 
     def _meet(self) -> None:
         """Have workers that are new open their setups, and forget those that have gone."""
         self._workers.refresh()
         present = self._workers.present
-        for address in [address for address in self._members if address not in present]:
-            self._lose(self._members[address])
+        self.crew.keep(present)
         busy = {job.member.worker.address for job in self._jobs.values()}
         for address, worker in present.items():
-            if address not in self._members and address not in self._refused and address not in busy:
+            if address not in busy and not self.crew.knows(address):
                 member = Member(self._workers, worker, self._order)
                 self._jobs[member.describe()] = _Job(member)
 
-    def _lose(self, member: Member) -> None:
-        if self._members.pop(member.worker.address, None) is not None:
-            self._gone.append(member)
-            self._say(f"pool: {member.name} is lost")
-
-    def _joined(self, job: _Job, answer: "Future[Answer]") -> None:
+    def _joined(self, member: Member, answer: "Future[Answer]") -> None:
         """A worker has opened its setup, or could not."""
-        member = job.member
-        try:
-            member.facts = member.heard(answer.result())
-        except WorkerLostError:
-            return
-        except PoolLostError:
-            raise
-        except TunerError as error:
-            self._refuse(member, f"the worker at {member.worker.address} cannot measure: {error}")
-            return
-        lost_home = self._home is not None and self._home.worker.address not in self._members
-        if lost_home and self._is_home_again(member):
-            self._home = member
-        self._take(member)
-        if member.worker.address in self._members:
-            self._say(f"pool: {member.name} has joined")
-
-    def _is_home_again(self, member: Member) -> bool:
-        return member.known.identity == self.home.known.identity and not member.misfit(self.home.known)
+        if self._described(member, answer) is None:
+            self.crew.join(member)
 
     # --- home -----------------------------------------------------------------------------------
 
@@ -210,14 +138,14 @@ class Pool:
         """
         for _ in range(MOST_LOSSES):
             with suppress(WorkerLostError):
-                return self.home.call(owner, method, *args)
-            self._lose(self.home)
+                return self.crew.home.call(owner, method, *args)
+            self.crew.lose(self.crew.home)
             self._wait_for_home()
-        raise PoolLostError(f"{self.home.name} was lost {MOST_LOSSES} times with the same call")
+        raise PoolLostError(f"{self.crew.home.name} was lost {MOST_LOSSES} times with the same call")
 
     def _wait_for_home(self) -> None:
-        lost, until = self.home, time.monotonic() + HOME_BACK_S
-        while self._home is lost:
+        lost, until = self.crew.home, time.monotonic() + HOME_BACK_S
+        while self.crew.home is lost:
             if time.monotonic() > until:
                 raise PoolLostError(
                     f"{lost.name}, on which contenders are confirmed, was lost and is not back within"
@@ -226,7 +154,7 @@ class Pool:
             self._meet()
             for job, answer in self._ended_jobs():
                 if job.is_opening:
-                    self._joined(job, answer)
+                    self._joined(job.member, answer)
                 elif job.is_anchor and answer.exception() is None:
                     self._anchored(job.member, job.member.heard(answer.result()))
 
@@ -234,8 +162,8 @@ class Pool:
 
     def prepare(self, anchor: PlannedTrial) -> None:
         """See ``TrialPool.prepare``."""
-        for member in self.members:
-            if member is not self._home and member.anchor is None:
+        for member in self.crew.members:
+            if member is not self.crew.home and member.anchor is None:
                 self._begin(_Job(member, anchor, is_anchor=True))
 
     def measure_all(
@@ -253,7 +181,7 @@ class Pool:
                 try:
                     ended = self._take_in(job, answer)
                 except WorkerLostError:
-                    self._lose(job.member)
+                    self.crew.lose(job.member)
                     ended = None if job.planned is None or job.is_anchor else queue.lose(job.planned)
                 if ended is not None:
                     yield ended
@@ -261,7 +189,7 @@ class Pool:
     def _hand_out(self, queue: TrialQueue, anchor: Anchor) -> None:
         """Give every member that is free its anchor, or a trial."""
         busy = {job.member.worker.address for job in self._jobs.values()}
-        for member in self.members:
+        for member in self.crew.members:
             if member.worker.address in busy:
                 continue
             if member.anchor is not None and member.ratio is None:
@@ -307,7 +235,7 @@ class Pool:
             TunerError: home has failed.
         """
         if job.planned is None:
-            self._joined(job, answer)
+            self._joined(job.member, answer)
             return None
         member = job.member
         try:
@@ -315,9 +243,9 @@ class Pool:
         except (WorkerLostError, PoolLostError):
             raise
         except TunerError as error:
-            if member is self._home:
+            if member is self.crew.home:
                 raise
-            self._refuse(member, f"{member.name} measures no more: {error}")
+            self.crew.refuse(member, f"{member.name} measures no more: {error}")
             raise WorkerLostError(str(error)) from error
         if job.is_anchor:
             self._anchored(member, measured)
@@ -332,7 +260,7 @@ class Pool:
             return
         detail = next((result.detail for result in measured.results if result.detail), "")
         why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
-        self._refuse(member, f"{member.name} is refused: {why}")
+        self.crew.refuse(member, f"{member.name} is refused: {why}")
 
 
 def _as_seen(contest: Contest | None, member: Member) -> Contest | None:

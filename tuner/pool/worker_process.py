@@ -5,9 +5,12 @@ import logging
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+
+from tuner.errors import PoolError
 
 DEVICE_VARIABLE = "TUNER_WORKER_DEVICE"
 """Environment variable of a worker process: the device that it owns; unset for the first GPU that it sees."""
@@ -21,7 +24,10 @@ SETTINGS: dict[str, Any] = {
 }
 """Configuration of Dask while a pool's processes are started."""
 
-_GONE_S = 20  # without a scheduler, until a worker ends
+_GONE_S = 20.0  # without a scheduler, until a worker ends
+_AGAIN_S = 0.5
+_START_S = 180.0  # of a process on a busy host
+_MOST_FAILURES = 3  # in a row
 _SECRETS = "DASK_DISTRIBUTED__COMM__TLS__"
 
 
@@ -63,6 +69,9 @@ def serve(address: str, device: str = "") -> None:
         address: ``tls://HOST:PORT`` or, on the loopback, ``tcp://HOST:PORT``. Certificates are those of
             Dask's configuration.
         device: see ``worker_options``.
+
+    Raises:
+        PoolError: no worker can be started.
     """
     import dask  # noqa: PLC0415 - only where a pool is used
     from distributed import Security  # noqa: PLC0415 - as above
@@ -77,7 +86,7 @@ def serve(address: str, device: str = "") -> None:
 
 def _listening(address: str, security: Any) -> dict[str, Any]:  # noqa: ANN401 - Dask's
     """Where a worker listens: on the interface that leads to its scheduler."""
-    from distributed.comm import get_address_host  # noqa: PLC0415 - only where a pool is used
+    from distributed.comm.addressing import get_address_host  # noqa: PLC0415 - only where a pool is used
     from distributed.utils import get_ip  # noqa: PLC0415 - as above
 
     host = get_ip(get_address_host(address))
@@ -92,15 +101,45 @@ def _listening(address: str, security: Any) -> dict[str, Any]:  # noqa: ANN401 -
 
 
 async def _serve(address: str, options: dict[str, Any]) -> None:
-    from distributed import Nanny  # noqa: PLC0415 - only where a pool is used
-
+    """Keep a worker process alive as long as the scheduler answers, or until a signal comes."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    with suppress(OSError, TimeoutError, asyncio.TimeoutError):  # the scheduler has gone
-        while not stopped.is_set():
-            async with Nanny(address, death_timeout=_GONE_S, **options) as nanny:
-                ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(stopped.wait())]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for end in ends:
-                    end.cancel()
+    failures = 0
+    while not stopped.is_set() and await _answers(address):
+        problem = await _worker(address, options, stopped)
+        failures = 0 if problem is None else failures + 1
+        if failures == _MOST_FAILURES:
+            raise PoolError(f"no worker of {address} can be started: {problem!r}") from problem
+
+
+async def _worker(address: str, options: dict[str, Any], stopped: asyncio.Event) -> Exception | None:
+    """One worker process, started anew when it dies, until it loses its scheduler or is stopped.
+
+    Returns:
+        Why it could not be started; None where it was.
+    """
+    from distributed import Nanny  # noqa: PLC0415 - only where a pool is used
+
+    try:
+        async with Nanny(address, death_timeout=_START_S, **options) as nanny:
+            ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(stopped.wait())]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+    except Exception as error:  # noqa: BLE001 - Dask's way out of a start that failed has many forms
+        return error
+    return None
+
+
+async def _answers(address: str) -> bool:
+    """Whether anybody listens at an address, within some seconds."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    until = time.monotonic() + _GONE_S
+    while time.monotonic() < until:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            writer.close()
+            return True
+        await asyncio.sleep(_AGAIN_S)
+    return False

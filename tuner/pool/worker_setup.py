@@ -2,6 +2,7 @@
 
 import platform
 import threading
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ class SetupOrder:
     """What a worker opens.
 
     Attributes:
-        run: tells the runs of all drivers apart.
+        run: the driver's name at the scheduler.
         request: whose objective, sensor and window the measuring follows.
         device: what is opened; empty for the worker's own.
     """
@@ -125,10 +126,12 @@ class _HeldSetup:
             finally:
                 self._watch()
 
-    def facts(self, order: SetupOrder) -> Answer:
-        """Open the setup, and say what it is."""
+    def facts(self, order: SetupOrder, living: Collection[str]) -> Answer:
+        """Open the setup, in the place of that of a run that lives no more, and say what it is."""
         with self._lock:
             try:
+                if self._run != order.run and self._run not in living:
+                    self._close()
                 setup = self._opened(order)
                 return Answer(_facts(setup), self._totals(setup), self._count)
             finally:
@@ -188,14 +191,18 @@ class _HeldSetup:
 _HELD = _HeldSetup()  # a worker process is there to hold it
 
 
-def describe_setup(order: SetupOrder) -> Answer:
+def describe_setup(order: SetupOrder, living: Collection[str]) -> Answer:
     """Open the setup of a run in this process; the value is a `WorkerFacts`.
+
+    Args:
+        order: of the run.
+        living: the runs that the scheduler knows; that of any other is closed.
 
     Raises:
         PoolError: another run has the worker.
         TunerError: as ``open_setup``.
     """
-    return _HELD.facts(order)
+    return _HELD.facts(order, living)
 
 
 def call_setup(order: SetupOrder, owner: str, method: str, *args: object) -> Answer:

@@ -65,6 +65,27 @@ class Workers:
         """Workers of the scheduler that are not of the pool, by address, and why."""
         return dict(self._left_out)
 
+    @property
+    def name(self) -> str:
+        """What the scheduler calls this process."""
+        return str(self._client.id)
+
+    def living(self) -> tuple[str, ...]:
+        """Names of all processes that have work done by the scheduler.
+
+        Raises:
+            PoolLostError: the scheduler does not answer.
+        """
+
+        def names(dask_scheduler: Any) -> tuple[str, ...]:  # noqa: ANN401 - sent by value: it may not have us
+            return tuple(dask_scheduler.clients)
+
+        try:
+            found: tuple[str, ...] = self._client.run_on_scheduler(names)
+        except Exception as error:  # as of refresh
+            raise _lost(_text(error)) from error
+        return found
+
     def refresh(self) -> None:
         """Ask the scheduler who is there; calls to workers that have gone fail.
 

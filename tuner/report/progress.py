@@ -100,6 +100,7 @@ class RunProgress:
             expected=event.expected,
             confirming=event.confirming,
             unit=UNITS.get(event.objective, ""),
+            gpus=event.gpus,
         )
 
     def trial(
@@ -113,6 +114,7 @@ class RunProgress:
         expected: int | None,
         confirming: bool,
         unit: str = "",
+        gpus: int = 1,
     ) -> None:
         """A trial has ended; costs that are no number are none. No unit means that of the objective."""
         if unit and unit != self._unit:  # the search for the fastest, or the one after it
@@ -122,8 +124,16 @@ class RunProgress:
         compiled = f"{self._compiled} compiled" if self._compiled else ""
         self._measuring = True
         left = self._left(number, expected, confirming=confirming)
-        parts = (f"trial {self._cost(cost) or status}", f"best {lowest}{self._label}", spent, compiled, left)
-        detail = ", ".join(part for part in parts if part)
+        several = f"on {gpus} GPUs" if gpus > 1 else ""
+        parts = (
+            f"trial {self._cost(cost) or status}",
+            f"best {lowest}{self._label}",
+            spent,
+            compiled,
+            several,
+            left,
+        )
+        detail = ", ".join(part for part in (*parts, several, left) if part)
         if number == 1 and not confirming:  # of the next search: one run may come after another
             self._lowest = math.inf
         better = best is not None and best < self._lowest

@@ -28,6 +28,7 @@ from tuner.search.trial_event import Observer, TrialEvent
 from tuner.tracing.marks import mark
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
+_SEVERAL = 2  # trials of a list from which on a pool pays
 
 
 class Driver:
@@ -312,7 +313,7 @@ class Driver:
         """Measure the new trials of a list on all GPUs of a pool; what a limit leaves is not measured."""
         new = [trial for trial in dict.fromkeys(batch) if trial not in self._memory]
         default = self._memory.get(self._default)
-        if self._pool is None or len(new) == 1 or default is None or not default.ok:
+        if self._pool is None or len(new) < _SEVERAL or default is None or not default.ok:
             return  # home measures one alone, and all where nothing tells how GPUs compare
         anchor = Anchor(self._default, tuple(self._plans(self._default)), default)
         for trial, measured in self._pool.measure_all(self._planned(new, objective), anchor):
@@ -379,6 +380,7 @@ class Driver:
                 place=place or len(self.trials),
                 repeat=repeat,
                 objective=objective.name,
+                gpus=1 if self._pool is None or repeat else self._pool.parallel,
             )
         )
 

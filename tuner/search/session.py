@@ -122,8 +122,8 @@ def run(
     except (KeyboardInterrupt, RunInterrupted) as order:
         status = RunStatus.INTERRUPTED
         driver.reload()
-        why = f": {order}" if isinstance(order, PoolLostError) else ""
-        notices.append(f"interrupted{why}: this is what was known; --resume goes on from here")
+        notices += [str(order)] if isinstance(order, PoolLostError) else []
+        notices.append("interrupted: this is what was known; --resume goes on from here")
     finally:
         task.compilation.close()
         outcome = outcome_of(status, task, driver, paired, confirmed)

@@ -23,6 +23,7 @@ class TrialEvent:
         names: of the workloads, in the order of the trial's configurations.
         place: number of the trial in its run; of a repeat, that of the trial that is measured again.
         repeat: of a contender's repeats, from 1; 0 for what the search measures.
+        gpus: GPUs that measure trials just now.
         objective: name of what is searched for just now: under a slowdown limit, time comes first.
     """
 
@@ -38,6 +39,7 @@ class TrialEvent:
     place: int = 0
     repeat: int = 0
     objective: str = ""
+    gpus: int = 1
 
 
 Observer = Callable[[TrialEvent], None]

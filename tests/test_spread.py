@@ -1,0 +1,81 @@
+"""A run whose lists of trials are measured by a pool, which ends them in an order of its own."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.interfaces import Anchor, Measurer, PlannedTrial
+from tuner.model import Measurement, RunStatus, Trial
+from tuner.search import session
+from tuner.search.answer import SearchOutcome
+from tuner.search.request import Request, conditions_of, make_task, resolve
+from tuner.search.setup import open_setup
+
+REQUEST = Request(workloads=("scan-lf:N=4",), policy="exhaustive", objective="time", seed=3)
+
+
+class BackwardPool:
+    """Measures all trials of a list on one device, the last one first, and one of them twice."""
+
+    parallel = 2
+
+    def __init__(self, measurer: Measurer) -> None:
+        self._measurer = measurer
+        self.lists = 0
+
+    def prepare(self, anchor: PlannedTrial) -> None:
+        """There is one device."""
+
+    def measure_all(
+        self, trials: Iterator[PlannedTrial], anchor: Anchor
+    ) -> Iterator[tuple[Trial, Measurement]]:
+        """As ``TrialPool``."""
+        assert anchor.measurement.ok
+        self.lists += 1
+        planned = list(trials)
+        for one in reversed(planned):
+            yield one.trial, self._measurer.measure(one.trial, one.plans, one.contest)
+        for one in planned[:1]:  # a worker that was given up answers after all
+            yield one.trial, self._measurer.measure(one.trial, one.plans, one.contest)
+
+
+def searched(request: Request, database: Path, *, spread: bool) -> tuple[SearchOutcome, list[Trial]]:
+    with Store(database) as store, open_setup("sim:k40c", request) as setup:
+        pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
+        pool = BackwardPool(setup.measurer)
+        outcome = session.run(
+            replace(make_task(request, pairs, setup.device, ()), parallel=2),
+            conditions_of(request, pairs, setup.device),
+            device=setup.device,
+            measurer=setup.measurer,
+            store=store,
+            observer=lambda _: None,
+            pool=pool if spread else None,
+            document=lambda found: {"answer": found.answer},
+        )
+        assert (pool.lists > 0) == spread
+        assert outcome.run is not None
+        names = [str(workload) for _, workload in pairs]
+        return outcome, [trial for trial, _ in store.trials(outcome.run, names)]
+
+
+def test_each_trial_is_stored_once_in_the_order_of_its_end(tmp_path: Path) -> None:
+    """All trials of the space are stored once, however they end; the default trial is the first."""
+    alone, in_order = searched(REQUEST, tmp_path / "alone.db", spread=False)
+    outcome, stored = searched(REQUEST, tmp_path / "pool.db", spread=True)
+    assert outcome.status is RunStatus.FINISHED
+    assert stored != in_order
+    assert stored[0] == in_order[0]
+    assert len(stored) == len(set(stored))
+    assert set(stored) == set(in_order)
+    assert alone.answer is not None
+    assert outcome.answer is not None
+
+
+def test_budget_ends_a_list(tmp_path: Path) -> None:
+    """A budget is kept to the trial, also where trials are handed out ahead."""
+    outcome, stored = searched(replace(REQUEST, budget=5), tmp_path / "pool.db", spread=True)
+    assert outcome.status is RunStatus.LIMITED
+    assert len(stored) == 5
