@@ -29,6 +29,7 @@ def run(
     device: str | None = None,
     database: Path | None = None,
     resume: bool = False,
+    may_begin: bool | None = None,
     allow_simulated: bool = False,
     opened: Callable[[MeasurementSetup], None] = lambda _: None,
 ) -> TuningResult:
@@ -42,7 +43,9 @@ def run(
         listener: hears how it comes on.
         device: see ``open_device``.
         database: None for the user's own.
-        resume: continue the newest unfinished run under the same conditions; there must be one.
+        resume: continue the newest unfinished run under the same conditions.
+        may_begin: whether a run begins where there is none to resume; None for no where ``resume`` is asked
+            for.
         allow_simulated: see ``open_device``.
         opened: is handed the open device before the search begins.
 
@@ -63,7 +66,8 @@ def run(
             for notice in setup.notices:
                 listener.told(notice)
             opened(setup)
-            tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=not resume)
+            begins = not resume if may_begin is None else may_begin
+            tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=begins)
             ended.append(replace(tuned, told=[*setup.notices, *tuned.told]))
     except (KeyboardInterrupt, RunInterrupted):
         if not ended:  # else only the closing was interrupted

@@ -1,0 +1,129 @@
+"""Stored answers that jobs of a sweep need not be run for."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.errors import InputError
+from tuner.model import RunStatus
+from tuner.model.records import StoredRun, canonical
+from tuner.search.request import (
+    Request,
+    asked_batches,
+    choose_run_clocks,
+    choose_run_limits,
+    conditions_of,
+    prioritised,
+    resolve,
+)
+from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.stored import stored_document
+from tuner.sweep.jobs import SweepJob
+from tuner.sweep.lane import request_of
+from tuner.sweep.results import JobResult, answer_of
+
+
+class RefusedJobsError(InputError):
+    """Jobs that cannot be, each with the reason.
+
+    Attributes:
+        refused: what is wrong, by the places of the jobs' groups.
+    """
+
+    def __init__(self, refused: Sequence[tuple[str, str]]) -> None:
+        super().__init__("\n".join(f"{place}: {reason}" for place, reason in refused))
+        self.refused = list(refused)
+
+
+def known_results(
+    jobs: Iterable[SweepJob], store: Store | None, catalog: Catalog
+) -> dict[str, JobResult]:
+    """Results of jobs that a finished run under exactly their conditions has answered, by their keys.
+
+    The device of jobs with the same options is opened once, and closed again.
+
+    Args:
+        jobs: of the sweep.
+        store: with stored runs; None where there is no database yet.
+        catalog: where their kernels are.
+
+    Raises:
+        RefusedJobsError: workloads or devices that are not there, or options that cannot be.
+        DeviceUnavailableError: a device cannot be opened.
+    """
+    alike: dict[str, list[SweepJob]] = defaultdict(list)
+    for job in jobs:
+        together = job.workloads if job.device.startswith("replay:") else ()
+        alike[canonical([job.device, job.objective, dict(job.options), together])].append(job)
+    found: dict[str, JobResult] = {}
+    refused: dict[tuple[str, str], None] = {}
+    for group in alike.values():
+        try:
+            request_of(group[0]).check()
+            with open_setup(group[0].device or None, request_of(group[0])) as setup:
+                for job in group:
+                    found |= _known(job, setup, store, catalog, refused)
+        except InputError as error:
+            refused[group[0].place, str(error)] = None
+    if refused:
+        raise RefusedJobsError(list(refused))
+    return found
+
+
+def _known(
+    job: SweepJob,
+    setup: MeasurementSetup,
+    store: Store | None,
+    catalog: Catalog,
+    refused: dict[tuple[str, str], None],
+) -> Mapping[str, JobResult]:
+    """The result of a job by its key, where there is one."""
+    try:
+        run = None if store is None else stored_run(job, setup, store, catalog)
+        if store is None:
+            resolve(catalog, job.workloads, setup.device)
+    except InputError as error:
+        refused[job.place, str(error)] = None
+        return {}
+    if run is None or store is None:
+        return {}
+    answer = answer_of(stored_document(store, run))
+    return {job.key: JobResult(job, "known", run=run.id, answer=answer)}
+
+
+def stored_run(
+    job: SweepJob, setup: MeasurementSetup, store: Store, catalog: Catalog
+) -> StoredRun | None:
+    """The newest run that answers a job as a new one would: same conditions, and not cut short before.
+
+    Args:
+        job: of a sweep.
+        setup: opened for its options.
+        store: with stored runs.
+        catalog: where its kernels are.
+
+    Raises:
+        InputError: a workload or an option that cannot be.
+    """
+    request = request_of(job)
+    pairs, _ = resolve(catalog, request.workloads, setup.device)
+    pairs = prioritised(request, pairs, setup.device)
+    conditions = conditions_of(
+        request,
+        pairs,
+        setup.device,
+        choose_run_clocks(request, setup.clocks, setup.no_clocks),
+        asked=asked_batches(catalog, request.workloads, setup.device),
+        measuring=setup.measuring,
+        power_limits_w=choose_run_limits(request, setup.power_limits, setup.no_power_limits),
+    )
+    return next((run for run in store.answered_under(conditions) if _is_whole(run, request)), None)
+
+
+def _is_whole(run: StoredRun, request: Request) -> bool:
+    """True for a run that ended by itself, or by limits that the request has too."""
+    if run.status is RunStatus.FINISHED:
+        return True
+    enough = request.budget is not None and run.trials >= request.budget
+    return run.status is RunStatus.LIMITED and (enough or request.time_limit_s is not None)
