@@ -14,6 +14,7 @@ from tuner.untrusted.text import PlainFormatter, plain, shortened
 
 COMMANDS = {
     "run": "tuner.cli.run:run",
+    "sweep": "tuner.cli.sweep:sweep",
     "train": "tuner.cli.train:train",
     "explain": "tuner.cli.explain:explain",
     "compare": "tuner.cli.compare:compare",

@@ -164,7 +164,8 @@ def _group(number: int, group: GroupTable, document: SweepDocument) -> Iterator[
             yield here, "is empty, and would leave out every job"
         for name in exclusion:
             if name not in known and group.workloads is None:
-                yield here, f"unknown key {name!r}{suggestion(name, known)}; known here: {', '.join(sorted(known))}"
+                names = ", ".join(sorted(known))
+                yield here, f"unknown key {name!r}{suggestion(name, known)}; known here: {names}"
 
 
 def _options(chosen: Mapping[str, Any], where: str, objectives: Sequence[str]) -> Iterator[Complaint]:

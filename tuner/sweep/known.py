@@ -1,10 +1,12 @@
 """Stored answers that jobs of a sweep need not be run for."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
+from tuner.devices.replay import PREFIX
 from tuner.errors import InputError
 from tuner.model import RunStatus
 from tuner.model.records import StoredRun, canonical
@@ -22,6 +24,11 @@ from tuner.search.stored import stored_document
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.lane import request_of
 from tuner.sweep.results import JobResult, answer_of
+
+_OF_SETUP = frozenset(
+    {"sensor", "scope", "joules", "window_s", "energy_precision", "trial_timeout_s", "power_limits"}
+)
+"""Options that a setup is opened for."""
 
 
 class RefusedJobsError(InputError):
@@ -52,44 +59,70 @@ def known_results(
         RefusedJobsError: workloads or devices that are not there, or options that cannot be.
         DeviceUnavailableError: a device cannot be opened.
     """
+    refused = _Refused()
     alike: dict[str, list[SweepJob]] = defaultdict(list)
     for job in jobs:
-        together = job.workloads if job.device.startswith("replay:") else ()
-        alike[canonical([job.device, job.objective, dict(job.options), together])].append(job)
+        if refused.allows(job, request_of(job).check):
+            alike[_setup_key(job)].append(job)
     found: dict[str, JobResult] = {}
-    refused: dict[tuple[str, str], None] = {}
     for group in alike.values():
-        try:
-            request_of(group[0]).check()
-            with open_setup(group[0].device or None, request_of(group[0])) as setup:
-                for job in group:
-                    found |= _known(job, setup, store, catalog, refused)
-        except InputError as error:
-            refused[group[0].place, str(error)] = None
-    if refused:
-        raise RefusedJobsError(list(refused))
+        refused.allows(group[0], partial(_search, group, store, catalog, refused, found))
+    if refused.reasons:
+        raise RefusedJobsError(list(refused.reasons))
     return found
 
 
-def _known(
+class _Refused:
+    """Collects why jobs cannot be, each reason once."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[tuple[str, str], None] = {}
+
+    def allows(self, job: SweepJob, check: Callable[[], None]) -> bool:
+        """False where a check of a job raises ``InputError``."""
+        try:
+            check()
+        except InputError as error:
+            self.reasons[job.place, str(error)] = None
+            return False
+        return True
+
+
+def _setup_key(job: SweepJob) -> str:
+    """The same text for jobs that are measured on the same setup; a recording has its workloads."""
+    recorded = job.workloads if job.device.startswith(PREFIX) else ()
+    chosen = {name: value for name, value in job.options.items() if name in _OF_SETUP}
+    return canonical([job.device, job.objective, chosen, recorded])
+
+
+def _search(
+    jobs: Sequence[SweepJob],
+    store: Store | None,
+    catalog: Catalog,
+    refused: _Refused,
+    found: dict[str, JobResult],
+) -> None:
+    """Find the results of jobs that are measured on the same setup."""
+    with open_setup(jobs[0].device or None, request_of(jobs[0])) as setup:
+        for job in jobs:
+            refused.allows(job, partial(_find, job, setup, store, catalog, found))
+
+
+def _find(
     job: SweepJob,
     setup: MeasurementSetup,
     store: Store | None,
     catalog: Catalog,
-    refused: dict[tuple[str, str], None],
-) -> Mapping[str, JobResult]:
-    """The result of a job by its key, where there is one."""
-    try:
-        run = None if store is None else stored_run(job, setup, store, catalog)
-        if store is None:
-            resolve(catalog, job.workloads, setup.device)
-    except InputError as error:
-        refused[job.place, str(error)] = None
-        return {}
-    if run is None or store is None:
-        return {}
-    answer = answer_of(stored_document(store, run))
-    return {job.key: JobResult(job, "known", run=run.id, answer=answer)}
+    found: dict[str, JobResult],
+) -> None:
+    """Find the result of a job, where there is one."""
+    if store is None:
+        resolve(catalog, job.workloads, setup.device)
+        return
+    run = stored_run(job, setup, store, catalog)
+    if run is not None:
+        answer = answer_of(stored_document(store, run))
+        found[job.key] = JobResult(job, "known", run=run.id, answer=answer)
 
 
 def stored_run(

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
-from tuner.database.connection import holds_something
-from tuner.database.files import default_database
+from tuner.database.connection import default_path, holds_something
 from tuner.errors import ChildError
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import known_results
@@ -51,7 +50,7 @@ class LocalLanes:
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
         catalog = Catalog.load(self._kernel_files)
-        path = self._database or default_database()
+        path = self._database or default_path()
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(Store(path)) if holds_something(path) else None
             return known_results(jobs, store, catalog)

@@ -48,7 +48,8 @@ class GroupTable(SweepFileTable):
         default=("",), description="As --device takes them: a job for each. The first device otherwise."
     )
     options: dict[str, Choice] = Field(
-        default={}, description="Options of `tuner run` by name, before those of [options]; lists as in sizes."
+        default={},
+        description="Options of `tuner run` by name, before those of [options]; lists as in sizes.",
     )
     exclude: tuple[dict[str, Choice], ...] = Field(
         default=(),

@@ -1,0 +1,217 @@
+"""Jobs of a sweep in the daemon's device queues."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError
+from tuner.model import WorkloadName
+from tuner.options import JOB_OPTIONS
+from tuner.sweep.jobs import SweepJob
+from tuner.sweep.known import RefusedJobsError
+from tuner.sweep.results import JobResult, answer_of
+from tuner.sweep.running import JobStarted
+
+if TYPE_CHECKING:
+    from tuner.client import Best, Client, Job
+
+_AHEAD = 4  # jobs that wait for each device: enough that none is idle between two looks
+_LOOK_S = 0.25  # between two looks at the jobs
+_PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
+_PAGE = 500  # jobs in one answer of the daemon
+_OWN_FIELDS = ("policy", "clocks")  # which jobs have beside their options
+_FILLED = frozenset(name for name, option in JOB_OPTIONS.items() if option.table == "tuning")
+_BOUND = ("uuid", "name", "driver", "runtime")
+
+
+class DaemonQueues:
+    """Runs jobs of a sweep as jobs of the daemon, some ahead of each device.
+
+    A job of the daemon that asks for the same is taken for that of the sweep: one that waits or runs is
+    followed, one that has finished counts while its answer is fresh.
+
+    Args:
+        client: of the daemon.
+
+    Raises:
+        DaemonUnavailableError: none answers.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        devices = client.status().get("devices", [])
+        self.lanes = max(1, len(devices))
+        self.where = f"the daemon at {client.address}, {self.lanes} device{'s' if self.lanes > 1 else ''}"
+        self._first = str(devices[0].get("spec", "")) if devices else ""
+        self._followed: dict[str, int] = {}
+
+    def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
+        """See ``Backend.known``."""
+        named = self._checked(jobs)
+        stored: dict[str, list[Job]] = {}
+        for one in self._listed():
+            stored.setdefault(self._question(one.workloads, one.objective, one.device), []).append(one)
+        found: dict[str, JobResult] = {}
+        for job in jobs:
+            best = named.get(job.key)
+            if best is None:
+                continue
+            # the daemon names workloads in one way, with a batch that is not the kernel file's
+            alike = stored.get(self._question(tuple(best.workloads), job.objective, job.device), [])
+            for one in (other for other in alike if _asks_for(job, other)):
+                if not one.ended:
+                    self._followed.setdefault(job.key, one.id)
+                elif one.state == "finished" and job.key not in found:
+                    found |= self._fresh(job, one, best)
+        return found
+
+    def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
+        """See ``Backend.run``. Jobs that are queued when this is closed stay in the daemon's queue."""
+        waiting = deque(jobs)
+        queued: dict[int, SweepJob] = {}
+        begun_s: dict[int, float] = {}
+        seen_s = time.monotonic()
+        while waiting or queued:
+            try:
+                yield from self._fill(waiting, queued)
+                for number, state in self._states(queued).items():
+                    if state != "queued" and number not in begun_s:
+                        begun_s[number] = time.monotonic()
+                        yield JobStarted(queued[number])
+                    if state not in ("queued", "running", "paused"):
+                        yield self._result(queued[number], number, begun_s[number])
+                        del queued[number]
+                seen_s = time.monotonic()
+            except DaemonUnavailableError:
+                if time.monotonic() - seen_s > _PATIENCE_S:
+                    raise
+            time.sleep(_LOOK_S)
+
+    # --- what is there -------------------------------------------------------------------------------
+
+    def _checked(self, jobs: Sequence[SweepJob]) -> dict[str, "Best"]:
+        """What the daemon answers for each job now, by their keys; not of kernels that it knows nothing of.
+
+        Raises:
+            RefusedJobsError: workloads, devices or options that the daemon does not have.
+        """
+        asked: dict[tuple[Any, ...], Best] = {}
+        named, refused = {}, {}
+        for job in jobs:
+            for option in job.options:
+                if option not in (*JOB_OPTIONS, *_OWN_FIELDS):
+                    why = f"jobs of the daemon have no option {option}; leave it out, or use --on local"
+                    refused[job.place, why] = None
+            slowdown = job.options.get("max_slowdown")
+            question = (job.workloads, job.objective, job.device, slowdown)
+            try:
+                if question not in asked:
+                    asked[question] = self._client.best(
+                        *job.workloads,
+                        objective=job.objective,
+                        device=job.device,
+                        max_slowdown=slowdown,
+                        count=0.0,  # looked at, not used
+                    )
+                named[job.key] = asked[question]
+            except InputError as error:
+                refused[job.place, str(error)] = None
+            except DaemonRefusedError:  # no answer yet of a kernel without a default
+                continue
+        if refused:
+            raise RefusedJobsError(list(refused))
+        return named
+
+    def _listed(self) -> Iterator["Job"]:
+        """All searches that the daemon lists, newest first."""
+        before: int | None = None
+        while page := self._client.jobs(limit=_PAGE, before=before):
+            yield from (job for job in page if job.kind == "tune")
+            before = page[-1].id
+
+    def _question(self, workloads: Sequence[str], objective: str, device: str) -> str:
+        return " ".join([*sorted(workloads), objective, device or self._first])
+
+    def _fresh(self, job: SweepJob, ended: "Job", best: "Best") -> dict[str, JobResult]:
+        """The result of a finished job by the key of the sweep's, if its answer still holds."""
+        if ended.run is None or (best.run == ended.run and best.stale):
+            return {}
+        document = self._client.archive.run(ended.run)
+        bound, device = document.get("device", {}), best.device
+        sources = {WorkloadName.parse(name).kernel: one.source for name, one in best.workloads.items()}
+        if any(bound.get(name) != device.get(name) for name in _BOUND) or document.get("sources") != sources:
+            return {}
+        answer = answer_of(document)
+        return {} if answer is None else {job.key: JobResult(job, "known", run=ended.run, answer=answer)}
+
+    # --- running -------------------------------------------------------------------------------------
+
+    def _fill(self, waiting: "deque[SweepJob]", queued: dict[int, SweepJob]) -> Iterator[JobResult]:
+        """Keep some jobs waiting for each device; yields those that the daemon refuses for good."""
+        ahead: dict[str, int] = {}
+        for job in queued.values():
+            ahead[job.device] = ahead.get(job.device, 0) + 1
+        later: list[SweepJob] = []
+        while waiting and len(later) < _PAGE:
+            job = waiting.popleft()
+            if ahead.get(job.device, 0) > _AHEAD:
+                later.append(job)
+                continue
+            try:
+                number = self._followed.pop(job.key, None) or self._submitted(job)
+            except InputError as error:
+                yield JobResult(job, "failed", reason=str(error))
+                continue
+            except (DaemonRefusedError, DaemonUnavailableError):  # the queue is full, or the daemon away
+                later.append(job)
+                break
+            queued[number] = job
+            ahead[job.device] = ahead.get(job.device, 0) + 1
+        waiting.extendleft(reversed(later))
+
+    def _submitted(self, job: SweepJob) -> int:
+        options = dict(job.options)
+        named = {name: options.pop(name, None) for name in _OWN_FIELDS}
+        queued = self._client.submit(
+            *job.workloads, objective=job.objective, device=job.device, **named, **options
+        )
+        return queued.id
+
+    def _states(self, queued: Mapping[int, SweepJob]) -> dict[int, str]:
+        """The states of jobs, by their numbers; of one that is not listed any more ``gone``."""
+        if not queued:
+            return {}
+        page = self._client.jobs(limit=_PAGE, before=max(queued) + 1)
+        states = {job.id: job.state for job in page if job.id in queued}
+        return {number: states.get(number) or self._client.job(number).state for number in queued}
+
+    def _result(self, job: SweepJob, number: int, begun_s: float) -> JobResult:
+        """The result of a job that has ended."""
+        ended = self._client.job(number)
+        seconds = time.monotonic() - begun_s
+        if ended.state != "finished" or ended.run is None:
+            reason = ended.reason or f"job {number} was {ended.state}"
+            return JobResult(job, "failed", reason=reason, run=ended.run, seconds=seconds)
+        try:
+            answer = answer_of(self._client.archive.run(ended.run))
+        except (DaemonError, InputError) as error:
+            return JobResult(job, "failed", f"its answer cannot be read: {error}", ended.run, seconds)
+        if answer is None:
+            reason = ended.reason or "no trial was valid"
+            return JobResult(job, "failed", reason=reason, run=ended.run, seconds=seconds)
+        return JobResult(job, "finished", run=ended.run, seconds=seconds, answer=answer)
+
+
+def _asks_for(job: SweepJob, other: "Job") -> bool:
+    """True where a job of the daemon asks for what one of a sweep does.
+
+    What the sweep leaves open is the daemon's to choose: policy, clocks, and options of ``[tuning]``.
+    """
+    options = dict(job.options)
+    own = {name: options.pop(name) for name in _OWN_FIELDS if name in options}
+    return (
+        all(getattr(other, name) == value for name, value in own.items())
+        and all(other.options.get(name) == value for name, value in options.items())
+        and set(other.options) - set(options) <= _FILLED
+    )
