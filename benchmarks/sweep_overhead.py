@@ -64,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--on", choices=("daemon", "local"), default="daemon")
-    parser.add_argument("--pace", type=float, default=0.35, help="real seconds per simulated second")
+    parser.add_argument("--pace", type=float, default=0.2, help="real seconds per simulated second")
     parser.add_argument("--budget", type=int, default=8, help="trials of a job")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -96,6 +96,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     site.mkdir()
     (site / "sitecustomize.py").write_text(_HOOK.format(lanes=LANES, model=MODEL, pace=options.pace))
     os.environ["PYTHONPATH"] = str(site)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled once
     file, result = folder / "sweep.toml", folder / "result.json"
     file.write_text(sweep_text(options.jobs, options.budget))
     with ExitStack() as stack:

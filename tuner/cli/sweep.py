@@ -118,7 +118,12 @@ def _list_jobs(read: "SweepFile", json_path: str | None) -> None:
             }
             for job in read.jobs
         ]
-        document = {"sweep": str(read.path), "jobs": jobs, "excluded": read.excluded, "repeated": read.repeated}
+        document = {
+            "sweep": str(read.path),
+            "jobs": jobs,
+            "excluded": read.excluded,
+            "repeated": read.repeated,
+        }
         write_json(json_path, document)
     out = console(json_path)
     for job in read.jobs:

@@ -85,7 +85,11 @@ def _show_failed(failed: Sequence[JobResult], out: Console) -> None:
 def _summary(report: SweepReport) -> list[str]:
     counts = report.counts
     ended = f"{len(report.results)} of {len(report.jobs)} jobs have an end"
-    parts = [f"{counts['finished']} finished", f"{counts['known']} answered before", f"{counts['failed']} failed"]
+    parts = [
+        f"{counts['finished']} finished",
+        f"{counts['known']} answered before",
+        f"{counts['failed']} failed",
+    ]
     lines = [f"{ended}: {', '.join(parts)}; {lasting(report.wall_s)} on {report.where}"]
     if report.left:
         lines.append(f"{report.left} left; the same command goes on from here")

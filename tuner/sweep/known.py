@@ -43,9 +43,7 @@ class RefusedJobsError(InputError):
         self.refused = list(refused)
 
 
-def known_results(
-    jobs: Iterable[SweepJob], store: Store | None, catalog: Catalog
-) -> dict[str, JobResult]:
+def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalog) -> dict[str, JobResult]:
     """Results of jobs that a finished run under exactly their conditions has answered, by their keys.
 
     The device of jobs with the same options is opened once, and closed again.
@@ -125,9 +123,7 @@ def _find(
         found[job.key] = JobResult(job, "known", run=run.id, answer=answer)
 
 
-def stored_run(
-    job: SweepJob, setup: MeasurementSetup, store: Store, catalog: Catalog
-) -> StoredRun | None:
+def stored_run(job: SweepJob, setup: MeasurementSetup, store: Store, catalog: Catalog) -> StoredRun | None:
     """The newest run that answers a job as a new one would: same conditions, and not cut short before.
 
     Args:

@@ -64,9 +64,7 @@ class Lane:
 
 def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> Request:
     """The request of a job."""
-    return Request(
-        workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options
-    )
+    return Request(workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options)
 
 
 class _Silent:
