@@ -99,14 +99,17 @@ class Launcher:
         except _LauncherEndedError:  # while it was asked
             return await self._forked(spec, lines, lifeline)
 
-    def close(self) -> None:
-        """Have the process end; attempts go on."""
+    async def close(self) -> None:
+        """End the process, and with it the attempts that it has forked."""
         if self._orders is not None:
             self._orders.close()
             self._orders = None
         if self._lifeline >= 0:
-            os.close(self._lifeline)
+            os.close(self._lifeline)  # the kernel ends it
             self._lifeline = -1
+        if self._process is not None:
+            await self._process.wait()
+            self._process = None
 
     async def _forked(self, spec: int, lines: int, lifeline: int) -> "ForkedProcess":
         async with self._starting:
@@ -116,7 +119,7 @@ class Launcher:
             await process.begun()
         except _LauncherEndedError:
             if self._orders is orders:
-                self.close()
+                await self.close()
             raise
         return process
 
@@ -124,7 +127,7 @@ class Launcher:
         """The socket that orders go to; the process is started where there is none."""
         if self._orders is not None and self._process is not None and self._process.returncode is None:
             return self._orders
-        self.close()
+        await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held, self._lifeline = os.pipe()
         try:

@@ -161,7 +161,7 @@ class Daemon:
             task.cancel()
         self._analyst.close()
         await self._end()
-        self._launcher.close()
+        await self._launcher.close()
         for task in done:
             task.result()  # raises what ended the main loop
         return self._code
