@@ -60,7 +60,7 @@ def test_a_sweep_is_run_and_gone_on_with(file: Path, tmp_path: Path) -> None:
         tmp_path / "found",
     )
     first = tuner(*words)
-    found = json.loads(target.read_text())
+    found = json.loads((tmp_path / "found").read_text())
     file.write_text(
         f'{QUICK}\n[[group]]\nname = "alone"\nworkloads = ["scan-lf:N=16"]\n'
         'devices = ["sim:jetson-tx1"]\noptions = { solo_bests = 2 }\n'

@@ -15,7 +15,7 @@ import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
 from tuner.config.catalog import kernels_root
-from tuner.daemon.attempts import attempt, launching, runner
+from tuner.daemon.attempts import attempt, launching
 from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database import Store
 from tuner.devices.simulated_users import VARIABLE, present

@@ -9,7 +9,7 @@ from daemon_machine import Machine, machine
 
 from tuner.client import Best, Job, WorkloadAnswer
 from tuner.client.values import read
-from tuner.errors import DaemonRefusedError, UnknownNameError
+from tuner.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
 from tuner.sweep import on_daemon
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError
@@ -172,6 +172,22 @@ def test_a_full_queue_is_waited_for(client: PlayedClient) -> None:
     _, results = swept(client, job(4), job(8), job(16))
 
     assert [one.end for one in results] == ["finished"] * 3
+
+
+def test_a_lost_answer_queues_no_job_twice(client: PlayedClient) -> None:
+    """A job whose submission got no answer is looked for before it is submitted again."""
+    submit = client.submit
+
+    def lost(*workloads: str, **options: Any) -> Job:
+        client.submit = submit  # type: ignore[method-assign]
+        submit(*workloads, **options)
+        raise DaemonUnavailableError("no answer in time")
+
+    client.submit = lost  # type: ignore[method-assign]
+    _, results = swept(client, job(4))
+
+    assert [one.end for one in results] == ["finished"]
+    assert len(client.stored) == 1
 
 
 def test_what_the_daemon_does_not_have_is_refused(client: PlayedClient) -> None:

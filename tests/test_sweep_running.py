@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tuner.errors import DaemonError
 from tuner.report.sweep_progress import SweepProgress
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError
@@ -27,7 +28,6 @@ class Played:
     """Runs jobs at once; those of a size in ``fails`` fail, and an interrupt follows that of ``stops``."""
 
     where = "played"
-    lanes = 1
 
     def __init__(self, known: Sequence[SweepJob] = (), fails: Sequence[int] = (), stops: int = 0) -> None:
         self._known = known
@@ -87,6 +87,15 @@ def test_an_interrupt_leaves_a_report() -> None:
     assert (report.left, backend.closed) == (1, True)
 
 
+def test_a_back_end_that_fails_leaves_a_report() -> None:
+    """What had ended is in the report, with the reason why the rest is left."""
+    backend = Played()
+    backend.run = lambda _: (_ for _ in ()).throw(DaemonError("gone"))  # type: ignore[method-assign]
+    report = swept(backend, 4, 8)
+
+    assert (report.left, report.trouble, report.interrupted) == (2, "gone", False)
+
+
 def test_a_gain_is_that_of_the_objective() -> None:
     """The objective time is told by the time, the others by joules; less is negative."""
     assert gain_of(JobResult(job(), "finished", answer=ANSWER)) == (0.1, 0.01)
@@ -131,6 +140,15 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     assert "[[group]] 1: unknown kernel 'scan-lff'" in text
     assert "no simulated GPU 'sim:nothing'" in text
     assert "--patience is no option of the policy greedy" in text
+
+
+def test_jobs_that_share_a_run_take_turns() -> None:
+    """Jobs that differ in limits alone do not run at the same time: the second goes on with the run."""
+    waiting = _WaitingJobs([job(budget=5), job(budget=9), job(budget=5, seed=1)])
+
+    assert [waiting.take(), waiting.take()] == [job(budget=5), job(budget=5, seed=1)]
+    waiting.release(job(budget=5))
+    assert waiting.take() == job(budget=9)
 
 
 def test_a_gpu_has_one_job_at_a_time() -> None:

@@ -100,6 +100,8 @@ def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
             write_json(json_path, report.document())
     finally:  # a full disk costs no tables
         show_sweep(report, console(json_path))
+    if report.trouble:
+        echo(f"Error: {report.trouble}", err=True)
     if report.interrupted:
         echo("interrupted; what has ended is stored", err=True)
         return RunInterrupted.exit_code

@@ -57,7 +57,7 @@ class SweepProgress:
     ) -> None:
         self._live.stop()
 
-    def begun(self, report: "SweepReport", lanes: int) -> None:
+    def begun(self, report: "SweepReport") -> None:
         """See ``SweepObserver``."""
         self._report, self._known = report, len(report.results)
         self._begun_s = self._told_s = time.monotonic()
@@ -65,7 +65,6 @@ class SweepProgress:
         there = f", {self._known} answered before" if self._known else ""
         self._line(f"sweep of {total} job{'s' if total > 1 else ''} on {report.where}{there}")
         self._bar.reset(self._task, total=total, completed=self._known)
-        del lanes
 
     def started(self, job: "SweepJob") -> None:
         """See ``SweepObserver``."""

@@ -8,13 +8,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.database.connection import default_path, holds_something
 from tuner.errors import ChildError
+from tuner.options import LIMITS
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import known_results
 from tuner.sweep.lane import INTERRUPTED
@@ -24,6 +26,7 @@ from tuner.system.process import Child
 
 _LANE = "tuner.sweep.lane:Lane"
 _JOB_S = 366 * 86400.0  # a search ends by itself; its own options limit it
+_LOOKED_AT = 64  # jobs of each device, for one that may run
 _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks are restored by then
 
 
@@ -42,7 +45,7 @@ class LocalLanes:
     """
 
     def __init__(self, count: int, database: Path | None, kernel_files: Sequence[Path] = ()) -> None:
-        self.lanes = count
+        self._count = count
         self.where = f"local, {count} lane{'s' if count > 1 else ''}"
         self._database = database
         self._kernel_files = kernel_files
@@ -61,7 +64,7 @@ class LocalLanes:
         happening: queue.SimpleQueue[JobStarted | JobResult | _Left] = queue.SimpleQueue()
         lanes = [
             _LaneThread(waiting, happening, self._kernel_files, self._database)
-            for _ in range(min(self.lanes, len(jobs)))
+            for _ in range(min(self._count, len(jobs)))
         ]
         for lane in lanes:
             lane.start()
@@ -82,7 +85,10 @@ class LocalLanes:
 
 
 class _WaitingJobs:
-    """Jobs that wait, and the GPUs that are in use; for several threads."""
+    """Jobs that wait, and what jobs that run hold; for several threads.
+
+    A job holds its GPU, and its search: jobs that differ in limits alone go on with each other's runs.
+    """
 
     def __init__(self, jobs: Sequence[SweepJob]) -> None:
         self._by_device: dict[str, deque[SweepJob]] = {}
@@ -92,21 +98,26 @@ class _WaitingJobs:
         self._changed = threading.Condition()
 
     def take(self) -> SweepJob | None:
-        """The next job whose device is free, waited for; None where no job is left."""
+        """The next job that may run, waited for; None where no job is left."""
         with self._changed:
             while any(self._by_device.values()):
-                for device, jobs in self._by_device.items():
-                    if jobs and _gpu(device) not in self._busy:
-                        self._busy |= {_gpu(device)} - {""}
-                        return jobs.popleft()
+                job = self._free()
+                if job is not None:
+                    self._by_device[job.device].remove(job)
+                    self._busy |= _held(job)
+                    return job
                 self._changed.wait()
             return None
 
     def release(self, job: SweepJob) -> None:
-        """The device of a job is free."""
+        """A job has ended."""
         with self._changed:
-            self._busy.discard(_gpu(job.device))
+            self._busy -= _held(job)
             self._changed.notify_all()
+
+    def _free(self) -> SweepJob | None:
+        first = (job for jobs in self._by_device.values() for job in islice(jobs, _LOOKED_AT))
+        return next((job for job in first if self._busy.isdisjoint(_held(job))), None)
 
     def close(self) -> None:
         """No job waits any more."""
@@ -115,11 +126,12 @@ class _WaitingJobs:
             self._changed.notify_all()
 
 
-def _gpu(device: str) -> str:
-    """What only one job at a time may use; empty for a device that takes any number."""
-    if device.startswith(("sim:", "replay:")):
-        return ""
-    return device or "cuda:0"
+def _held(job: SweepJob) -> set[str]:
+    """What only one job at a time may hold; simulated GPUs and recordings take any number."""
+    chosen = {name: value for name, value in job.options.items() if name not in LIMITS}
+    search = replace(job, options=chosen).key
+    modelled = job.device.startswith(("sim:", "replay:"))
+    return {search} if modelled else {search, job.device or "cuda:0"}
 
 
 class _LaneThread(threading.Thread):

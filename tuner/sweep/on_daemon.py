@@ -1,10 +1,12 @@
 """Jobs of a sweep in the daemon's device queues."""
 
+import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner.client.values import is_ended
 from tuner.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError
 from tuner.model import WorkloadName
 from tuner.options import JOB_OPTIONS
@@ -20,6 +22,8 @@ _AHEAD = 4  # jobs that wait for each device: enough that none is idle between t
 _LOOK_S = 0.25  # between two looks at the jobs
 _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
 _PAGE = 500  # jobs in one answer of the daemon
+_NEWEST = 50  # jobs among which one is looked for whose submission got no answer
+_LOG = logging.getLogger(__name__)
 _OWN_FIELDS = ("policy", "clocks")  # which jobs have beside their options
 _FILLED = frozenset(name for name, option in JOB_OPTIONS.items() if option.table == "tuning")
 _BOUND = ("uuid", "name", "driver", "runtime")
@@ -41,10 +45,12 @@ class DaemonQueues:
     def __init__(self, client: "Client") -> None:
         self._client = client
         devices = client.status().get("devices", [])
-        self.lanes = max(1, len(devices))
-        self.where = f"the daemon at {client.address}, {self.lanes} device{'s' if self.lanes > 1 else ''}"
+        count = f"{len(devices)} device{'s' if len(devices) > 1 else ''}"
+        self.where = f"the daemon at {client.address}, {count}"
         self._first = str(devices[0].get("spec", "")) if devices else ""
         self._followed: dict[str, int] = {}
+        self._uncertain: set[str] = set()  # keys of jobs whose submission got no answer
+        self._told = ""
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
@@ -68,25 +74,31 @@ class DaemonQueues:
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
         """See ``Backend.run``. Jobs that are queued when this is closed stay in the daemon's queue."""
-        waiting = deque(jobs)
+        waiting: dict[str, deque[SweepJob]] = {}
+        for job in jobs:
+            waiting.setdefault(job.device, deque()).append(job)
         queued: dict[int, SweepJob] = {}
         begun_s: dict[int, float] = {}
-        seen_s = time.monotonic()
-        while waiting or queued:
+        well_s = time.monotonic()
+        while queued or any(waiting.values()):
             try:
+                yield from self._look(queued, begun_s)
                 yield from self._fill(waiting, queued)
-                for number, state in self._states(queued).items():
-                    if state != "queued" and number not in begun_s:
-                        begun_s[number] = time.monotonic()
-                        yield JobStarted(queued[number])
-                    if state not in ("queued", "running", "paused"):
-                        yield self._result(queued[number], number, begun_s[number])
-                        del queued[number]
-                seen_s = time.monotonic()
-            except DaemonUnavailableError:
-                if time.monotonic() - seen_s > _PATIENCE_S:
+                well_s = time.monotonic()
+            except DaemonRefusedError as error:  # the queue is full, or no device answers
+                well_s = time.monotonic()
+                self._tell(str(error))
+            except DaemonUnavailableError as error:
+                if time.monotonic() - well_s > _PATIENCE_S:
                     raise
+                self._tell(str(error))
             time.sleep(_LOOK_S)
+
+    def _tell(self, reason: str) -> None:
+        """Say what is waited for, once while it is the same."""
+        if reason != self._told:
+            self._told = reason
+            _LOG.warning("waiting for the daemon: %s", reason)
 
     # --- what is there -------------------------------------------------------------------------------
 
@@ -147,28 +159,48 @@ class DaemonQueues:
 
     # --- running -------------------------------------------------------------------------------------
 
-    def _fill(self, waiting: "deque[SweepJob]", queued: dict[int, SweepJob]) -> Iterator[JobResult]:
-        """Keep some jobs waiting for each device; yields those that the daemon refuses for good."""
-        ahead: dict[str, int] = {}
-        for job in queued.values():
-            ahead[job.device] = ahead.get(job.device, 0) + 1
-        later: list[SweepJob] = []
-        while waiting and len(later) < _PAGE:
-            job = waiting.popleft()
-            if ahead.get(job.device, 0) > _AHEAD:
-                later.append(job)
-                continue
-            try:
-                number = self._followed.pop(job.key, None) or self._submitted(job)
-            except InputError as error:
-                yield JobResult(job, "failed", reason=str(error))
-                continue
-            except (DaemonRefusedError, DaemonUnavailableError):  # the queue is full, or the daemon away
-                later.append(job)
-                break
-            queued[number] = job
-            ahead[job.device] = ahead.get(job.device, 0) + 1
-        waiting.extendleft(reversed(later))
+    def _look(
+        self, queued: dict[int, SweepJob], begun_s: dict[int, float]
+    ) -> Iterator[JobStarted | JobResult]:
+        """What has happened to queued jobs; those that have ended are taken out."""
+        for number, state in self._states(queued).items():
+            if state != "queued" and number not in begun_s:
+                begun_s[number] = time.monotonic()
+                yield JobStarted(queued[number])
+            if is_ended(state):
+                yield self._result(queued[number], number, begun_s[number])
+                del queued[number]
+
+    def _fill(
+        self, waiting: "Mapping[str, deque[SweepJob]]", queued: dict[int, SweepJob]
+    ) -> Iterator[JobResult]:
+        """Keep some jobs waiting for each device; yields those that the daemon refuses for good.
+
+        Raises:
+            DaemonRefusedError: it takes no more just now.
+            DaemonUnavailableError: it does not answer.
+        """
+        ahead = Counter(job.device for job in queued.values())
+        for device, jobs in waiting.items():
+            while jobs and ahead[device] <= _AHEAD:
+                try:
+                    queued[self._number(jobs[0], queued)] = jobs[0]
+                    ahead[device] += 1
+                except InputError as error:
+                    yield JobResult(jobs[0], "failed", reason=str(error))
+                jobs.popleft()
+
+    def _number(self, job: SweepJob, queued: Mapping[int, SweepJob]) -> int:
+        """The number of the daemon's job for one of the sweep; it is submitted where there is none."""
+        number = self._followed.pop(job.key, None)
+        if number is None and job.key in self._uncertain:
+            newest = (one for one in self._client.jobs(limit=_NEWEST) if one.id not in queued)
+            number = next((one.id for one in newest if not one.ended and _is_for(job, one)), None)
+        if number is None:
+            self._uncertain.add(job.key)  # until there is an answer
+            number = self._submitted(job)
+        self._uncertain.discard(job.key)
+        return number
 
     def _submitted(self, job: SweepJob) -> int:
         options = dict(job.options)
@@ -201,6 +233,12 @@ class DaemonQueues:
             reason = ended.reason or "no trial was valid"
             return JobResult(job, "failed", reason=reason, run=ended.run, seconds=seconds)
         return JobResult(job, "finished", run=ended.run, seconds=seconds, answer=answer)
+
+
+def _is_for(job: SweepJob, other: "Job") -> bool:
+    """True where a job of the daemon, submitted just now, is that of the sweep's."""
+    same = sorted(other.workloads) == sorted(job.workloads) and job.device in ("", other.device)
+    return same and other.objective == job.objective and _asks_for(job, other)
 
 
 def _asks_for(job: SweepJob, other: "Job") -> bool:

@@ -44,6 +44,7 @@ class SweepReport:
         results: of jobs that have ended, in that order.
         wall_s: from the first job's start to the end.
         interrupted: whether jobs are left because the user stopped it.
+        trouble: why else jobs are left; empty where none are.
     """
 
     path: str
@@ -52,6 +53,7 @@ class SweepReport:
     results: list[JobResult] = field(default_factory=list)
     wall_s: float = 0.0
     interrupted: bool = False
+    trouble: str = ""
 
     @property
     def counts(self) -> Counter[str]:
@@ -82,6 +84,7 @@ class SweepReport:
             **{end: self.counts[end] for end in ("finished", "known", "failed")},
             "left": self.left,
             "interrupted": self.interrupted,
+            "trouble": self.trouble,
             "wall_s": self.wall_s,
             "results": [_row(result) for result in self.in_order()],
         }

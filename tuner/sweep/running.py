@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.errors import RunInterrupted
+from tuner.errors import RunInterrupted, TunerError
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.results import JobResult, SweepReport
 
@@ -23,11 +23,9 @@ class Backend(Protocol):
 
     Attributes:
         where: for people, such as ``local, 4 lanes``.
-        lanes: jobs that run at once at most.
     """
 
     where: str
-    lanes: int
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """Results that are there already, by the keys of their jobs.
@@ -43,7 +41,7 @@ class Backend(Protocol):
 class SweepObserver(Protocol):
     """Hears how a sweep comes on."""
 
-    def begun(self, report: SweepReport, lanes: int) -> None:
+    def begun(self, report: SweepReport) -> None:
         """Results that were there are in the report; the others run now."""
 
     def started(self, job: SweepJob) -> None:
@@ -63,14 +61,14 @@ def run_sweep(jobs: Sequence[SweepJob], backend: Backend, observer: SweepObserve
         path: of the file, for the report.
 
     Returns:
-        The report, also where the user interrupted the sweep.
+        The report, also where the user interrupted the sweep, or nothing can run any more.
 
     Raises:
         InputError: as of ``Backend.known``; nothing has run then.
     """
     known = backend.known(jobs)
     report = SweepReport(path, backend.where, jobs, [known[job.key] for job in jobs if job.key in known])
-    observer.begun(report, backend.lanes)
+    observer.begun(report)
     missing = [job for job in jobs if job.key not in known]
     begun_s = time.monotonic()
     try:
@@ -83,5 +81,7 @@ def run_sweep(jobs: Sequence[SweepJob], backend: Backend, observer: SweepObserve
                     observer.ended(event)
     except (KeyboardInterrupt, RunInterrupted):
         report.interrupted = True
+    except TunerError as error:
+        report.trouble = str(error)
     report.wall_s = time.monotonic() - begun_s
     return report
