@@ -1,6 +1,6 @@
 """Jobs of a sweep in the queues of a daemon: one that is played, and a real one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,8 +70,9 @@ class PlayedClient:
         )
         return self.stored[-1]
 
-    def jobs(self, limit: int = 100, before: int | None = None) -> list[Job]:
-        page = [one for one in reversed(self.stored) if before is None or one.id < before][:limit]
+    def jobs(self, states: Sequence[str] = (), limit: int = 100, before: int | None = None) -> list[Job]:
+        found = (one for one in reversed(self.stored) if not states or one.state in states)
+        page = [one for one in found if before is None or one.id < before][:limit]
         for one in page:
             if not one.ended:
                 self._end(one)

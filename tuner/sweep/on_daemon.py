@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.client.values import is_ended
 from tuner.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError
 from tuner.model import WorkloadName
+from tuner.model.jobs import JobState
 from tuner.options import JOB_OPTIONS
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError
@@ -22,6 +23,7 @@ _AHEAD = 4  # jobs that wait for each device: enough that none is idle between t
 _LOOK_S = 0.25  # between two looks at the jobs
 _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
 _PAGE = 500  # jobs in one answer of the daemon
+_ACTIVE = tuple(state.value for state in JobState if not state.ended)
 _NEWEST = 50  # jobs among which one is looked for whose submission got no answer
 _LOG = logging.getLogger(__name__)
 _OWN_FIELDS = ("policy", "clocks")  # which jobs have beside their options
@@ -211,12 +213,11 @@ class DaemonQueues:
         return queued.id
 
     def _states(self, queued: Mapping[int, SweepJob]) -> dict[int, str]:
-        """The states of jobs, by their numbers; of one that is not listed any more ``gone``."""
+        """The states of jobs, by their numbers: those that have not ended are few, and listed at once."""
         if not queued:
             return {}
-        page = self._client.jobs(limit=_PAGE, before=max(queued) + 1)
-        states = {job.id: job.state for job in page if job.id in queued}
-        return {number: states.get(number) or self._client.job(number).state for number in queued}
+        active = {job.id: job.state for job in self._client.jobs(_ACTIVE, limit=_PAGE)}
+        return {number: active.get(number) or self._client.job(number).state for number in queued}
 
     def _result(self, job: SweepJob, number: int, begun_s: float) -> JobResult:
         """The result of a job that has ended."""
