@@ -16,7 +16,7 @@ from tuner.sweep.results import JobResult, SweepReport, gain_of
 from tuner.sweep.running import JobStarted, run_sweep
 
 SIM = "sim:jetson-tx1"
-QUICK = {"budget": 2, "policy": "random", "window_s": 0.5}
+QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
 ANSWER: Mapping[str, Any] = {"slowdown": 0.1, "slowdown_interval": 0.01, "energy_saving": 0.2}
 
 
@@ -90,7 +90,7 @@ def test_an_interrupt_leaves_a_report() -> None:
 def test_a_back_end_that_fails_leaves_a_report() -> None:
     """What had ended is in the report, with the reason why the rest is left."""
     backend = Played()
-    backend.run = lambda _: (_ for _ in ()).throw(DaemonError("gone"))  # type: ignore[method-assign]
+    backend.run = lambda _: (_ for _ in ()).throw(DaemonError("gone"))  # type: ignore[method-assign,assignment]
     report = swept(backend, 4, 8)
 
     assert (report.left, report.trouble, report.interrupted) == (2, "gone", False)

@@ -211,7 +211,8 @@ def _complaints_of(error: ValidationError) -> list[Complaint]:
 def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
     """What is wrong with the form of one key."""
     table, *rest = detail["loc"] or ("",)
-    model: type[BaseModel] = {"sweep": SweepTable, "group": GroupTable}.get(str(table), SweepDocument)
+    tables: dict[str, type[BaseModel]] = {"sweep": SweepTable, "group": GroupTable}
+    model = tables.get(str(table), SweepDocument)
     where = f"[{table}]"
     if table == "group" and rest and isinstance(rest[0], int):
         where, rest = place(rest[0]), rest[1:]

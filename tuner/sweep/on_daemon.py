@@ -111,7 +111,8 @@ class DaemonQueues:
             RefusedJobsError: workloads, devices or options that the daemon does not have.
         """
         asked: dict[tuple[Any, ...], Best] = {}
-        named, refused = {}, {}
+        named: dict[str, Best] = {}
+        refused: dict[tuple[str, str], None] = {}
         for job in jobs:
             for option in job.options:
                 if option not in (*JOB_OPTIONS, *_OWN_FIELDS):
