@@ -14,6 +14,7 @@ from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import Conditions
 from tuner.model.trial import WorkloadResult
 
+_ROUNDS = 12
 _NAME = "scan-lf:N=1024"
 
 
@@ -38,10 +39,10 @@ class Costs:
 
 def measured_costs() -> Costs:
     """Costs on this machine; the least of several rounds, as others use it too."""
-    return Costs(min(_writer_s() for _ in range(3)), min(_event_s() for _ in range(5)), _wake_s(), _look_s())
+    return Costs(*(min(cost() for _ in range(_ROUNDS)) for cost in (_writer_s, _event_s, _wake_s, _look_s)))
 
 
-def _writer_s(count: int = 300) -> float:
+def _writer_s(count: int = 100) -> float:
     device = DeviceIdentity("cuda:0", "NVIDIA H200", "GPU-1", "580", "13", modelled=False)
     conditions = Conditions(((_NAME, 65536),), {"scan-lf": "0" * 64}, device, "energy", "auto", 0, "off", {})
     measurement = Measurement(

@@ -12,7 +12,7 @@ from tuner.report.sweep_progress import SweepProgress
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError
 from tuner.sweep.local import LocalLanes, _WaitingJobs
-from tuner.sweep.results import JobResult, SweepReport, gain_of
+from tuner.sweep.results import JobResult, SweepReport, change_of
 from tuner.sweep.running import JobStarted, run_sweep
 
 SIM = "sim:jetson-tx1"
@@ -96,13 +96,13 @@ def test_a_back_end_that_fails_leaves_a_report() -> None:
     assert (report.left, report.trouble, report.interrupted) == (2, "gone", False)
 
 
-def test_a_gain_is_that_of_the_objective() -> None:
+def test_a_change_is_that_of_the_objective() -> None:
     """The objective time is told by the time, the others by joules; less is negative."""
-    assert gain_of(JobResult(job(), "finished", answer=ANSWER)) == (0.1, 0.01)
+    assert change_of(JobResult(job(), "finished", answer=ANSWER)) == (0.1, 0.01)
     energy = SweepJob("scans", ("scan-lf:N=4",), "energy")
     answer = {**ANSWER, "energy_saving_interval": 0.02}
-    assert gain_of(JobResult(energy, "finished", answer=answer)) == (-0.2, 0.02)
-    assert gain_of(JobResult(job(), "failed")) is None
+    assert change_of(JobResult(energy, "finished", answer=answer)) == (-0.2, 0.02)
+    assert change_of(JobResult(job(), "failed")) is None
 
 
 # --- lanes of this machine -------------------------------------------------------------------------
@@ -140,6 +140,17 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     assert "[[group]] 1: unknown kernel 'scan-lff'" in text
     assert "no simulated GPU 'sim:nothing'" in text
     assert "--patience is no option of the policy greedy" in text
+
+
+def test_a_device_that_is_not_there_is_told_by_its_jobs(tmp_path: Path) -> None:
+    """A GPU that cannot be opened stops no sweep: its jobs fail with the reason."""
+    lanes = LocalLanes(1, tmp_path / "tuner.db")
+    absent = job(device="cuda:9999", **QUICK)
+
+    assert lanes.known([absent]) == {}
+    (ended,) = [one for one in lanes.run([absent]) if isinstance(one, JobResult)]
+    assert ended.end == "failed"
+    assert ended.reason
 
 
 def test_jobs_that_share_a_run_take_turns() -> None:

@@ -11,7 +11,7 @@ from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import NamedPath, database_option
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
-from tuner.errors import InputError, RunInterrupted
+from tuner.errors import DaemonAbsentError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.sweep.file import SweepFile
@@ -74,7 +74,10 @@ def _on_daemon(read: "SweepFile", socket: str | None, database: Path | None) -> 
     if read.kernel_files:
         keys = "the daemon reads kernels from its own directories; leave them out, or use --on local"
         raise read.refused([("[sweep] kernel_files", keys)])
-    return DaemonQueues(client_of(socket))
+    try:
+        return DaemonQueues(client_of(socket))
+    except DaemonAbsentError as error:
+        raise DaemonAbsentError(f"{error}\n--on local:N runs a sweep without a daemon") from error
 
 
 def _on_lanes(read: "SweepFile", lanes: int, database: Path | None) -> "Backend":

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.report.words import MODELLED, RECORDED, lasting, percent, percent_with_interval, with_uncertainty
-from tuner.sweep.results import JobResult, SweepReport, gain_of, median_gain
+from tuner.sweep.results import JobResult, SweepReport, change_of, median_change
 
 MOST_ROWS = 60
 """Jobs that are shown one by one; more are in ``--json``."""
@@ -39,7 +39,7 @@ def _jobs(results: Sequence[JobResult]) -> Table:
             one.job.device or _NO_VALUE,
             one.job.objective,
             *_amounts(one.answer),
-            _gain(one),
+            _change(one),
             _NO_VALUE if one.answer is None else str(one.answer["trials"]),
             _NO_VALUE if one.run is None else f"{one.run}{' (before)' if one.end == 'known' else ''}",
         )
@@ -49,7 +49,7 @@ def _jobs(results: Sequence[JobResult]) -> Table:
 def _groups(results: Sequence[JobResult]) -> Table:
     """One row for each group, device and objective."""
     table = _table("group", "device", "objective")
-    for title in ("jobs", "answered before", "failed", "median gain", "tuning took"):
+    for title in ("jobs", "answered before", "failed", "median change", "tuning took"):
         table.add_column(title, justify="right", no_wrap=True)
     rows: dict[tuple[str, str, str], list[JobResult]] = {}
     for one in results:
@@ -63,7 +63,7 @@ def _groups(results: Sequence[JobResult]) -> Table:
             str(len(members)),
             str(ends.count("known")),
             str(ends.count("failed")),
-            f"{percent(median_gain(members))}{_label(members)}",
+            f"{percent(median_change(members))}{_label(members)}",
             lasting(sum(one.seconds for one in members)),
         )
     return table
@@ -116,9 +116,9 @@ def _amounts(answer: Mapping[str, Any] | None) -> tuple[str, str]:
     )
 
 
-def _gain(one: JobResult) -> str:
-    gain = gain_of(one)
-    return _NO_VALUE if gain is None else f"{percent_with_interval(*gain)}{_label([one])}"
+def _change(one: JobResult) -> str:
+    change = change_of(one)
+    return _NO_VALUE if change is None else f"{percent_with_interval(*change)}{_label([one])}"
 
 
 def _label(results: Sequence[JobResult]) -> str:

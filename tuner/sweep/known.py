@@ -7,7 +7,7 @@ from functools import partial
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.replay import PREFIX
-from tuner.errors import InputError
+from tuner.errors import InputError, TunerError
 from tuner.model import RunStatus
 from tuner.model.records import StoredRun, canonical
 from tuner.search.request import (
@@ -48,6 +48,8 @@ def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalo
 
     The device of jobs with the same options is opened once, and closed again.
 
+    A device that cannot be opened, or whose clocks cannot be set, has none: its jobs say so when they run.
+
     Args:
         jobs: of the sweep.
         store: with stored runs; None where there is no database yet.
@@ -55,7 +57,6 @@ def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalo
 
     Raises:
         RefusedJobsError: workloads or devices that are not there, or options that cannot be.
-        DeviceUnavailableError: a device cannot be opened.
     """
     refused = _Refused()
     alike: dict[str, list[SweepJob]] = defaultdict(list)
@@ -77,11 +78,13 @@ class _Refused:
         self.reasons: dict[tuple[str, str], None] = {}
 
     def allows(self, job: SweepJob, check: Callable[[], None]) -> bool:
-        """False where a check of a job raises ``InputError``."""
+        """False where a check of a job fails; ``InputError`` is a reason to refuse it."""
         try:
             check()
         except InputError as error:
             self.reasons[job.place, str(error)] = None
+            return False
+        except TunerError:  # such as of a device that may answer later
             return False
         return True
 

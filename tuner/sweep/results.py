@@ -116,7 +116,7 @@ def answer_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def gain_of(result: JobResult) -> tuple[float, float | None] | None:
+def change_of(result: JobResult) -> tuple[float, float | None] | None:
     """What an answer changes against the default, and half of its 95 % interval; None where unknown.
 
     Of the objective ``time`` the change of the time, of the others that of the joules; less is better.
@@ -128,10 +128,10 @@ def gain_of(result: JobResult) -> tuple[float, float | None] | None:
     return None if value is None else (sign * value, result.answer[f"{name}_interval"])
 
 
-def median_gain(results: Sequence[JobResult]) -> float | None:
-    """The median of ``gain_of``; None where no result has one."""
-    gains = [gain[0] for gain in map(gain_of, results) if gain is not None]
-    return statistics.median(gains) if gains else None
+def median_change(results: Sequence[JobResult]) -> float | None:
+    """The median of ``change_of``; None where no result has one."""
+    changes = [change[0] for change in map(change_of, results) if change is not None]
+    return statistics.median(changes) if changes else None
 
 
 def _row(result: JobResult) -> dict[str, Any]:
