@@ -140,7 +140,7 @@ def test_jobs_are_queued_some_ahead(client: PlayedClient) -> None:
     assert known == []
     assert [one.end for one in results].count("finished") == 31
     assert [(one.job, one.reason) for one in results if one.end == "failed"] == [(job(7), "out of luck")]
-    assert client.most_waiting <= on_daemon._AHEAD + 1
+    assert client.most_waiting <= on_daemon._AHEAD
 
 
 def test_the_same_command_goes_on(client: PlayedClient) -> None:
@@ -155,6 +155,14 @@ def test_the_same_command_goes_on(client: PlayedClient) -> None:
         (("scan-lf:N=8",), "finished"),
     ]
     assert len(client.stored) == 4
+
+
+def test_one_job_of_the_daemon_is_followed_once(client: PlayedClient) -> None:
+    """Two jobs of a sweep that one of the daemon would answer are not both taken for it."""
+    client.submit("scan-lf:N=4", objective="energy", device=SIM, policy=None, clocks=None)
+    _, results = swept(client, job(4), job(4, policy="auto"))
+
+    assert sorted(one.run or 0 for one in results) == [1, 2]
 
 
 def test_another_search_is_no_answer(client: PlayedClient) -> None:

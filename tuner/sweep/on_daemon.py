@@ -19,7 +19,7 @@ from tuner.sweep.running import JobStarted
 if TYPE_CHECKING:
     from tuner.client import Best, Client, Job
 
-_AHEAD = 4  # jobs that wait for each device: enough that none is idle between two looks
+_AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks
 _LOOK_S = 0.25  # between two looks at the jobs
 _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
 _PAGE = 500  # jobs in one answer of the daemon
@@ -49,7 +49,7 @@ class DaemonQueues:
         devices = client.status().get("devices", [])
         count = f"{len(devices)} device{'s' if len(devices) > 1 else ''}"
         self.where = f"the daemon at {client.address}, {count}"
-        self._first = str(devices[0].get("spec", "")) if devices else ""
+        self._devices = [str(one.get("spec", "")) for one in devices]
         self._followed: dict[str, int] = {}
         self._uncertain: set[str] = set()  # keys of jobs whose submission got no answer
         self._told = ""
@@ -61,6 +61,7 @@ class DaemonQueues:
         for one in self._listed():
             stored.setdefault(self._question(one.workloads, one.objective, one.device), []).append(one)
         found: dict[str, JobResult] = {}
+        taken: set[int] = set()  # a job of the daemon is that of one of the sweep's
         for job in jobs:
             best = named.get(job.key)
             if best is None:
@@ -68,8 +69,9 @@ class DaemonQueues:
             # the daemon names workloads in one way, with a batch that is not the kernel file's
             alike = stored.get(self._question(tuple(best.workloads), job.objective, job.device), [])
             for one in (other for other in alike if _asks_for(job, other)):
-                if not one.ended:
-                    self._followed.setdefault(job.key, one.id)
+                if not one.ended and one.id not in taken and job.key not in self._followed:
+                    self._followed[job.key] = one.id
+                    taken.add(one.id)
                 elif one.state == "finished" and job.key not in found:
                     found |= self._fresh(job, one, best)
         return found
@@ -146,7 +148,7 @@ class DaemonQueues:
             before = page[-1].id
 
     def _question(self, workloads: Sequence[str], objective: str, device: str) -> str:
-        return " ".join([*sorted(workloads), objective, device or self._first])
+        return " ".join([*sorted(workloads), objective, device or "".join(self._devices[:1])])
 
     def _fresh(self, job: SweepJob, ended: "Job", best: "Best") -> dict[str, JobResult]:
         """The result of a finished job by the key of the sweep's, if its answer still holds."""
@@ -185,7 +187,8 @@ class DaemonQueues:
         """
         ahead = Counter(job.device for job in queued.values())
         for device, jobs in waiting.items():
-            while jobs and ahead[device] <= _AHEAD:
+            lanes = 1 if device in self._devices else max(1, len(self._devices))
+            while jobs and ahead[device] < _AHEAD * lanes:
                 try:
                     queued[self._number(jobs[0], queued)] = jobs[0]
                     ahead[device] += 1
