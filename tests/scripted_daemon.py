@@ -68,6 +68,8 @@ def job(number: int = 1, **fields: Any) -> dict[str, Any]:
         "id": number,
         "kind": "tune",
         "device": "sim:jetson-tx1",
+        "wanted_device": "sim:jetson-tx1",
+        "gpu": "",
         "workloads": ["scan-lf:N=4"],
         "objective": "energy",
         "policy": "auto",

@@ -116,9 +116,12 @@ class Rig:
         now: local time.
     """
 
-    def __init__(self, folder: Path, settings: Settings, devices: tuple[str, ...] = (DEVICE,)) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, devices: tuple[str, ...] = (DEVICE,), kind: str = ""
+    ) -> None:
         identities = {
-            spec: DeviceIdentity(spec, f"{spec} (modelled)", spec, "1", "", modelled=True) for spec in devices
+            spec: DeviceIdentity(spec, kind or f"{spec} (modelled)", spec, "1", "", modelled=True)
+            for spec in devices
         }
         self.presence = FREE
         self.looks = 0
@@ -184,10 +187,10 @@ def settings(**tables: Any) -> Settings:
 
 @contextlib.asynccontextmanager
 async def working(
-    folder: Path, chosen: Settings | None = None, devices: tuple[str, ...] = (DEVICE,)
+    folder: Path, chosen: Settings | None = None, devices: tuple[str, ...] = (DEVICE,), kind: str = ""
 ) -> AsyncIterator[Rig]:
-    """A service at work."""
-    rig = Rig(folder, chosen or settings(), devices)
+    """A service at work; its devices are of a kind each, unless one is named."""
+    rig = Rig(folder, chosen or settings(), devices, kind)
     await rig.service.begin()
     try:
         yield rig

@@ -92,7 +92,7 @@ async def test_what_the_database_knows_better_is_read_again(tmp_path: Path) -> N
         job = await board.add(ORDER, origin=Origin.CLIENT)
         await storage.run(lambda books: books.jobs.change(job.id, JobState.CANCELLED))
         with pytest.raises(NotNowError, match="cancelled"):
-            await board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started=True)
+            await board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started_on="sim:k40c")
         assert not board.jobs
         assert board.find(ORDER) is None
 

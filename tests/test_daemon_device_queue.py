@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ async def test_a_job_runs_and_finishes(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
         job = await rig.submit(budget=3)
         attempt = await rig.attempts.get()
-        assert (attempt.spec.job, attempt.spec.job_spec) == (job.id, job.spec)
-        assert job.spec.device == DEVICE
+        assert (attempt.spec.job, attempt.spec.job_spec) == (job.id, replace(job.spec, device=DEVICE))
+        assert (await rig.service.job(job.id)).device == DEVICE
         attempt.end()
         assert await rig.told(job.id) == [("queued", ""), ("running", ""), ("finished", "")]
         assert (await rig.service.job(job.id)).attempts == 1

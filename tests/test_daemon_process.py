@@ -405,6 +405,19 @@ def test_a_socket_below_a_file_is_explained(tmp_path: Path) -> None:
         ListeningSocket(None, file / "socket")
 
 
+def test_a_gpu_of_two_names_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of names of one UUID the first is tuned on, and the message names both."""
+    uuids = {"cuda:0": "GPU-a", "cuda:1": "GPU-b", "cuda:2": "GPU-a"}
+
+    def played(spec: str) -> DeviceIdentity:
+        return DeviceIdentity(spec, "NVIDIA H200", uuids[spec], "580", "", modelled=False)
+
+    monkeypatch.setattr("tuner.devices.survey.identify", played)
+    found, missing = find(("cuda:0", "cuda:1", "cuda:2"))
+    assert list(found) == ["cuda:0", "cuda:1"]
+    assert missing == {"cuda:2": "is the same GPU as cuda:0 (GPU-a), which is tuned on once"}
+
+
 def test_a_device_that_cannot_be_used_is_named_once() -> None:
     """The reason does not begin with the name that it is told with."""
     _, missing = find(("cuda:9999", "sim:nope"))

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,17 @@ def test_h200_clocks() -> None:
 def test_prefix_is_optional() -> None:
     """The name may carry the prefix users type."""
     assert gpu_model("sim:k20c") is gpu_model("k20c")
+
+
+def test_further_gpus_of_a_kind_differ_in_watts_alone() -> None:
+    """sim:NAME.2 to .8 are other GPUs of one product, with limits, clocks and power limit of the first."""
+    first, fourth = gpu_model("h200"), gpu_model("sim:h200.4")
+    assert fourth.name == "h200.4"
+    assert fourth.power.memory_w == pytest.approx(1.08 * first.power.memory_w)
+    assert replace(fourth, name=first.name, power=first.power) == first
+    assert fourth.power.limit_w == first.power.limit_w
+    with pytest.raises(UnknownNameError):
+        gpu_model("h200.9")
 
 
 def test_unknown_name_lists_choices_and_nearest() -> None:

@@ -91,7 +91,7 @@ def test_defaults_have_the_declared_form() -> None:
 def test_what_options_do_is_declared() -> None:
     """Limits end a search, methods change how is measured, and a job lacks some options."""
     assert {"budget", "time_limit_s", "patience", "runs_per_day", "pay_back_days"} == LIMITS
-    assert {"seed", "sensor", "window_s", "joules", "solo_bests"} == METHODS
+    assert {"seed", "sensor", "window_s", "joules", "solo_bests", "verify"} == METHODS
     of_runs = {"power_limits", "solo_bests"}
     assert set(OPTIONS) - set(JOB_OPTIONS) == {"objective", "policy", "clocks", *of_runs}
 

@@ -47,7 +47,7 @@ class PlayedClient:
         self.most_waiting = 0
 
     def status(self) -> dict[str, Any]:
-        return {"devices": [{"spec": SIM}]}
+        return {"devices": [{"spec": SIM, **DEVICE}]}
 
     def best(self, *workloads: str, **question: Any) -> Best:
         if workloads == ("scan-lf:N=5",):
@@ -57,17 +57,15 @@ class PlayedClient:
         return Best("default", DEVICE, "energy", answers, None, (), None, None, None, ())
 
     def submit(self, *workloads: str, **options: Any) -> Job:
-        assert (options.pop("objective"), options.pop("device")) == ("energy", SIM)
+        assert options.pop("objective") == "energy"
+        chosen = {"policy": options.pop("policy") or "auto", "clocks": options.pop("clocks") or "off"}
+        chosen["wanted_device"] = options.pop("device")
+        filled = {**options, "energy_precision": 0.01}  # as [tuning] has it
         waiting = sum(not one.ended for one in self.stored)
         if waiting >= self.places:
             raise DaemonRefusedError("as many jobs wait as may")
         self.most_waiting = max(self.most_waiting, waiting + 1)
-        named = {
-            name: options.pop(name) or default for name, default in (("policy", "auto"), ("clocks", "off"))
-        }
-        self.stored.append(
-            queued(len(self.stored) + 1, workloads, {**options, "energy_precision": 0.01}, **named)
-        )
+        self.stored.append(queued(len(self.stored) + 1, workloads, filled, **chosen))
         return self.stored[-1]
 
     def jobs(self, states: Sequence[str] = (), limit: int = 100, before: int | None = None) -> list[Job]:
@@ -173,6 +171,16 @@ def test_another_search_is_no_answer(client: PlayedClient) -> None:
     assert swept(client, job(4, budget=3))[0] == ["known"]
     client.source = "two"
     assert swept(client, job(4, budget=3))[0] == []
+
+
+def test_any_gpu_of_a_kind_answers_for_it(client: PlayedClient) -> None:
+    """A job that names a kind is known by the answer of a GPU of the kind that is there."""
+    of_kind = replace(job(4), device="kind:TX1")
+    swept(client, of_kind)
+
+    assert swept(client, of_kind)[0] == ["known"]
+    assert swept(client, job(4))[0] == []
+    assert swept(client, replace(job(4), device="any"))[0] == []
 
 
 def test_a_full_queue_is_waited_for(client: PlayedClient) -> None:

@@ -218,6 +218,13 @@ class SearchOptions:
         metavar="N",
         effect=Effect.METHOD,
     )
+    verify: bool = _option(
+        False,
+        "Where another GPU of the kind has an answer, measure it here against the default and its rivals, in"
+        " place of a search.",
+        Switch(),
+        effect=Effect.METHOD,
+    )
     stream_priorities: int = _option(
         1,
         "Levels of stream priority to search for workloads that run together: blocks of the highest get free"

@@ -33,6 +33,7 @@ COMMANDS = {
     "resume": "tuner.cli.jobs:resume",
     "status": "tuner.cli.jobs:status",
     "history": "tuner.cli.history:history",
+    "fleet": "tuner.cli.fleet:fleet",
     "show": "tuner.cli.show:show",
     "diff": "tuner.cli.diff:diff",
     "report": "tuner.cli.report:report",

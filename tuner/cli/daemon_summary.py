@@ -47,7 +47,7 @@ def sentences(options: StartOptions) -> Iterator[str]:
         except InputError as error:
             wrong.append(f"set {group.name}: {error}")
             continue
-        yield from (f"set {group.name}: {_search(spec)}, on {spec.device}" for spec in specs)
+        yield from (f"set {group.name}: {_search(spec)}, on {spec.device or 'any device'}" for spec in specs)
     if wrong:
         raise InputError("\n".join(wrong))
     yield from _limits(settings)
@@ -112,6 +112,13 @@ def _limits(settings: Settings) -> Iterator[str]:
         if limit is not None
     ]
     yield f"budget: {' and '.join(costs) + ' of measuring a day and GPU' if costs else 'no limit'}"
+    of_host = [
+        f"{limit:g} {unit}"
+        for limit, unit in ((budget.host_seconds_per_day, "s"), (budget.host_joules_per_day, "J"))
+        if limit is not None
+    ]
+    if of_host:
+        yield f"budget of the host: {' and '.join(of_host)} of measuring a day on all GPUs together"
     for window in settings.window:
         yield f"window: {_window(window)}"
     if not settings.window:
@@ -133,4 +140,5 @@ def _window(window: WindowTable) -> str:
     now = window_status((window,), local_now())
     when = "never opens" if now.changes_at is None else f"{now.changes_at:%Y-%m-%d %H:%M}"
     state = f"open until {when}" if now.open else f"opens {when}"
-    return f"{window.start!r} for {window.hours:g} h: {state}"
+    where = f" on {', '.join(window.devices)}" if window.devices else ""
+    return f"{window.start!r} for {window.hours:g} h{where}: {state}"

@@ -42,7 +42,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     from tuner.report.words import MODELLED
 
     try:
-        label = MODELLED if job.device.startswith("sim:") else ""
+        label = MODELLED if _is_modelled(client, job) else ""
         # an objective of a newer daemon is shown without its unit rather than not at all
         known = job.objective if job.objective in UNITS else "time"
         with RunProgress(known, label, tells_trials=True) as progress:
@@ -66,6 +66,16 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
         show_best(answer, out)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
     return 0 if job.state == JobState.FINISHED.value else 1
+
+
+def _is_modelled(client: "Client", job: "Job") -> bool:
+    """True where a job runs on a simulated device, or can run on no other."""
+    from tuner.model.device_choice import DeviceChoice
+
+    if DeviceChoice.parse(job.device).one:
+        return job.device.startswith("sim:")
+    devices = client.status().get("devices") or ()
+    return bool(devices) and all(device.get("modelled") for device in devices)
 
 
 def _tell(event: "Event", progress: "RunProgress") -> None:

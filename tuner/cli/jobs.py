@@ -35,7 +35,8 @@ _GOES_ON = (JobState.QUEUED.value, JobState.RUNNING.value)
     metavar="SPEC",
     shell_complete=completion.devices,
     default="",
-    help="cuda:0, sim:jetson-tx1 ... Default: the daemon's first.",
+    help="cuda:0, sim:jetson-tx1 ..., or one GPU of a kind: 'kind:NVIDIA H200', 'kind:NVIDIA H200@DRIVER'."
+    " Default: any device of the daemon.",
 )
 @click.option(
     "--priority",
@@ -79,16 +80,21 @@ def submit(
         write_json(json_path, document_of(job))
     out = console(json_path)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
-    for line in (f"`tuner follow {job.id}` shows how it goes", f"`{_best(job)}` shows its answer"):
+    for line in (f"`tuner follow {job.id}` shows how it goes", _where_its_answer_is(job)):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _best(job: "Job") -> str:
-    """The command that prints the answer of a job."""
+def _where_its_answer_is(job: "Job") -> str:
+    """The command that prints the answer of a job, where it is known on which device that will be."""
+    from tuner.model.device_choice import DeviceChoice
+
+    if not DeviceChoice.parse(job.device).one:
+        return f"`tuner jobs {job.id}` shows the device that it has taken, when it runs"
     slower = job.options.get("max_slowdown")
     words = [*job.workloads, "--objective", job.objective]
     words += [] if slower is None else ["--max-slowdown", f"{100 * slower:g}%"]
-    return shlex.join(["tuner", "best", *words, *(["--device", job.device] if job.device else [])])
+    command = shlex.join(["tuner", "best", *words, "--device", job.device])
+    return f"`{command}` shows its answer"
 
 
 def _default_workloads() -> tuple[str, ...]:

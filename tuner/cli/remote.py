@@ -96,7 +96,7 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     for title in ("priority", "trials", "run"):
         table.add_column(title, justify="right", no_wrap=True)
     for job in jobs:
-        where = (job.device or "–", f"{search_of(job)}; {asked_for(job)}")
+        where = (job.device or "any", f"{search_of(job)}; {asked_for(job)}")
         table.add_row(
             str(job.id),
             moment(job.created_at),
@@ -110,6 +110,12 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     out.print(table)
 
 
+def _device(job: "Job") -> str:
+    """Where a job runs, and what it asked for where that is more."""
+    wanted = job.wanted_device or "any"
+    return job.device if job.device == job.wanted_device else f"{job.device or '–'} (asked for: {wanted})"
+
+
 def show_job(job: "Job", out: "Console") -> None:
     """All details of a job, one per line."""
     lines = {
@@ -117,7 +123,7 @@ def show_job(job: "Job", out: "Console") -> None:
         "workloads": " ".join(job.workloads),
         "search": search_of(job),
         "options": ", ".join(f"{name} {value}" for name, value in job.options.items()) or "–",
-        "device": job.device or "–",
+        "device": _device(job),
         "asked by": asked_for(job),
         "priority": priority_of(job),
         "submitted": moment(job.created_at),

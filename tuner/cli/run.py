@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     help="Measure each workload alone, and propose batches and repeats that bring their times within a factor"
     " of 2; search nothing.",
 )
+@click.option(
+    "--exclusive-board",
+    is_flag=True,
+    help="Measure joules while runs on other GPUs of this host wait; for runs with databases of one folder.",
+)
 @click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
 @kernel_option
@@ -49,6 +54,7 @@ def run(
     resume: bool,
     allow_simulated: bool,
     balance: bool,
+    exclusive_board: bool,
     verbose: bool,
     **options: Any,  # noqa: ANN401 - those of a search, by name
 ) -> None:
@@ -74,7 +80,14 @@ def run(
             )
         show_balance(request, device, database, json_path=json_path, allow_simulated=allow_simulated)
         return
-    tuned = _tune(request, device, database, resume=resume, allow_simulated=allow_simulated)
+    tuned = _tune(
+        request,
+        device,
+        database,
+        resume=resume,
+        allow_simulated=allow_simulated,
+        exclusive_board=exclusive_board,
+    )
     try:
         if json_path is not None:
             write_json(json_path, with_trial_series(tuned) if with_series else tuned.document)
@@ -90,7 +103,13 @@ def run(
 
 
 def _tune(
-    request: "Request", device_spec: str | None, database: Path | None, *, resume: bool, allow_simulated: bool
+    request: "Request",
+    device_spec: str | None,
+    database: Path | None,
+    *,
+    resume: bool,
+    allow_simulated: bool,
+    exclusive_board: bool,
 ) -> "TuningResult":
     from tuner.config.catalog import Catalog
     from tuner.report.progress import RunProgress
@@ -108,6 +127,7 @@ def _tune(
                 database=database,
                 resume=resume,
                 allow_simulated=allow_simulated,
+                exclusive_board=exclusive_board,
             )
 
 

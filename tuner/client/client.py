@@ -161,7 +161,7 @@ class Client:
                 policy and clocks.
             policy: the search strategy.
             clocks: GPU clocks to search: ``off``, ``all``, a list or a range in MHz.
-            device: empty for the daemon's first.
+            device: ``cuda:N``, or a GPU of a kind, ``kind:NVIDIA H200``; empty for any device of the daemon.
             priority: of one's own jobs that may run, the highest goes first; between users it counts as far
                 as the daemon's settings say.
             options: those of ``tuner run``, by their names in ``tuner.options``: ``budget=100``; those

@@ -23,7 +23,7 @@ class Job:
     Attributes:
         id: counts up from 1.
         kind: ``tune``, or ``sample`` for measuring a served configuration again.
-        device: empty for the daemon's first.
+        device: where it runs or has run; before, what it asks for.
         workloads: that run together.
         options: further choices, by name.
         origin: who asked: ``client``, ``set``, ``stale``, ``drift``, ``request``, ``check``.
@@ -35,6 +35,8 @@ class Job:
         trials: trials stored for it.
         submitter: user id of the client; None for the daemon itself.
         created_at: UTC, ISO 8601, as are the others.
+        wanted_device: where it may run, as it was asked for; empty for any device.
+        gpu: UUID of the GPU that its run is measured on; empty before it has one.
     """
 
     id: int
@@ -56,6 +58,8 @@ class Job:
     created_at: str
     started_at: str | None
     ended_at: str | None
+    wanted_device: str = ""
+    gpu: str = ""
 
     @property
     def ended(self) -> bool:

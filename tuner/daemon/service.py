@@ -16,7 +16,7 @@ from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
-from tuner.daemon.devices.results import AttemptResults
+from tuner.daemon.devices.results import AttemptResults, FailureCount
 from tuner.daemon.interface import FeedEvent, NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.live.event_feed import EventFeed
 from tuner.daemon.live.live_events import LiveEvents
@@ -24,6 +24,7 @@ from tuner.daemon.live.power_watch import PowerWatch
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.job_specs import checked, with_site_rules
+from tuner.daemon.queue.placement import Placement
 from tuner.daemon.queue.shares import Shares
 from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events, known_job
 from tuner.daemon.queue.users import check_may_change
@@ -77,7 +78,15 @@ class Service:
         self._subscriptions = Subscriptions(self._heard)
         self._events = EventPump(storage, self._subscriptions)
         self._shares = Shares(lambda: state.settings.limits)
-        self._board = Board(storage, self._subscriptions, self._changed, self._shares, self._live.job)
+        placement = Placement(lambda: state.identities)
+        self._board = Board(
+            storage,
+            self._subscriptions,
+            self._changed,
+            self._shares,
+            hear=self._live.job,
+            placement=placement,
+        )
         self._budgets = Budgets(storage)
         self._backlog = Backlog(answerer)
         self._maintenance = Maintenance(
@@ -100,10 +109,16 @@ class Service:
             maintenance=self._maintenance,
             wall=wall,
         )
+        crashes: dict[int, FailureCount] = {}
         self._queues = DeviceQueues(
             {
                 device: DeviceQueue(
-                    device, self._board, self._admission(device, check_users), results, start_attempt
+                    device,
+                    self._board,
+                    self._admission(device, check_users),
+                    results,
+                    start_attempt,
+                    crashes=crashes,
                 )
                 for device in state.devices
             }
@@ -131,8 +146,7 @@ class Service:
 
     def _admission(self, device: str, check_users: CheckUsers) -> Admission:
         return Admission(
-            device,
-            self._state.uuid(device),
+            self._state.identities[device],
             settings=lambda: self._state.settings,
             budgets=self._budgets,
             check_users=check_users,
@@ -155,7 +169,7 @@ class Service:
         try:
             for job in await self._board.load():
                 _LOG.info("job %d was running when the daemon ended: now %s", job.id, job.state.value)
-            await self._board.mark_absent(self._state.devices)
+            await self._board.mark_absent()
             await self._maintenance.begin()
         except StoreError as error:
             if str(error) != self._why_not_loaded:  # once, not at every attempt
@@ -206,7 +220,7 @@ class Service:
         state = self._state
         self._answerer.adopt(state)
         self._backlog.reconsider()
-        await self._board.mark_absent(state.devices)
+        await self._board.mark_absent()
         await self._maintenance.refresh(None)
         await self._maintenance.prune()
         await self._maintenance.queue_sets()
@@ -244,7 +258,7 @@ class Service:
             raise InputError("kind: clients submit searches; the daemon decides what is measured again")
         state = self._state
         with self._known(spec.workloads):
-            spec = checked(with_site_rules(spec, state.settings.tuning), state.catalog, state.devices)
+            spec = checked(with_site_rules(spec, state.settings.tuning), state.catalog, state.identities)
         return await self._board.add(
             spec,
             origin=Origin.CLIENT,
@@ -254,13 +268,14 @@ class Service:
 
     async def job(self, number: int) -> JobRecord:
         """See ``ServiceInterface.job``."""
-        return await known_job(number, self._storage.read)
+        return self._board.located(await known_job(number, self._storage.read))
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
     ) -> list[JobRecord]:
         """See ``ServiceInterface.jobs``."""
-        return await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
+        found = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
+        return [self._board.located(job) for job in found]
 
     async def cancel(self, number: int, peer: Peer) -> JobRecord:
         """See ``ServiceInterface.cancel``."""
@@ -279,7 +294,7 @@ class Service:
         """See ``ServiceInterface.resume``."""
         await self._check_may_change(number, peer, "resume")
         job = await self._board.change(number, JobState.QUEUED, of=(JobState.PAUSED, JobState.QUEUED))
-        await self._board.mark_absent(self._state.devices)
+        await self._board.mark_absent()
         return self._board.get(number) or job
 
     async def _check_may_change(self, number: int, peer: Peer, verb: str) -> None:
@@ -308,7 +323,7 @@ class Service:
         self._live.event(event)
         job = self._board.get(event.job)
         if event.kind == "trial" and job is not None:
-            self._power.trial(job.spec.device, event.data)
+            self._power.trial(job.device, event.data)
 
     # --- answers -------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.metrics import Gauges
 from tuner.daemon.queue.board import Board
+from tuner.daemon.queue.placement import ABSENT, Placement
 from tuner.daemon.queue.shares import Shares, UserShare
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.settings.tables import Settings
@@ -61,6 +62,7 @@ class ServiceStatus:
             **self.steady(),
             "uptime_s": round(time.monotonic() - self._begun_s),
             "devices": self.devices(queues),
+            "host": host_document(self._budgets, self._state.settings, self._wall()),
             "followers": followers,
         }
 
@@ -92,7 +94,7 @@ class ServiceStatus:
         return {
             "database": [self._storage.trouble],
             "jobs": [
-                *absent_devices(self._board.jobs, self._state.devices),
+                *absent_devices(self._board.jobs, self._board.placement),
                 *self._board.not_understood,
             ],
             **self._state.troubles,
@@ -141,14 +143,18 @@ def shares_document(shares: Iterable[UserShare]) -> list[dict[str, Any]]:
 
 
 def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:
-    """Whether tuning is allowed now, and when that changes; ``summary`` is for people."""
-    status = window_status(settings.window, now)
+    """Whether windows of the whole host allow tuning now, and when that changes; ``summary`` is for people.
+
+    Of windows for some devices, the devices tell.
+    """
+    windows = [window for window in settings.window if not window.devices]
+    status = window_status(windows, now)
     changes_at = None if status.changes_at is None else status.changes_at.isoformat()
     return {
         "open": status.open,
         "changes_at": changes_at,
-        "count": len(settings.window),
-        "summary": _windows_summary(status, len(settings.window)),
+        "count": len(windows),
+        "summary": _windows_summary(status, len(windows)),
     }
 
 
@@ -175,13 +181,24 @@ def device_document(
     }
 
 
-def absent_devices(jobs: Iterable[JobRecord], devices: Collection[str]) -> list[str]:
+def host_document(budgets: Budgets, settings: Settings, now: datetime) -> dict[str, Any]:
+    """What measuring on all devices together has cost today."""
+    spent = budgets.of_host(now.date().isoformat())
+    return {
+        "spent_today_s": spent.seconds,
+        "spent_today_j": spent.joules,
+        "budget_s": settings.budget.host_seconds_per_day,
+        "budget_j": settings.budget.host_joules_per_day,
+    }
+
+
+def absent_devices(jobs: Iterable[JobRecord], placement: Placement) -> list[str]:
     """Devices that jobs wait for and that are absent, for people."""
-    queued = (job.spec.device for job in jobs if job.state is JobState.QUEUED)
-    counts = Counter(device for device in queued if device not in devices)
+    queued = (placement.absence(job) for job in jobs if job.state is JobState.QUEUED)
+    counts = Counter(absence.removesuffix(ABSENT) for absence in queued if absence)
     return [
-        f"{count} {'wait' if count > 1 else 'waits'} for device {device}, which is not here"
-        for device, count in sorted(counts.items())
+        f"{count} {'wait' if count > 1 else 'waits'} for {missed}, which{ABSENT}"
+        for missed, count in sorted(counts.items())
     ]
 
 

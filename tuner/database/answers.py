@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 _AMOUNTS = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w")
 _TRIAL = (*_AMOUNTS, "sensor", "scope", "clock_seen_mhz", "bursts", "window_s", "flags")
-_DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability")
+_DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability", "verification")
 _INTERVALS = ("energy_interval", "time_interval")
 _MOST_BATCH = 2**63 - 1
 _AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
@@ -189,6 +189,12 @@ class StoredAnswer:
         return str(self.conditions["device"]["uuid"])
 
     @property
+    def refuted(self) -> str:
+        """Why it is only the best of what was verified, where that was not the answer of another GPU."""
+        verification = self.answer.get("verification") or {}
+        return str(verification.get("told", "")) if verification.get("held") is False else ""
+
+    @property
     def told(self) -> str:
         """The run in words."""
         return f"run {self.run} of {self.at}{'' if self.finished else f', which was {self.status}'}"
@@ -211,7 +217,7 @@ class StoredAnswer:
         kernels = sorted({WorkloadName.parse(name).kernel for name in self.names})
         present = {kernel: sources.get(kernel, "") for kernel in kernels}
         stale = staleness(self.conditions, device=device, sources=present, batches=batches)
-        return [*stale, *filter(None, [self.samples.drifted])]
+        return [*stale, *filter(None, [self.samples.drifted, self.refuted])]
 
 
 def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> StoredAnswer | None:

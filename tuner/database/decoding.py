@@ -4,6 +4,7 @@ A row whose checksum is sound is what this program wrote, but which version of i
 or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, and is named.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -84,8 +85,11 @@ _JOB_COLUMNS = tuple(_JobColumns.__dataclass_fields__)
 
 
 def job(row: Row) -> JobRecord | NotUnderstood:
-    """A job: its number, its spec as JSON, then the further columns as ``JobRecord`` has them."""
-    number, ordered, *rest = row
+    """A job: its number, its spec as JSON, then the further columns as ``JobRecord`` has them.
+
+    The last two are of its run, where it has one: UUID of the GPU, and conditions.
+    """
+    number, ordered, *rest, gpu, conditions = row
 
     def decode() -> JobRecord:
         known: _JobColumns = typed(_JobColumns, dict(zip(_JOB_COLUMNS, (number, *rest), strict=True)))
@@ -93,9 +97,17 @@ def job(row: Row) -> JobRecord | NotUnderstood:
         if not spec.workloads:
             raise UnfitError("it has no workloads")
         Objective(spec.objective)
-        return JobRecord(spec=spec, **vars(known))
+        return JobRecord(spec=spec, **vars(known), gpu=str(gpu or ""), placed=_measured_on(conditions))
 
     return understood("job", number, decode)
+
+
+def _measured_on(conditions: object) -> str:
+    """Name of the device of a run; empty without one, and where its conditions are not understood."""
+    try:
+        return str(json.loads(str(conditions))["device"]["spec"])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def event(row: Row) -> JobEvent | NotUnderstood:

@@ -19,7 +19,9 @@ _ENDED_RUNS = ("finished", "limited")  # a limit of the job is an end too
 _JOB = (
     "SELECT id, ordered, origin, priority, state, reason, run_id, attempts,"
     " (SELECT count(*) FROM trials JOIN runs ON trials.run_id = runs.id WHERE runs.job_id = jobs.id),"
-    " submitter, created_at, started_at, ended_at FROM jobs"
+    " submitter, created_at, started_at, ended_at,"
+    " (SELECT device_uuid FROM runs WHERE runs.id = jobs.run_id),"
+    " (SELECT conditions FROM runs WHERE runs.id = jobs.run_id) FROM jobs"
 )
 _EVENTS = (
     "SELECT id, job_id, kind, at, data FROM job_events"  # noqa: S608 - constant text of this module

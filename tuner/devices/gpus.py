@@ -12,6 +12,7 @@ None of these powers is a claim about a particular board.
 """
 
 import difflib
+from dataclasses import replace
 
 from tuner.devices.gpu_values import GpuModel, PowerModel, SensorModel, VoltageCurve
 from tuner.errors import UnknownNameError
@@ -249,6 +250,16 @@ _SERVERS = (
 _TABLE = {gpu.name: gpu for gpu in (*_JETSONS, *_PAPER, *_SERVERS)}
 
 
+_FURTHER = {"2": 1.02, "3": 0.985, "4": 1.08, "5": 0.995, "6": 1.01, "7": 0.98, "8": 1.03}
+"""Watts of further GPUs of a kind against those of the first; made up, and no claim about any board."""
+
+
+def _scaled(power: PowerModel, factor: float) -> PowerModel:
+    """The watts of all parts times a factor; limits stay."""
+    parts = ("idle_w", "clock_w", "active_w", "memory_w", "transport_w", "issue_w")
+    return replace(power, **{name: factor * getattr(power, name) for name in parts})
+
+
 def gpu_names() -> tuple[str, ...]:
     """Short names of the GPUs that can be simulated."""
     return tuple(_TABLE)
@@ -258,7 +269,8 @@ def gpu_model(name: str) -> GpuModel:
     """The parameters of one GPU.
 
     Args:
-        name: short name, e.g. ``jetson-tx1``; ``sim:jetson-tx1`` is the same.
+        name: short name, e.g. ``jetson-tx1``; ``sim:jetson-tx1`` is the same. ``jetson-tx1.2`` to ``.8`` are
+            further GPUs of the kind, whose watts differ by some percent.
 
     Raises:
         UnknownNameError: no such GPU; the message lists the choices and the nearest of them.
@@ -266,6 +278,10 @@ def gpu_model(name: str) -> GpuModel:
     key = name.removeprefix("sim:").lower()
     if key in _TABLE:
         return _TABLE[key]
+    kind, _, number = key.rpartition(".")
+    if kind in _TABLE and number in _FURTHER:
+        gpu = _TABLE[kind]
+        return replace(gpu, name=key, power=_scaled(gpu.power, _FURTHER[number]))
     near = difflib.get_close_matches(key, _TABLE, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise UnknownNameError(f"no simulated GPU {name!r}; choose from {', '.join(_TABLE)}{hint}")

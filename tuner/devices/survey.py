@@ -30,9 +30,11 @@ def find(
         without: those that are not opened.
 
     Returns:
-        Identities by the names of devices, and why others cannot be used.
+        Identities by the names of devices, and why others cannot be used. A GPU that is there under a second
+        name is one device: two jobs on it would disturb each other.
     """
     identities, missing = dict[str, DeviceIdentity](), dict[str, str]()
+    names = dict[str, str]()  # by UUID
     for spec in specs or _gpus():
         if spec in without:
             continue
@@ -40,8 +42,12 @@ def find(
             identity = identify(spec)
         except TunerError as error:
             missing[spec] = str(error).removeprefix(f"{spec}: ")
+            continue
+        first = names.setdefault(identity.uuid, identity.spec)
+        if first == identity.spec and first not in identities:
+            identities[first] = identity
         else:
-            identities[identity.spec] = identity
+            missing[spec] = f"is the same GPU as {first} ({identity.uuid}), which is tuned on once"
     return identities, missing
 
 

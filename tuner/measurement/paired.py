@@ -18,6 +18,9 @@ from tuner.model.objective import COVERAGE, Objective
 LEAST_REPEATS = 3
 """Of each contender for the answer."""
 
+LEAST_TURNS = 2
+"""Of trials that were named before anything was measured: no chance has chosen them."""
+
 MOST_REPEATS = 9
 """Of a contender that may cost least and is not known to the wanted precision by then: that is a tie."""
 
@@ -158,10 +161,13 @@ def repeatability(
     """
     plain = Objective(objective.name)
     again = {trial: plain.cost(measurement) for trial, measurement in paired.joined().items()}
+    first = paired.repeats[0] if paired.repeats else {}
     squares = [
         (plain.known(searched[trial]) / cost - 1.0) ** 2
         for trial, cost in again.items()
-        if math.isfinite(cost) and math.isfinite(plain.known(searched[trial]))
+        if math.isfinite(cost)
+        and math.isfinite(plain.known(searched[trial]))
+        and searched[trial] is not first.get(trial)  # of a repeat itself there is nothing to learn
     ]
     if len(squares) < _FEW:
         return None

@@ -45,11 +45,15 @@ def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> W
     """The scatter that a run has shown, or the assumed one.
 
     Args:
-        searched: what the search measured.
+        searched: what the search measured; it may itself be the first of the repeats.
         repeats: the paired repeats of the contenders.
     """
     again = repeats[0] if repeats else {}
-    alike = {trial: one for trial, one in searched.items() if trial in again and _alike(one, again[trial])}
+    alike = {
+        trial: one
+        for trial, one in searched.items()
+        if trial in again and one is not again[trial] and _alike(one, again[trial])
+    }
     columns = [alike, *repeats] if alike else list(repeats)
     found = _components([_logarithms(column, _ENERGY) for column in columns])
     if found is None:

@@ -1,7 +1,7 @@
 """Jobs: their specs, states and events."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -68,7 +68,8 @@ class JobSpec:
 
     Attributes:
         workloads: that run together, e.g. ``("scan-lf:N=1024",)``.
-        device: ``cuda:0``, ``sim:jetson-tx1``; empty for the daemon's first.
+        device: where it may run (``tuner.model.device_choice``): ``cuda:0``, ``sim:jetson-tx1``, GPUs of a
+            kind, ``kind:NVIDIA H200``; empty for any device of the daemon.
         kind: what the job does.
         options: those of ``tuner.options.JOB_OPTIONS`` by name, as far as they were chosen.
     """
@@ -96,6 +97,8 @@ class JobRecord:
         trials: trials stored for it.
         submitter: user id of the client; None for the daemon itself.
         created_at: UTC, ISO 8601, as are the others.
+        gpu: UUID of the GPU that its run is measured on; empty before it has one.
+        placed: device on which it runs or has run; empty before.
     """
 
     id: int
@@ -111,6 +114,18 @@ class JobRecord:
     created_at: str
     started_at: str | None
     ended_at: str | None
+    gpu: str = ""
+    placed: str = ""
+
+    @property
+    def device(self) -> str:
+        """Where it runs or has run, else where it may run."""
+        return self.placed or self.spec.device
+
+    @property
+    def placed_spec(self) -> JobSpec:
+        """Its spec with the device on which it runs."""
+        return replace(self.spec, device=self.device)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ def confirm_contenders(
 ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
     """Fresh repeats of the trials whose cost may be the lowest, and of those the answer is held against.
 
-    These are the default trial, the fastest, and every workload at its solo best where that was measured.
+    These are the default trial, the fastest, every workload at its solo best where that was measured, and
+    what the task keeps.
     """
     objective = final_objective(task, driver)
     valid = {
@@ -113,10 +114,11 @@ def confirm_contenders(
     if not valid:
         return PairedRepeats(), {}
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
-    kept = tuple(trial for trial in (default_trial(task), fastest, solo_bests) if trial in valid)
+    wanted = (default_trial(task), fastest, solo_bests, *task.kept)
+    kept = tuple(dict.fromkeys(trial for trial in wanted if trial in valid))
     chosen = to_confirm(objective, valid)
-    if not task.steers_clocks or not chosen:
-        return driver.confirm(chosen, kept, objective, task.precision)
+    if not task.steers_clocks or not chosen or task.kept:
+        return driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
     return confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.interfaces import Contest, Device, Measurer, Policy, Search, SpentEnergy, TrialStore
-from tuner.measurement.paired import LEAST_REPEATS, MOST_REPEATS, PairedRepeats
+from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats
 from tuner.measurement.scatter import window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.long_run import of_window, stated
@@ -78,6 +78,7 @@ class Driver:
         self._memory: dict[Trial, Measurement] = {}
         self._asked: dict[Trial, Measurement] = {}
         self._ruled_out: set[Trial] = set()
+        self._recalled: set[Trial] = set()
         self._best: dict[Objective, float] = {}
         self._leaders: dict[Objective, tuple[Trial, Measurement] | None] = {}
         self._measurements: list[Measurement] = []  # every window of this process
@@ -93,6 +94,7 @@ class Driver:
         for trial, measurement in declared:
             self._compilation.look_at(trial)
             self._remember(trial, measurement)
+            self._recalled.add(trial)
             self.joules += measurement.energy_total_j
         self._recalled_j = self.joules
         if self.trials:
@@ -128,7 +130,13 @@ class Driver:
         return self._memory[trial]
 
     def confirm(
-        self, trials: Sequence[Trial], kept: Sequence[Trial], objective: Objective, precision: float
+        self,
+        trials: Sequence[Trial],
+        kept: Sequence[Trial],
+        objective: Objective,
+        precision: float,
+        *,
+        named: bool = False,
     ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
         """Measure trials again in paired repeats, so that a drift meets all of them.
 
@@ -138,27 +146,36 @@ class Driver:
         then cancels, and no trial always follows the same one. Idle power is read once more at their clocks.
         Once the time limit is reached there are no repeats beyond the third: more than that is precision.
 
+        Trials that were named before anything was measured have been through one turn already, as no chance
+        has chosen them: that turn is the first repeat, unless a killed run made a part of it, and two are
+        enough where they decide.
+
         Args:
             trials: the contenders.
             kept: those that the answer is held against, which need not be among them.
             objective: whose cost is compared.
             precision: wanted half-width of the 95 % interval of a cost, relative to the lowest one.
+            named: the trials were named before anything was measured.
 
         Returns:
             The paired repeats, and each trial's joined, stored beside what the search measured.
         """
-        paired = PairedRepeats()
         order = list(dict.fromkeys((*kept, *trials)))
+        paired = PairedRepeats()
+        least = LEAST_TURNS if named else LEAST_REPEATS
+        if named and self._recalled.isdisjoint(order):
+            paired = PairedRepeats(({trial: self._memory[trial] for trial in order},))
+            order.reverse()
         clocks_mhz = dict.fromkeys(trial.clock_mhz for trial in order)
         places = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
         mark("contenders again")
-        for count in range(1, MOST_REPEATS + 1):
+        for count in range(1 + len(paired.repeats), MOST_REPEATS + 1):
             repeat = {}
             for trial in order:
                 repeat[trial] = self._measure(trial)
                 self._tell(trial, repeat[trial], objective, None, place=places[trial], repeat=count)
             paired = PairedRepeats((*paired.repeats, repeat))
-            if count >= LEAST_REPEATS:
+            if count >= least:
                 going_on = paired.undecided(objective, precision)
                 order = [] if self.out_of_time else [trial for trial in order if trial in going_on]
             elif count == _DECIDED:

@@ -12,6 +12,7 @@ from tuner.errors import RunInterrupted
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import ProgressListener, TuningResult, tune
+from tuner.system.board_turns import BoardTurns
 
 
 class RunListener(ProgressListener, Protocol):
@@ -31,6 +32,7 @@ def run(
     resume: bool = False,
     may_begin: bool | None = None,
     allow_simulated: bool = False,
+    exclusive_board: bool = False,
     opened: Callable[[MeasurementSetup], None] = lambda _: None,
 ) -> TuningResult:
     """Open the database and the device, tune, and close them on every way out, clocks first.
@@ -47,6 +49,7 @@ def run(
         may_begin: whether a run begins where there is none to resume; None for no where ``resume`` is asked
             for.
         allow_simulated: see ``open_device``.
+        exclusive_board: take turns with runs on other GPUs of this host with a database in this folder.
         opened: is handed the open device before the search begins.
 
     Raises:
@@ -60,8 +63,9 @@ def run(
     try:
         with ExitStack() as stack:
             store = stack.enter_context(Store(database))
+            turns = stack.enter_context(BoardTurns(store.path.parent)) if exclusive_board else None
             setup = stack.enter_context(
-                open_setup(device, request, listener.warming, allow_simulated=allow_simulated)
+                open_setup(device, request, listener.warming, allow_simulated=allow_simulated, turns=turns)
             )
             for notice in setup.notices:
                 listener.told(notice)

@@ -12,6 +12,7 @@ from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, re
 from tuner.errors import InputError
 from tuner.interfaces import ClockControl, Device, Measurer, Meter, PowerLimitControl
 from tuner.measurement.measurer import TrialMeasurer
+from tuner.measurement.turns import TurnTakingMeasurer
 from tuner.measurement.warmup import WarmUp
 from tuner.measurement.window import least_window_s
 from tuner.model.objective import Objective
@@ -23,6 +24,7 @@ from tuner.search.replaying import (
     require_power_limits,
 )
 from tuner.search.request import Request
+from tuner.system.board_turns import BoardTurns
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def open_setup(
     warming: Callable[[float, float], None] | None = None,
     *,
     allow_simulated: bool = False,
+    turns: BoardTurns | None = None,
 ) -> Iterator[MeasurementSetup]:
     """Open a device for a request, and close it on every way out, clocks first.
 
@@ -75,6 +78,7 @@ def open_setup(
         request: whose objective, sensor, window and seed the measuring follows.
         warming: hears of every window of the GPU's warm-up, see ``WarmUp``.
         allow_simulated: see ``open_device``.
+        turns: of the GPUs of this host, whose load would disturb each other's joules; None to take none.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
@@ -132,8 +136,9 @@ def open_setup(
         if no_meter:
             notices.append(f"no energy is measured: {no_meter}")
         window_s = measurer.window_s
+        shared = measurer if turns is None else TurnTakingMeasurer(measurer, turns, alone=meter is not None)
         yield MeasurementSetup(
-            device, measurer, clocks, no_clocks, meter, window_s, tuple(notices), limits, no_limits
+            device, shared, clocks, no_clocks, meter, window_s, tuple(notices), limits, no_limits
         )
 
 

@@ -50,6 +50,8 @@ class Task:
         pay_back_days: days within which the tuning is to pay for itself.
         strategy: a search strategy that no policy's name stands for, as while a model is trained.
         parallel: trials that can be measured at once.
+        kept: trials of a strategy that were named before anything was measured: they are measured again at
+            the end whatever they cost, and neither clocks nor power limits are searched beside them.
     """
 
     prepared: Sequence[PreparedWorkload]
@@ -68,6 +70,7 @@ class Task:
     power_limits_w: tuple[int, ...] = ()
     strategy: Policy | None = None
     parallel: int = 1
+    kept: tuple[Trial, ...] = ()
 
     def search(
         self, objective: Objective, prior: Mapping[Trial, Measurement], context: SearchContext

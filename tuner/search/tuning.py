@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from tuner.config.catalog import Catalog
 from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, TrialStore
-from tuner.model import RunStatus, Workload, WorkloadName
+from tuner.model import RunStatus, Trial, Workload, WorkloadName
 from tuner.model.records import Conditions
-from tuner.search import session
+from tuner.search import session, verification
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
 from tuner.search.request import (
@@ -27,6 +27,7 @@ from tuner.search.setup import MeasurementSetup
 from tuner.search.solo_bests import solo_best
 from tuner.search.trial_event import TrialEvent
 from tuner.search.trial_series import with_series
+from tuner.search.verification import NOTHING_TO_VERIFY, verdict, verifiable_answer
 from tuner.tracing.marks import mark
 
 
@@ -51,11 +52,13 @@ class Strategy:
         name: in the place of a policy's.
         settings: what a run that is gone on with must have the same.
         policy: the strategy.
+        named: its trials, where they are named before anything is measured; all are measured again at last.
     """
 
     name: str
     settings: Mapping[str, Any]
     policy: Policy
+    named: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,9 @@ def tune(
         measuring=setup.measuring,
         power_limits_w=power_limits_w,
     )
+    verified = verifiable_answer(store, conditions) if request.verify and strategy is None else None
+    if verified is not None:
+        strategy = Strategy(verification.POLICY, verified.settings, verified.trials, (verified.answer,))
     if strategy is not None:
         settings = {**conditions.settings, **strategy.settings}
         conditions = replace(conditions, policy=strategy.name, settings=settings)
@@ -138,7 +144,7 @@ def tune(
         request, pairs, setup.device, clocks_mhz, listener.compiled, power_limits_w=power_limits_w
     )
     if strategy is not None:
-        task = replace(task, policy=strategy.name, strategy=strategy.policy)
+        task = replace(task, policy=strategy.name, strategy=strategy.policy, kept=strategy.named)
     prepare_s = time.monotonic() - begun
 
     told: list[str] = []
@@ -149,8 +155,12 @@ def tune(
 
     def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> dict[str, Any]:
         timing = WallTime(prepare_s, outcome.wall_s)
-        return document(task, conditions, outcome, timing, with_trials=with_trials)
+        made = document(task, conditions, outcome, timing, with_trials=with_trials)
+        made["verification"] = None if verified is None else verdict(verified, outcome, task.precision)
+        return made
 
+    if request.verify and verified is None:
+        tell(NOTHING_TO_VERIFY)
     outcome = session.run(
         task,
         conditions,
@@ -166,6 +176,8 @@ def tune(
         document=describe,
     )
     outcome.notices[:0] = [*setup.notices, *notices]
+    if verified is not None:
+        tell(verdict(verified, outcome, task.precision)["told"])
     return TuningResult(describe(outcome, with_trials=True), outcome, setup.measuring, told)
 
 

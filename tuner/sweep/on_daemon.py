@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.client.values import is_ended
 from tuner.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError
 from tuner.model import WorkloadName
+from tuner.model.device_choice import DeviceChoice
 from tuner.model.jobs import JobState
 from tuner.options import JOB_OPTIONS
 from tuner.sweep.jobs import SweepJob
@@ -49,7 +50,7 @@ class DaemonQueues:
         devices = client.status().get("devices", [])
         count = f"{len(devices)} device{'s' if len(devices) > 1 else ''}"
         self.where = f"the daemon at {client.address}, {count}"
-        self._devices = [str(one.get("spec", "")) for one in devices]
+        self._devices = devices
         self._followed: dict[str, int] = {}
         self._uncertain: set[str] = set()  # keys of jobs whose submission got no answer
         self._told = ""
@@ -59,7 +60,7 @@ class DaemonQueues:
         named = self._checked(jobs)
         stored: dict[str, list[Job]] = {}
         for one in self._listed():
-            stored.setdefault(self._question(one.workloads, one.objective, one.device), []).append(one)
+            stored.setdefault(_question(one.workloads, one.objective, one.wanted_device), []).append(one)
         found: dict[str, JobResult] = {}
         taken: set[int] = set()  # a job of the daemon is that of one of the sweep's
         for job in jobs:
@@ -67,7 +68,7 @@ class DaemonQueues:
             if best is None:
                 continue
             # the daemon names workloads in one way, with a batch that is not the kernel file's
-            alike = stored.get(self._question(tuple(best.workloads), job.objective, job.device), [])
+            alike = stored.get(_question(tuple(best.workloads), job.objective, job.device), [])
             for one in (other for other in alike if _asks_for(job, other)):
                 if not one.ended and one.id not in taken and job.key not in self._followed:
                     self._followed[job.key] = one.id
@@ -127,7 +128,7 @@ class DaemonQueues:
                     asked[question] = self._client.best(
                         *job.workloads,
                         objective=job.objective,
-                        device=job.device,
+                        device=self._one_of(job.device),
                         max_slowdown=slowdown,
                         count=0.0,  # looked at, not used
                     )
@@ -147,17 +148,26 @@ class DaemonQueues:
             yield from (job for job in page if job.kind == "tune")
             before = page[-1].id
 
-    def _question(self, workloads: Sequence[str], objective: str, device: str) -> str:
-        return " ".join([*sorted(workloads), objective, device or "".join(self._devices[:1])])
+    def _allowed(self, device: str) -> list[Mapping[str, Any]]:
+        """The daemon's devices that a choice of devices means."""
+        choice = DeviceChoice.parse(device)
+        return [one for one in self._devices if _allows(choice, one)]
+
+    def _one_of(self, device: str) -> str:
+        """One device of a choice; the choice itself, which the daemon then refuses, where there is none."""
+        return next((str(one.get("spec", "")) for one in self._allowed(device)), device)
 
     def _fresh(self, job: SweepJob, ended: "Job", best: "Best") -> dict[str, JobResult]:
         """The result of a finished job by the key of the sweep's, if its answer still holds."""
         if ended.run is None or (best.run == ended.run and best.stale):
             return {}
         document = self._client.archive.run(ended.run)
-        bound, device = document.get("device", {}), best.device
+        bound = document.get("device", {})
+        present = any(
+            all(bound.get(name) == one.get(name) for name in _BOUND) for one in self._allowed(job.device)
+        )
         sources = {WorkloadName.parse(name).kernel: one.source for name, one in best.workloads.items()}
-        if any(bound.get(name) != device.get(name) for name in _BOUND) or document.get("sources") != sources:
+        if not present or document.get("sources") != sources:
             return {}
         answer = answer_of(document)
         return {} if answer is None else {job.key: JobResult(job, "known", run=ended.run, answer=answer)}
@@ -187,7 +197,7 @@ class DaemonQueues:
         """
         ahead = Counter(job.device for job in queued.values())
         for device, jobs in waiting.items():
-            lanes = 1 if device in self._devices else max(1, len(self._devices))
+            lanes = max(1, len(self._allowed(device)))
             while jobs and ahead[device] < _AHEAD * lanes:
                 try:
                     queued[self._number(jobs[0], queued)] = jobs[0]
@@ -240,10 +250,22 @@ class DaemonQueues:
         return JobResult(job, "finished", run=ended.run, seconds=seconds, answer=answer)
 
 
+def _allows(choice: DeviceChoice, device: Mapping[str, Any]) -> bool:
+    """True for a device of the daemon's status that a choice means."""
+    if choice.one:
+        return bool(device.get("spec") == choice.device)
+    return choice.model in ("", device.get("name")) and choice.driver in ("", device.get("driver"))
+
+
+def _question(workloads: Sequence[str], objective: str, device: str) -> str:
+    """The same text for jobs that may have the same answer."""
+    return " ".join([*sorted(workloads), objective, str(DeviceChoice.parse(device))])
+
+
 def _is_for(job: SweepJob, other: "Job") -> bool:
     """True where a job of the daemon, submitted just now, is that of the sweep's."""
-    same = sorted(other.workloads) == sorted(job.workloads) and job.device in ("", other.device)
-    return same and other.objective == job.objective and _asks_for(job, other)
+    same = _question(other.workloads, other.objective, other.wanted_device)
+    return same == _question(job.workloads, job.objective, job.device) and _asks_for(job, other)
 
 
 def _asks_for(job: SweepJob, other: "Job") -> bool:

@@ -45,7 +45,8 @@ class GroupTable(SweepFileTable):
     )
     objectives: Texts = Field(default=("energy",), description="time, energy, edp, ed2p: a job for each.")
     devices: Texts = Field(
-        default=("",), description="As --device takes them: a job for each. The first device otherwise."
+        default=("",),
+        description="As --device takes them, with the daemon kinds too: a job for each.",
     )
     options: dict[str, Choice] = Field(
         default={},

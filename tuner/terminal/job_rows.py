@@ -44,7 +44,7 @@ def _job(job: Job, state: LiveState) -> Row:
         job.state,
         " + ".join(job.workloads),
         search_of(job),
-        job.device,
+        job.device or "any",
         f"{trials:,}",
         moment(job.created_at),
     )

@@ -17,6 +17,7 @@ from tuner.database.ranking import AnswerQuery, ServedAnswer, served_answer
 from tuner.devices.gpus import limits_of
 from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.model import DeviceIdentity, RunStatus, WorkloadName
+from tuner.model.device_choice import DeviceChoice
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import described
 from tuner.model.records import canonical
@@ -318,7 +319,17 @@ def sample_task(spec: JobSpec, snapshot: AnswerSnapshot) -> SampleTask | None:
 
 
 def answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
-    """The run whose answer, fresh and of a search as far as the job's, is what a job asks for."""
+    """The run whose answer, fresh and of a search as far as the job's, is what a job asks for.
+
+    Of a job for one of several devices, that of the first that has one.
+    """
+    choice = DeviceChoice.parse(spec.device)
+    allowed = [device for device, one in snapshot.identities.items() if choice.allows(one)]
+    runs = (_answering_run(replace(spec, device=device), snapshot) for device in allowed)
+    return next((run for run in runs if run is not None), None)
+
+
+def _answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
     as_found = spec.clocks == "off"
     try:
         question = normalised(question_answered_by(spec, clocks_as_found=as_found), snapshot)

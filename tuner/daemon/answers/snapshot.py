@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
-from tuner.daemon.queue.job_specs import answer_key, sets_on
+from tuner.daemon.queue.job_specs import answer_key, choices_of, sets_on
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
@@ -131,9 +131,11 @@ class AnswerSnapshot:
     def of(cls, state: State) -> "AnswerSnapshot":
         """A snapshot of the daemon's state, without answers."""
         searches: dict[str, JobSpec] = {}
-        for device in state.identities:
-            for spec in sets_on(device, state.settings, state.catalog).specs.values():
-                searches.setdefault(answer_key(spec), spec)
+        for device, identity in state.identities.items():
+            for choice in choices_of(identity, state.settings):
+                for spec in sets_on(choice, state.settings, state.catalog).specs.values():
+                    on_device = replace(spec, device=device)
+                    searches.setdefault(answer_key(on_device), on_device)
         return cls(
             state.catalog,
             dict(state.identities),

@@ -41,7 +41,7 @@ _WORKLOAD = "must be a kernel and its sizes in ASCII without spaces, e.g. scan-l
 _FORMS = {
     "workload": _WORKLOAD,
     "workloads": _WORKLOAD,
-    "device": "must be cuda:N or sim:NAME, e.g. cuda:0, or empty for the daemon's first",
+    "device": "must be cuda:N or sim:NAME, e.g. cuda:0, or empty; of a job also kind:MODEL[@DRIVER] or any",
     **{name: f"must be {option.form}" for name, option in OPTIONS.items() if isinstance(option.form, Text)},
 }
 """By field, what a text must be."""

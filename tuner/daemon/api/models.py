@@ -26,6 +26,15 @@ Device = Annotated[
         description="cuda:N or sim:NAME; empty for the daemon's first.",
     ),
 ]
+JobDevice = Annotated[
+    str,
+    Field(
+        max_length=MOST_LETTERS,
+        pattern="^(any|(cuda:[0-9]{1,4})|(sim:[A-Za-z0-9._-]{1,64})|(kind:[ -~]{1,160}))?$",
+        description="cuda:N, sim:NAME, or one GPU of a kind: 'kind:MODEL' or 'kind:MODEL@DRIVER'; empty or"
+        " 'any' for any device of the daemon.",
+    ),
+]
 Objective = Literal["time", "energy", "edp", "ed2p"]
 Count = Annotated[float, Field(ge=0, le=_COUNT, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=_LARGEST)]
@@ -108,7 +117,7 @@ class Submission(RequestModel):
     objective: Objective | None = None
     policy: str | None = option_field("policy")
     clocks: str | None = option_field("clocks")
-    device: Device = ""
+    device: JobDevice = ""
     priority: Annotated[float, Field(ge=-_PRIORITY, le=_PRIORITY, allow_inf_nan=False)] = Field(
         default=0.0,
         description="Of one user's jobs, the highest goes first; between users it counts up to"
@@ -155,7 +164,9 @@ class JobAnswer(BaseModel):
 
     id: Id
     kind: Literal["tune", "sample"]
-    device: str
+    device: str = Field(description="Where it runs or has run; before, what it asks for.")
+    wanted_device: str = Field(description="Where it may run, as it was asked for; empty for any device.")
+    gpu: str = Field(description="UUID of the GPU that its run is measured on; empty before it has one.")
     workloads: list[str]
     objective: str
     policy: str

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,12 +28,14 @@ from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import no_answer, tune
 from tuner.system import logs
+from tuner.system.board_turns import BoardTurns
 from tuner.system.owner import owned_gpu
 from tuner.system.process import die_with_parent
 from tuner.system.signals import StopRequest
 from tuner.system.threads import is_shortage
 
 _LOG = logging.getLogger(__name__)
+_ALIVE_S = 1.0  # between signs of life while it waits for its turn
 _LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the log has all of it
 _REFUSED = (InputError, CompilerUnavailableError)  # the same again would be refused again
 
@@ -60,6 +63,7 @@ class Attempt:
         self._stop = stop
         self._guard: GuardedMeasurer | None = None
         self._run: int | None = None
+        self._told_s = 0.0
 
     def run(self) -> AttemptResult:
         """Make the attempt; every error ends in a result."""
@@ -91,7 +95,10 @@ class Attempt:
             if not holds_something(spec.database):  # it has this job: opened, it would be made anew
                 raise StoreError(f"{spec.database} is gone, and with it job {spec.job}")
             store = stack.enter_context(Store(spec.database, job=spec.job))
-            setup = stack.enter_context(open_setup(spec.job_spec.device or None, request))
+            turns = BoardTurns(spec.database.parent, self._wait_for_turn) if spec.exclusive_board else None
+            if turns is not None:
+                ownership.enter_context(turns)
+            setup = stack.enter_context(open_setup(spec.job_spec.device or None, request, turns=turns))
             identity = setup.device.identity
             ownership.enter_context(owned_gpu(spec.database.parent, identity.uuid, sleep=self._stop.sleep))
             guarded = self._guarded(setup)
@@ -99,6 +106,13 @@ class Attempt:
             if spec.job_spec.kind is JobKind.SAMPLE:
                 return self._sample(guarded, request, catalog)
             return self._tune(guarded, request, catalog, store)
+
+    def _wait_for_turn(self, seconds: float) -> None:
+        """Wait for the turn of this GPU, with a sign of life now and then."""
+        self._stop.sleep(seconds)
+        if self._guard is not None and time.monotonic() - self._told_s >= _ALIVE_S:
+            self._told_s = time.monotonic()
+            self._events.spent(self._guard.windows_s, self._guard.joules)
 
     def _guarded(self, setup: MeasurementSetup) -> MeasurementSetup:
         """The setup with a measurer that stops for other users; SIGTERM frees its GPU at once."""

@@ -53,6 +53,7 @@ class AttemptSpec:
         below: the first directory that is checked; those above it are trusted.
         idle_test: stop as soon as others compute on the GPU.
         others_allowed: processes of others on the GPU that do not count.
+        exclusive_board: take turns with the attempts on other GPUs.
         sample: of a job that measures again: the trial as ``tuner.model.records.trial_record`` writes it.
     """
 
@@ -63,6 +64,7 @@ class AttemptSpec:
     below: Path = Path("/")
     idle_test: bool = True
     others_allowed: int = 0
+    exclusive_board: bool = False
     sample: Mapping[str, Any] | None = None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, CandidateJob, priority, worth_of
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import answer_key, topic
+from tuner.daemon.queue.job_specs import topic, verifies
 from tuner.errors import StoreError
 from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
 
@@ -71,14 +71,14 @@ class AutoQueue:
     def _next(self, candidates: Sequence[CandidateJob]) -> CandidateJob | None:
         """The first candidate that is to be queued now; None where there is none."""
         active = [job for job in self._board.jobs if job.state is not JobState.PAUSED]
-        asked = {answer_key(job.spec) for job in active if job.origin not in OWN}
         first: dict[str, float] = {}  # priority of the job that goes first, by device; own jobs stay first
         own = 0
         for job in active:
             if job.state is JobState.QUEUED:
                 own += job.origin in OWN
                 rank = math.inf if job.origin in OWN else job.priority
-                first[job.spec.device] = max(rank, first.get(job.spec.device, -math.inf))
+                for device in self._board.devices_of(job):
+                    first[device] = max(rank, first.get(device, -math.inf))
         if own >= self._most_waiting() // 2:
             return None
         return next(
@@ -86,10 +86,34 @@ class AutoQueue:
                 one
                 for one in candidates
                 if first.get(one.spec.device, -math.inf) < one.priority
-                and answer_key(one.spec) not in asked
+                and not self._is_asked(one.spec)
+                and (verifies(one.spec) or not self.searched_elsewhere(one.spec))
                 and self._known(one.spec, one.origin) is None
             ),
             None,
+        )
+
+    def _is_asked(self, spec: JobSpec) -> bool:
+        """True where a job of a client or a set is to answer what a spec asks, or may, on its device."""
+        return any(
+            job.origin not in OWN
+            and job.state is not JobState.PAUSED
+            and spec.device in self._board.devices_of(job)
+            for job in self._board.alike(spec)
+        )
+
+    def searched_elsewhere(self, spec: JobSpec) -> bool:
+        """True where another GPU of the kind searches for what a spec asks, or will.
+
+        When it has an answer, that only has to be verified.
+        """
+        others = set(self._board.placement.alike(spec.device)) - {spec.device}
+        return any(
+            job.spec.kind is JobKind.TUNE
+            and job.state is not JobState.PAUSED
+            and not verifies(job.spec)
+            and not others.isdisjoint(self._board.devices_of(job))
+            for job in self._board.alike(spec)
         )
 
     async def _weigh(self, candidates: Sequence[CandidateJob]) -> None:

@@ -25,9 +25,10 @@ from tuner.daemon.answers.replies import (
     tuning_spec,
 )
 from tuner.daemon.answers.snapshot import AnswerSnapshot
+from tuner.daemon.answers.verifiable import may_verify
 from tuner.daemon.backlog.uses import BackOff, UseCounter
 from tuner.daemon.interface import Question, measured_saving
-from tuner.daemon.queue.job_specs import topic, with_batch
+from tuner.daemon.queue.job_specs import topic, verifying, with_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
 from tuner.errors import InputError
@@ -243,6 +244,8 @@ class CandidateJobs:
     def _look(self, question: Question) -> "_Assessment":
         asked = normalised(question, self.snapshot)
         spec = tuning_spec(asked, self.snapshot)
+        if may_verify(asked, spec, self.snapshot):
+            spec = verifying(spec)
         found = stored_answer_to(asked, self.snapshot)
         return _Assessment(asked, question_key(asked), found, spec, topic(spec))
 

@@ -8,11 +8,19 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.answers.verifiable import cheapest
 from tuner.daemon.backlog.auto_queue import AutoQueue
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.proven_time import ProvenTime
 from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import WITHDRAWN, missing, reprioritised, unwanted
+from tuner.daemon.queue.job_specs import (
+    WITHDRAWN,
+    missing,
+    reprioritised,
+    unwanted,
+    verifies,
+)
+from tuner.daemon.queue.placement import GONE_AFTER_S
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
 from tuner.errors import StoreError, TunerError
@@ -126,6 +134,7 @@ class Maintenance:
         await self.queue_sets()
         self.backlog_may_have_changed()
         self._debouncer.soon("forget", _FORGET_FIRST_S, self._forget)
+        self._debouncer.soon("gone", GONE_AFTER_S, self._board.mark_absent)
 
     async def end(self) -> None:
         """Write down what was counted."""
@@ -163,6 +172,7 @@ class Maintenance:
             self._debouncer.soon("refresh", _RETRY_S, lambda: self.refresh(None))
             return
         self._answerer.take(read, names)
+        self._debouncer.soon("sets of new answers", _BACKLOG_S, self.queue_sets)
         await self._drop_answered()
 
     async def _drop_answered(self) -> None:
@@ -229,8 +239,8 @@ class Maintenance:
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.devices, known)
-        for number in unwanted(state.settings, state.catalog, state.devices, self._board.jobs):
+        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.identities, known)
+        for number in unwanted(state.settings, state.catalog, state.identities, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
         with contextlib.suppress(StoreError):  # at the next look
@@ -238,7 +248,11 @@ class Maintenance:
         for spec, rank in specs:
             if self._answerer.answering_run(spec) is not None:
                 continue
-            job = await self._auto_queue.queue(spec, Origin.SET, rank)
+            wanted = cheapest(spec, self._answerer.snapshot)
+            if not verifies(wanted) and self._auto_queue.searched_elsewhere(spec):
+                self._debouncer.soon("sets", _SETS_S, self.queue_sets)  # to be verified then
+                continue
+            job = await self._auto_queue.queue(wanted, Origin.SET, rank)
             if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)
 

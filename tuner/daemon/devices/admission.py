@@ -18,6 +18,8 @@ from cronsim import CronSim
 from tuner.daemon.settings.tables import BudgetTable, Settings, WindowTable
 from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
+from tuner.model import DeviceIdentity
+from tuner.model.device_choice import DeviceChoice
 from tuner.report.words import moment
 
 _DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
@@ -74,6 +76,11 @@ class Budgets:
         """What was spent on a GPU on a day."""
         return self._spent.get((day, uuid), Cost())
 
+    def of_host(self, day: str) -> Cost:
+        """What was spent on all GPUs together on a day."""
+        spent = [cost for (when, _), cost in self._spent.items() if when == day]
+        return Cost(math.fsum(one.seconds for one in spent), math.fsum(one.joules for one in spent))
+
     def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
         """Count what was spent; ``store`` makes it durable."""
         for counts in (self._spent, self._unstored):
@@ -98,12 +105,22 @@ class Budgets:
                 raise
 
 
-def exhausted(budget: BudgetTable, spent: Cost) -> str:
-    """Why nothing more may be spent today; empty where something may."""
-    if budget.seconds_per_day is not None and spent.seconds >= budget.seconds_per_day:
-        return f"today's budget of {budget.seconds_per_day:g} s of measuring is used up"
-    if budget.joules_per_day is not None and spent.joules >= budget.joules_per_day:
-        return f"today's budget of {budget.joules_per_day:g} J of measuring is used up"
+def exhausted(budget: BudgetTable, spent: Cost, of_host: Cost) -> str:
+    """Why nothing more may be spent on a GPU today; empty where something may.
+
+    Args:
+        budget: of daemon.toml.
+        spent: on the GPU.
+        of_host: on all GPUs of the host.
+    """
+    for limit, value, unit, whose in (
+        (budget.seconds_per_day, spent.seconds, "s", ""),
+        (budget.joules_per_day, spent.joules, "J", ""),
+        (budget.host_seconds_per_day, of_host.seconds, "s", " on all GPUs of the host"),
+        (budget.host_joules_per_day, of_host.joules, "J", " on all GPUs of the host"),
+    ):
+        if limit is not None and value >= limit:
+            return f"today's budget of {limit:g} {unit} of measuring{whose} is used up"
     return ""
 
 
@@ -140,8 +157,7 @@ class Admission:
     """Decides whether a job may run on a device.
 
     Args:
-        device: as named, e.g. ``cuda:0``.
-        uuid: of the GPU.
+        identity: of the device.
         settings: asked each time, so that new ones count at once.
         budgets: what was spent.
         check_users: looks for other users of the GPU.
@@ -151,8 +167,7 @@ class Admission:
 
     def __init__(
         self,
-        device: str,
-        uuid: str,
+        identity: DeviceIdentity,
         *,
         settings: Callable[[], Settings],
         budgets: Budgets,
@@ -160,9 +175,8 @@ class Admission:
         wall: WallClock,
         halted: Callable[[], str] = str,
     ) -> None:
-        self._device = device
+        self._identity = identity
         self._halted = halted
-        self._uuid = uuid
         self._settings = settings
         self._budgets = budgets
         self._check_users = check_users
@@ -205,14 +219,16 @@ class Admission:
         if halted:
             return Block(halted, _HALTED_S)
         settings, now = self._settings(), self._wall()
-        window = window_status(settings.window, now)
+        window = window_status(windows_of(self._identity, settings.window), now)
         if not window.open:
             if window.changes_at is None:
                 return Block("outside of all windows, and none opens any more", _RECHECK_S)
             until_s = window.changes_at.timestamp() - now.timestamp()
             reason = f"outside of the windows: the next opens at {moment(window.changes_at)}"
             return Block(reason, min(max(until_s, 0.0), _RECHECK_S))
-        spent_up = exhausted(settings.budget, self._budgets.on(now.date().isoformat(), self._uuid))
+        day = now.date().isoformat()
+        spent = self._budgets.on(day, self._identity.uuid)
+        spent_up = exhausted(settings.budget, spent, self._budgets.of_host(day))
         if spent_up:
             return Block(f"{spent_up}; it goes on tomorrow", min(until_tomorrow_s(now), _RECHECK_S))
         return None
@@ -225,7 +241,7 @@ class Admission:
             self.forget()
         try:
             our_load = running or begun_s - self._left_s < _LOAD_LASTS_S
-            look = self._check_users(self._device, int(running), our_load=our_load)
+            look = self._check_users(self._identity.spec, int(running), our_load=our_load)
             contention = await asyncio.wait_for(look, _LOOK_TIMEOUT_S)
         except asyncio.TimeoutError:
             self.forget()
@@ -274,6 +290,15 @@ def local_zone(localtime: Path = _LOCALTIME) -> tzinfo:
 def local_now() -> datetime:
     """The local time with its zone, summer time included."""
     return datetime.now(local_zone())
+
+
+def windows_of(identity: DeviceIdentity, windows: Sequence[WindowTable]) -> tuple[WindowTable, ...]:
+    """The windows that hold for a device."""
+    return tuple(
+        window
+        for window in windows
+        if not window.devices or any(DeviceChoice.parse(one).allows(identity) for one in window.devices)
+    )
 
 
 def window_status(windows: Sequence[WindowTable], now: datetime) -> WindowStatus:

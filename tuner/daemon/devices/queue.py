@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.devices.admission import Admission
-from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureHistory
+from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.queue.board import Board
 from tuner.errors import ChildError, InputError, StoreError
@@ -52,6 +52,7 @@ class DeviceQueue:
         admission: decides whether one may run now.
         results: prepares attempts and records their results.
         start_attempt: starts the process of an attempt.
+        crashes: of jobs, see ``FailureHistory``.
 
     Attributes:
         running: the job whose process lives; also after it was cancelled, until the process has ended.
@@ -65,6 +66,8 @@ class DeviceQueue:
         admission: Admission,
         results: AttemptResults,
         start_attempt: StartAttempt,
+        *,
+        crashes: dict[int, FailureCount] | None = None,
     ) -> None:
         self.device = device
         self.running: JobRecord | None = None
@@ -74,7 +77,7 @@ class DeviceQueue:
         self._results = results
         self._start_attempt = start_attempt
         self._changed = asyncio.Event()
-        self._failures = FailureHistory()
+        self._failures = FailureHistory(crashes)
         self._stop_reason = ""
         self._trials = 0
 
@@ -117,7 +120,7 @@ class DeviceQueue:
         if not waiting:
             self.block_reason = ""
             self._admission.forget()
-            self._failures.forget_jobs()
+            self._failures.forget_jobs(self._board.get)
             return None
         retry_at_s = [self._failures.retry_at_s(job) for job in waiting]
         due = [job for job, at_s in zip(waiting, retry_at_s, strict=True) if at_s <= now_s]
@@ -165,7 +168,9 @@ class DeviceQueue:
             await self._finish(job, "")
             return
         try:
-            job = await self._board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started=True)
+            job = await self._board.change(
+                job.id, JobState.RUNNING, of=(JobState.QUEUED,), started_on=self.device
+            )
         except (NotNowError, NoSuchJobError):  # cancelled or paused just now
             return
         self.running, self._trials = job, 0

@@ -90,18 +90,19 @@ class AttemptResults:
         idle = self._state.settings.idle
         return AttemptSpec(
             job=job.id,
-            job_spec=job.spec,
+            job_spec=job.placed_spec,
             database=self._storage.path,
             kernel_directories=self._state.directories,
             idle_test=idle.test,
             others_allowed=idle.others_allowed,
+            exclusive_board=self._state.settings.tuning.exclusive_board,
             sample=self._sample(job) if job.spec.kind is JobKind.SAMPLE else None,
         )
 
     def on_event(self, job: JobRecord, kind: str, data: Mapping[str, Any]) -> None:
         """Count an event of an attempt, and pass it on to subscribers."""
         if kind == "trial":
-            uuid = self._state.uuid(job.spec.device)
+            uuid = self._state.uuid(job.device)
             self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
             if not data.get("confirming"):  # a confirmation is no further trial
                 self._metrics.trial(uuid, str(data.get("status")))
@@ -110,7 +111,7 @@ class AttemptResults:
 
     def count_cost(self, job: JobRecord, seconds: float, joules: float) -> None:
         """Count the cost of an attempt so far; what was counted before is not counted again."""
-        uuid = self._state.uuid(job.spec.device)
+        uuid = self._state.uuid(job.device)
         before = self._counted.get(job.id, Cost())
         more = Cost(max(0.0, seconds - before.seconds), max(0.0, joules - before.joules))
         if more == Cost():
@@ -127,7 +128,7 @@ class AttemptResults:
             The result; another one where its sample is of no use.
         """
         if job.spec.kind is JobKind.TUNE:
-            self._backlog.ending(job.spec)
+            self._backlog.ending(job.placed_spec)
         await self._events.drained()
         run = self._sampled.pop(job.id, None)
         if run is None or result.sample is None:
@@ -145,14 +146,14 @@ class AttemptResults:
         self.count_cost(job, result.seconds, result.joules)
         self._counted.pop(job.id, None)
         self._metrics.ended(result.status)
-        self._metrics.idle(self._state.uuid(job.spec.device))
+        self._metrics.idle(self._state.uuid(job.device))
         for gpu in result.clocks_left:
             self._metrics.clock_not_restored(gpu)
         self._sampled.pop(job.id, None)
         if result.run is not None:
             await self._maintenance.refresh([without_batch(spec) for spec in job.spec.workloads])
         if job.spec.kind is JobKind.TUNE and self._board.get(job.id) is None:
-            self._backlog.tried(job.spec)  # whatever its result, the same search again gives no more
+            self._backlog.tried(job.placed_spec)  # whatever its result, the same search again gives no more
         await self._maintenance.flush()
         self._maintenance.backlog_may_have_changed()
 
@@ -171,7 +172,7 @@ def wait_s(failures: int) -> float:
 
 
 @dataclass
-class _FailureCount:
+class FailureCount:
     """Failures of a job, or of all jobs on a device.
 
     Attributes:
@@ -186,23 +187,38 @@ class _FailureCount:
 
 
 class FailureHistory:
-    """Back-off of failed jobs on one device; not stored, as the end of the daemon may be what failed."""
+    """Back-off of failed jobs on one device; not stored, as the end of the daemon may be what failed.
 
-    def __init__(self) -> None:
-        self._jobs: dict[int, _FailureCount] = {}
-        self._device = _FailureCount()
+    A job that crashes is left alone on all devices. One whose device was not to be had may go to another.
+
+    Args:
+        crashes: of jobs, which the histories of all devices share.
+    """
+
+    def __init__(self, crashes: "dict[int, FailureCount] | None" = None) -> None:
+        self._crashes = {} if crashes is None else crashes
+        self._unavailable: dict[int, FailureCount] = {}
+        self._device = FailureCount()
 
     def retry_at_s(self, job: JobRecord) -> float:
         """The loop's time before which a failed job is not tried again."""
-        return max(self._jobs.get(job.id, _FailureCount()).retry_at_s, self._device.retry_at_s)
+        of_job = [counts[job.id] for counts in (self._crashes, self._unavailable) if job.id in counts]
+        return max(one.retry_at_s for one in (*of_job, self._device))
 
     def forget(self, job: JobRecord) -> None:
         """Forget a job, which has ended."""
-        self._jobs.pop(job.id, None)
+        self._crashes.pop(job.id, None)
+        self._unavailable.pop(job.id, None)
 
-    def forget_jobs(self) -> None:
-        """Forget all jobs: none is left."""
-        self._jobs.clear()
+    def forget_jobs(self, known: Callable[[int], object]) -> None:
+        """Forget the jobs that waited for this device: none is left.
+
+        Args:
+            known: None for the number of a job that has ended.
+        """
+        self._unavailable.clear()
+        for number in [number for number in self._crashes if known(number) is None]:
+            del self._crashes[number]
 
     def next_state(
         self, job: JobRecord, result: AttemptResult, stop_reason: str, trials: int
@@ -217,13 +233,13 @@ class FailureHistory:
         """
         if result.status in ("finished", "limited"):
             self.forget(job)
-            self._device = _FailureCount()
+            self._device = FailureCount()
             return JobState.FINISHED, result.message
         if result.status == "refused":
             self.forget(job)
             return JobState.FAILED, result.message
         if result.status == "busy" or stop_reason:
-            self._device = _FailureCount()
+            self._device = FailureCount()
             busy = f"the GPU is busy: {result.message}"
             return JobState.QUEUED, busy if result.status == "busy" else stop_reason
         return self._failed(job, result, trials)
@@ -231,9 +247,10 @@ class FailureHistory:
     def _failed(self, job: JobRecord, result: AttemptResult, trials: int) -> tuple[JobState, str]:
         """The state after an attempt that could not go on."""
         now_s = asyncio.get_running_loop().time()
-        count = self._jobs.setdefault(job.id, _FailureCount())
         if trials:  # each attempt that makes progress brings the end nearer
-            count.failures = count.crashes = 0
+            self.forget(job)
+        counts = self._unavailable if result.status == "unavailable" else self._crashes
+        count = counts.setdefault(job.id, FailureCount())
         count.failures += 1
         count.crashes += result.status == "crashed"
         if count.crashes >= MOST_CRASHES:

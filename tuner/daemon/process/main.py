@@ -326,7 +326,8 @@ class Daemon:
         identities = self._state.identities
         self._state.troubles["devices"] = list(survey.missing)
         identities.update({spec: one for spec, one in survey.identities.items() if spec in identities})
-        new = [spec for spec in survey.identities if spec not in identities]
+        known_uuids = {one.uuid for one in identities.values()}  # a GPU may answer to a second name
+        new = [spec for spec, one in survey.identities.items() if one.uuid not in known_uuids]
         if new:
             self._restart(f"{', '.join(new)}: found after the start")
 

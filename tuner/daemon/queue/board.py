@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from tuner.daemon.interface import NotNowError
-from tuner.daemon.queue.job_specs import spec_key, topic
+from tuner.daemon.queue.job_specs import answer_key, spec_key, topic
+from tuner.daemon.queue.placement import ABSENT, Placement
 from tuner.daemon.queue.shares import REMEMBERED, Shares
 from tuner.daemon.queue.subscriptions import Subscriptions, known_job
 from tuner.daemon.queue.users import TOKEN_HOLDER
@@ -35,8 +36,10 @@ class Board:
         changed: called after every change.
         shares: places and turns of users; those of default limits if None.
         hear: called with every job as it is after a change of it.
+        placement: which device may run which job.
 
     Attributes:
+        placement: the same.
         not_understood: jobs that the database has and that are left alone, for people.
     """
 
@@ -46,8 +49,11 @@ class Board:
         subscriptions: Subscriptions,
         changed: Callable[[], None],
         shares: Shares | None = None,
+        *,
         hear: Callable[[JobRecord], None] = lambda _: None,
+        placement: Placement | None = None,
     ) -> None:
+        self.placement = placement or Placement()
         self._hear = hear
         self._storage = storage
         self._subscriptions = subscriptions
@@ -58,6 +64,8 @@ class Board:
         self._jobs: dict[int, JobRecord] = {}
         self._by_spec: dict[str, set[int]] = {}
         self._by_topic: dict[str, set[int]] = {}
+        self._topics: dict[int, str] = {}
+        self._by_question: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[JobRecord]] = set()
 
@@ -98,8 +106,19 @@ class Board:
     def waiting(self, device: str) -> Iterable[JobRecord]:
         """Jobs that wait for a device, the next one first: see ``Shares.ordered``."""
         return self._shares.ordered(
-            job for job in self._jobs.values() if job.state is JobState.QUEUED and job.spec.device == device
+            job
+            for job in self._jobs.values()
+            if job.state is JobState.QUEUED and self.placement.may_run(job, device)
         )
+
+    def devices_of(self, job: JobRecord) -> list[str]:
+        """The devices on which a job that has not ended runs, or may run."""
+        return [job.device] if job.state is JobState.RUNNING else self.placement.devices(job)
+
+    def located(self, job: JobRecord) -> JobRecord:
+        """A job as the database has it, with the device that it runs on before it has a run."""
+        known = self._jobs.get(job.id)
+        return job if known is None or job.placed else replace(job, placed=known.placed)
 
     def goes_before(self, one: JobRecord, other: JobRecord) -> bool:
         """True where a job would be taken before another whatever their users have used."""
@@ -117,6 +136,10 @@ class Board:
     def searches(self, topic_key: str) -> list[JobRecord]:
         """Searches of a ``topic`` that have not ended, the oldest first."""
         return [self._jobs[number] for number in sorted(self._by_topic.get(topic_key, ()))]
+
+    def alike(self, spec: JobSpec) -> list[JobRecord]:
+        """Jobs that have not ended and answer the same question, on whatever device, the oldest first."""
+        return [self._jobs[number] for number in sorted(self._by_question.get(_question(spec), ()))]
 
     def refining(self, topic_key: str) -> int | None:
         """The search of a ``topic`` that waits or runs; a paused one may never run."""
@@ -166,7 +189,7 @@ class Board:
         reason: str = "",
         *,
         of: Collection[JobState] = (),
-        started: bool = False,
+        started_on: str = "",
     ) -> JobRecord:
         """Change the state of a job.
 
@@ -175,18 +198,19 @@ class Board:
             state: the new one.
             reason: why, for people.
             of: the states from which it may; those of ``tuner.model.jobs.NEXT`` if empty.
-            started: an attempt begins.
+            started_on: the device on which an attempt begins; empty where none does.
 
         Raises:
             NoSuchJobError: there is no such job.
             NotNowError: its state does not allow that.
             StoreError: the database cannot be used just now.
         """
-        return await self._shielded(self._change(number, state, reason, of=of, started=started))
+        return await self._shielded(self._change(number, state, reason, of=of, started_on=started_on))
 
     async def _change(
-        self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started: bool
+        self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started_on: str
     ) -> JobRecord:
+        started = bool(started_on)
         async with self._lock:
             before = self._jobs.get(number) or await known_job(number, self._storage.run)
             allowed = state in NEXT[before.state] or state is before.state
@@ -201,7 +225,7 @@ class Board:
             except JobError as error:
                 await self._reload(before)
                 raise NotNowError(str(error)) from error
-            self._keep(job)
+            job = self._keep(job, started_on)
             if event is None:
                 self._subscriptions.missed(number)
             else:
@@ -243,27 +267,47 @@ class Board:
         self._subscriptions.missed(known.id)
         self._changed()
 
-    async def mark_absent(self, devices: Collection[str]) -> None:
-        """Say of waiting jobs that their device is absent; take that back where it has returned."""
+    async def mark_absent(self) -> None:
+        """Say of waiting jobs that no device here may run them; take that back where one may again."""
         for job in tuple(self.jobs):
-            present, absent = job.spec.device in devices, f"device {job.spec.device} is not here"
-            if job.state is JobState.QUEUED and present == (job.reason == absent):
+            absence = self.placement.absence(job)
+            changed = job.reason != absence if absence else job.reason.endswith(ABSENT)
+            if job.state is JobState.QUEUED and changed:
                 with contextlib.suppress(TunerError):  # cancelled just now, or marked the next time
-                    reason = "" if present else absent
-                    await self.change(job.id, JobState.QUEUED, reason, of=(JobState.QUEUED,))
+                    await self.change(job.id, JobState.QUEUED, absence, of=(JobState.QUEUED,))
 
-    def _keep(self, job: JobRecord) -> None:
+    def _keep(self, job: JobRecord, started_on: str = "") -> JobRecord:
+        """Remember a job as it is now; returns it with the device on which it runs."""
+        before = self._jobs.get(job.id)
+        if job.state is JobState.RUNNING and before is not None:
+            job = replace(job, placed=started_on or before.placed)
+        elif job.gpu:
+            job = replace(job, placed=self.placement.device_of(job) or job.placed)
         self._shares.note(job)
         self._hear(job)
+        _discard(self._by_topic, self._topics.pop(job.id, ""), job.id)
         if job.state.ended:
             self._jobs.pop(job.id, None)
             _discard(self._by_spec, spec_key(job.spec), job.id)
-            _discard(self._by_topic, topic(job.spec), job.id)
-            return
+            _discard(self._by_question, _question(job.spec), job.id)
+            return job
         self._jobs[job.id] = job
         self._by_spec.setdefault(spec_key(job.spec), set()).add(job.id)
+        self._by_question.setdefault(_question(job.spec), set()).add(job.id)
         if job.spec.kind is JobKind.TUNE:
-            self._by_topic.setdefault(topic(job.spec), set()).add(job.id)
+            self._topics[job.id] = topic(self._as_placed(job))
+            self._by_topic.setdefault(self._topics[job.id], set()).add(job.id)
+        return job
+
+    def _as_placed(self, job: JobRecord) -> JobSpec:
+        """The spec of a job with its device, where but one is left."""
+        devices = self.devices_of(job)
+        return replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec
+
+
+def _question(spec: JobSpec) -> str:
+    """The same text for specs that answer the same question, on whatever device."""
+    return answer_key(replace(spec, device=""))
 
 
 def _discard(numbers: dict[T, set[int]], key: T, number: int) -> None:

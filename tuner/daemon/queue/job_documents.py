@@ -12,7 +12,9 @@ def job_document(job: JobRecord) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": order.kind.value,
-        "device": order.device,
+        "device": job.device,
+        "wanted_device": order.device,
+        "gpu": job.gpu,
         "workloads": list(order.workloads),
         "objective": order.objective,
         "policy": order.policy,

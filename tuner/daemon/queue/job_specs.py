@@ -8,7 +8,8 @@ from tuner.config.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
 from tuner.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
-from tuner.model import Workload, WorkloadName
+from tuner.model import DeviceIdentity, Workload, WorkloadName
+from tuner.model.device_choice import DeviceChoice, wrong_choice
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 from tuner.options import METHODS
@@ -18,13 +19,17 @@ WITHDRAWN = "daemon.toml does not name it any more"
 """Why the daemon cancels a job of a set; a set that is named again is queued again."""
 
 
-def checked(spec: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec:
-    """The spec with workloads and device filled in.
+Devices = Mapping[str, DeviceIdentity] | Sequence[str]
+"""Devices that the daemon tunes on, with their identities where these are known."""
+
+
+def checked(spec: JobSpec, catalog: Catalog, devices: Devices) -> JobSpec:
+    """The spec with its workloads filled in, and its choice of devices in the one way of writing it.
 
     Args:
         spec: as a client or daemon.toml has it.
         catalog: of the kernels that may be named.
-        devices: that the daemon tunes on, its first first.
+        devices: that the daemon tunes on.
 
     Raises:
         InputError: the spec names something unknown, or is wrong; the message says what would be right.
@@ -35,21 +40,28 @@ def checked(spec: JobSpec, catalog: Catalog, devices: Sequence[str]) -> JobSpec:
     return replace(spec, workloads=workloads, device=checked_device(spec.device, devices))
 
 
-def checked_device(device: str, devices: Sequence[str]) -> str:
-    """The device, or the first for none.
+def checked_device(device: str, devices: Devices) -> str:
+    """A choice of devices (``tuner.model.device_choice``) of which the daemon has one; empty for any.
 
     Raises:
-        UnknownNameError: the daemon does not tune on it; the message says on which it does.
+        InputError: it names no kind.
+        UnknownNameError: the daemon tunes on no such device; the message says on which it does.
         DeviceUnavailableError: it has none now.
     """
     if not devices:
         raise DeviceUnavailableError("no device of the daemon answers now; `tuner status` says why of each")
-    if device and device not in devices:
+    if wrong := wrong_choice(device[:MOST_LETTERS]):
+        raise InputError(f"device: {wrong}")
+    choice = DeviceChoice.parse(device)
+    if choice.one and device not in devices:
         raise UnknownNameError(
             f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(devices)}"
-            f"{suggestion(device[:MOST_LETTERS], devices)}"
+            f"{suggestion(device[:MOST_LETTERS], list(devices))}"
         )
-    return device or devices[0]
+    if not choice.one and isinstance(devices, Mapping) and not any(map(choice.allows, devices.values())):
+        kinds = dict.fromkeys(f"kind:{one.name}@{one.driver}" for one in devices.values())
+        raise UnknownNameError(f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(kinds)}")
+    return str(choice)
 
 
 def checked_workloads(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
@@ -98,15 +110,25 @@ def without_batch(spec: str) -> str:
 
 
 def spec_key(spec: JobSpec) -> str:
-    """The same text for specs that differ at most in the order of their workloads."""
+    """The same text for specs that differ at most in the order of their workloads, and in verifying first."""
     return canonical(
         {
             **vars(spec),
             "workloads": sorted(spec.workloads),
             "kind": spec.kind.value,
-            "options": dict(spec.options),
+            "options": {name: value for name, value in spec.options.items() if name != "verify"},
         }
     )
+
+
+def verifies(spec: JobSpec) -> bool:
+    """True for a job that verifies the answer of another GPU of the kind."""
+    return bool(spec.options.get("verify"))
+
+
+def verifying(spec: JobSpec) -> JobSpec:
+    """The job that verifies what a search would find."""
+    return replace(spec, options={**spec.options, "verify": True})
 
 
 def topic(spec: JobSpec) -> str:
@@ -169,12 +191,12 @@ class SetSpecs:
 
 
 def sets_on(device: str, settings: Settings, catalog: Catalog) -> SetSpecs:
-    """What sets ask for on a device, whether or not it answers now."""
+    """What sets ask for on a device, or by a choice of several, whether or not one answers now."""
     specs: dict[str, JobSpec] = {}
     priorities: dict[str, float] = {}
     unresolved = []
     for group in settings.set:
-        if group.devices and device not in group.devices:
+        if device not in (_choices(group) or [device]):
             continue
         try:
             spec = checked(replace(_spec(group, settings), device=device), catalog, (device,))
@@ -187,8 +209,15 @@ def sets_on(device: str, settings: Settings, catalog: Catalog) -> SetSpecs:
     return SetSpecs(specs, priorities, unresolved)
 
 
-def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Sequence[str]) -> list[JobSpec]:
-    """The job specs of a set, one per device.
+def choices_of(identity: DeviceIdentity, settings: Settings) -> list[str]:
+    """A device, and the choices of sets that allow it, as job specs have them."""
+    choices = (choice for group in settings.set for choice in _choices(group, several=True))
+    allowed = [choice for choice in choices if DeviceChoice.parse(choice).allows(identity)]
+    return list(dict.fromkeys([identity.spec, *allowed]))
+
+
+def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Devices) -> list[JobSpec]:
+    """The job specs of a set, one for each device or choice of devices that it names.
 
     Args:
         group: of daemon.toml.
@@ -204,7 +233,7 @@ def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Seq
 
 
 def missing(
-    settings: Settings, catalog: Catalog, devices: Sequence[str], known: Iterable[JobRecord]
+    settings: Settings, catalog: Catalog, devices: Devices, known: Iterable[JobRecord]
 ) -> tuple[list[tuple[JobSpec, float]], list[str]]:
     """Job specs of sets that were never queued, with their priority; and what is wrong with sets.
 
@@ -224,10 +253,11 @@ def missing(
         f"set {group.name}: device {device!r} is not there; the daemon tunes on {', '.join(devices)}"
         for group in settings.set
         for device in group.devices
-        if device not in devices
+        if not _is_there(device, devices)
     ]
     specs: list[tuple[JobSpec, float]] = []
-    for device in devices:
+    several = dict.fromkeys(choice for group in settings.set for choice in _choices(group, several=True))
+    for device in [*devices, *(choice for choice in several if _is_there(choice, devices))]:
         sets = sets_on(device, settings, catalog)
         wrong += [f"set {group.name}: {why}" for group, why in sets.unresolved]
         specs += [(spec, sets.priorities[key]) for key, spec in sets.specs.items() if key not in queued]
@@ -235,7 +265,7 @@ def missing(
 
 
 def unwanted(
-    settings: Settings, catalog: Catalog, devices: Sequence[str], active: Iterable[JobRecord]
+    settings: Settings, catalog: Catalog, devices: Devices, active: Iterable[JobRecord]
 ) -> list[int]:
     """Numbers of jobs of sets that daemon.toml names no more; what cannot be read just now is still named.
 
@@ -249,7 +279,8 @@ def unwanted(
     numbers = []
     for job, sets in _with_sets(settings, catalog, active):
         device = job.spec.device
-        taken_out = bool(named) and device not in named and device not in devices
+        one = DeviceChoice.parse(device).one
+        taken_out = one and bool(named) and device not in named and device not in devices
         if taken_out or not sets.may_name(job.spec):
             numbers.append(job.id)
     return numbers
@@ -263,6 +294,20 @@ def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[JobReco
         if priority != job.priority:
             found[job.id] = priority
     return found
+
+
+def _choices(group: SetTable, *, several: bool = False) -> list[str]:
+    """The devices that a set names, and its choices of several, as job specs have them."""
+    choices = [DeviceChoice.parse(device) for device in group.devices]
+    return [str(choice) for choice in choices if not (several and choice.one)]
+
+
+def _is_there(device: str, devices: Devices) -> bool:
+    """True where the daemon tunes on a device, or on one that a choice allows."""
+    choice = DeviceChoice.parse(device)
+    if choice.one or not isinstance(devices, Mapping):
+        return device in devices or not choice.one
+    return any(map(choice.allows, devices.values()))
 
 
 def _with_sets(

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.config import document as messages
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
-from tuner.devices.gpus import gpu_names
-from tuner.errors import InputError, suggestion
+from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.errors import InputError, UnknownNameError, suggestion
+from tuner.model.device_choice import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.untrusted.toml import load_toml
 from tuner.untrusted.toml_lines import line_of
@@ -110,7 +111,7 @@ def wrong_device(spec: str) -> str:
     kind, _, rest = spec.partition(":")
     known = {
         "cuda": _CUDA.fullmatch(rest) is not None,
-        "sim": rest in gpu_names(),
+        "sim": _simulated(rest),
         "replay": bool(rest) and "\0" not in rest,
     }
     if known.get(kind, False):
@@ -118,6 +119,13 @@ def wrong_device(spec: str) -> str:
     simulated = [f"sim:{name}" for name in gpu_names()]
     near = suggestion(spec, ["cuda:0", *simulated])
     return f"unknown device {spec!r}; choose cuda:N or one of {', '.join(simulated)}{near}"
+
+
+def _simulated(name: str) -> bool:
+    try:
+        return gpu_model(name).name == name
+    except UnknownNameError:
+        return False
 
 
 def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
@@ -157,17 +165,24 @@ def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint
         if not _WORKLOAD.fullmatch(spec):
             right = "write a kernel and its sizes in ASCII without spaces, e.g. 'scan-lf:N=1024'"
             yield place("workloads"), f"{spec!r} is no workload; {right}"
-    yield from _devices(place("devices"), group.devices)
-    for spec in group.devices if settings.service.devices else ():
-        if spec not in settings.service.devices:
-            yield (
-                place("devices"),
-                f"{spec!r} is none of [service] devices: {', '.join(settings.service.devices)}",
-            )
+    yield from _choices(place("devices"), group.devices, settings.service)
+
+
+def _choices(place: str, specs: Sequence[str], service: ServiceTable) -> Iterator[Complaint]:
+    """What is wrong in names of devices, and of kinds of them, that are to be among those of [service]."""
+    named = [spec for spec in specs if DeviceChoice.parse(spec).one]
+    yield from _devices(place, named)
+    several = [spec for spec in specs if spec not in named]
+    yield from ((place, wrong) for wrong in map(wrong_choice, several) if wrong)
+    yield from _twice(place, several)
+    for spec in named if service.devices else ():
+        if spec not in service.devices:
+            yield place, f"{spec!r} is none of [service] devices: {', '.join(service.devices)}"
 
 
 def _windows(settings: Settings) -> Iterator[Complaint]:
     for number, window in enumerate(settings.window):
+        yield from _choices(key("window", "devices", number), window.devices, settings.service)
         wrong = _cron(window.start)
         if wrong:
             yield key("window", "start", number), f"{window.start!r} {wrong}; {_CRON_HELP}"

@@ -10,6 +10,7 @@ from tuner.options import JOB_OPTIONS, SearchOptions, option_field, with_options
 
 _DAY_S = 86_400.0
 _LONGEST_PERIOD_DAYS = 36_500.0  # beyond a century dates end; nobody waits for that
+_MOST_GPUS = 64  # of a host
 _MOST_JOULES = 1e12  # a day; ten thousand times what a GPU of 1 kW can spend
 _PRIORITY = 1e6  # as a client may say
 _BOUNDS = {
@@ -62,6 +63,11 @@ class TuningTable(SettingsTable):
     clocks: str = option_field("clocks", SearchOptions.clocks, bounded=False)
     client_clocks: bool = Field(default=False, description="Whether clients may ask for clocks of their own.")
 
+    exclusive_board: bool = Field(
+        default=False,
+        description="Measure joules on one GPU of the host at a time, where load on others disturbs them.",
+    )
+
     @property
     def options(self) -> dict[str, Any]:
         """Options of a job that says nothing of them."""
@@ -85,7 +91,11 @@ class SetTable(SettingsTable):
         le=_PRIORITY,
         description="The highest goes first; clients' jobs have 0 at most ([limits] highest_priority).",
     )
-    devices: tuple[str, ...] = Field(default=(), description="Those of [service] otherwise.")
+    devices: tuple[str, ...] = Field(
+        default=(),
+        description="Each of [service] otherwise; 'kind:MODEL' or 'kind:MODEL@DRIVER' for one GPU of a kind,"
+        " 'any' for one of all.",
+    )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -94,10 +104,20 @@ class SetTable(SettingsTable):
 
 
 class BudgetTable(SettingsTable):
-    """What tuning may cost per day and GPU, local time; clients' jobs count too."""
+    """What tuning may cost per day, local time; clients' jobs count too."""
 
-    seconds_per_day: float | None = Field(default=None, ge=0, le=_DAY_S, description="Of measuring.")
-    joules_per_day: float | None = Field(default=None, ge=0, le=_MOST_JOULES, description="Of measuring.")
+    seconds_per_day: float | None = Field(
+        default=None, ge=0, le=_DAY_S, description="Of measuring, on each GPU."
+    )
+    joules_per_day: float | None = Field(
+        default=None, ge=0, le=_MOST_JOULES, description="Of measuring, on each GPU."
+    )
+    host_seconds_per_day: float | None = Field(
+        default=None, ge=0, le=_MOST_GPUS * _DAY_S, description="Of measuring, on all GPUs together."
+    )
+    host_joules_per_day: float | None = Field(
+        default=None, ge=0, le=_MOST_JOULES, description="Of measuring, on all GPUs together."
+    )
 
 
 class WindowTable(SettingsTable):
@@ -105,6 +125,9 @@ class WindowTable(SettingsTable):
 
     start: str = Field(description="Cron expression in local time, e.g. '0 22 * * 1-5'.")
     hours: float = Field(gt=0, le=168, description="How long from there on.")
+    devices: tuple[str, ...] = Field(
+        default=(), description="Devices that it holds for, also 'kind:MODEL'; empty for all of the host."
+    )
 
 
 class IdleTable(SettingsTable):

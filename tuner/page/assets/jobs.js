@@ -52,7 +52,7 @@ function newRow(job, trials) {
     cell("state", element("div", null)),
     cell("workloads", element("div", job.workloads.join("\n"))),
     cell("search", element("div", `${job.objective}${limit}, ${job.policy}, clocks ${job.clocks}`)),
-    cell("device", job.device),
+    cell("device", job.device || "any"),
     cell("trials", trials.toLocaleString(), "number"),
     cell("submitted", moment(job.created_at), "number"),
     cell("", element("div", null, "buttons")),

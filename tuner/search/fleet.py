@@ -1,0 +1,257 @@
+"""How the GPUs of a kind differ: the answers of stored runs, held against each other.
+
+Costs are compared that were measured on different days, so that a difference has both intervals and twice the
+repeatability of a trial in its own. The gain of a GPU's power sensor, which may be some percent off, is in no
+interval: a GPU that seems to need more joules may have a sensor that shows more.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.database.answers import StoredAnswer
+from tuner.measurement.paired import ASSUMED_REPEATABILITY
+from tuner.model.objective import COVERAGE
+
+OUTLIER = 0.05
+"""More joules than the other GPUs of its kind, from which a GPU is named."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A measured value.
+
+    Attributes:
+        value: in seconds or joules of a round.
+        interval: half of its 95 % interval.
+    """
+
+    value: float
+    interval: float
+
+
+@dataclass(frozen=True)
+class GpuAnswer:
+    """The answer on one GPU.
+
+    Attributes:
+        uuid: of the GPU.
+        device: as it was named where it was measured.
+        run: number of the run.
+        at: when that ended, UTC, ISO 8601.
+        verified: True where the answer of another GPU was verified; False where it was searched.
+        refuted: a verification has found that it is not the best here.
+        configurations: workload -> values.
+        time: of a round.
+        energy: of a round; None where it was not measured.
+        default_energy: of the default; None where it was not measured.
+    """
+
+    uuid: str
+    device: str
+    run: int
+    at: str
+    verified: bool
+    refuted: bool
+    configurations: Mapping[str, Mapping[str, Any]]
+    time: Amount | None
+    energy: Amount | None
+    default_energy: Amount | None
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A GPU that needs more joules than the others of its kind.
+
+    Attributes:
+        uuid: of the GPU.
+        excess: over the median of the others, as a fraction.
+        interval: half of its 95 % interval.
+    """
+
+    uuid: str
+    excess: float
+    interval: float
+
+
+@dataclass(frozen=True)
+class FleetGroup:
+    """Answers of the GPUs of one kind for workloads that run together.
+
+    Attributes:
+        workloads: with their batches.
+        objective: as stored.
+        clocks: that could be chosen from.
+        model: product name of the GPUs.
+        driver: of them.
+        modelled: no GPU ran.
+        gpus: their answers, by UUID.
+    """
+
+    workloads: Mapping[str, int]
+    objective: str
+    clocks: str
+    model: str
+    driver: str
+    modelled: bool
+    gpus: tuple[GpuAnswer, ...]
+
+    @property
+    def time_spread(self) -> float | None:
+        """The longest time by the shortest, less 1; None of fewer than two."""
+        return _spread([gpu.time for gpu in self.gpus])
+
+    @property
+    def energy_spread(self) -> float | None:
+        """The most joules by the least, less 1; None of fewer than two."""
+        return _spread([gpu.energy for gpu in self.gpus])
+
+    @property
+    def outliers(self) -> tuple[Outlier, ...]:
+        """GPUs that need at least ``OUTLIER`` more joules than the median of the others, beyond chance."""
+        found = [self._against_others(gpu) for gpu in self.gpus]
+        return tuple(
+            one
+            for one in found
+            if one is not None and one.excess >= OUTLIER and one.excess - one.interval > 0.0
+        )
+
+    def _against_others(self, gpu: GpuAnswer) -> Outlier | None:
+        others = [one.energy for one in self.gpus if one.uuid != gpu.uuid and one.energy is not None]
+        if gpu.energy is None or not others:
+            return None
+        usual = _median(others)
+        ratio = gpu.energy.value / usual.value
+        parts = [one.interval / one.value for one in (gpu.energy, usual)]
+        repeats = COVERAGE * math.sqrt(2.0) * ASSUMED_REPEATABILITY
+        return Outlier(gpu.uuid, ratio - 1.0, ratio * math.hypot(*parts, repeats))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; seconds and joules of a round, intervals half of 95 %."""
+        return {
+            "workloads": dict(self.workloads),
+            "objective": self.objective,
+            "clocks": self.clocks,
+            "kind": {"model": self.model, "driver": self.driver},
+            "modelled": self.modelled,
+            "gpus": [_gpu_document(gpu) for gpu in self.gpus],
+            "time_spread": self.time_spread,
+            "energy_spread": self.energy_spread,
+            "outliers": [vars(one) for one in self.outliers],
+        }
+
+
+def fleet(answers: Iterable[StoredAnswer], names: Sequence[str] = (), *, least: int = 2) -> list[FleetGroup]:
+    """The answers of GPUs of one kind, by workloads and kind.
+
+    Of a GPU's answers the newest finished one counts. Of several versions of a kernel's sources, and of
+    ways of measuring, those of the newest run are taken.
+
+    Args:
+        answers: stored, in any order.
+        names: workloads of which one at least must be among those that run together; empty for all.
+        least: GPUs that a group must have.
+    """
+    groups: dict[tuple[object, ...], list[StoredAnswer]] = {}
+    for answer in answers:
+        if not answer.conditions["device"].get("recorded") and _wanted(answer, names):
+            groups.setdefault(_kind(answer), []).append(answer)
+    made = [_group(sorted(found, key=lambda one: -one.run)) for found in groups.values()]
+    kept = [group for group in made if len(group.gpus) >= least]
+    return sorted(
+        kept, key=lambda group: (tuple(group.workloads), group.model, group.driver, group.objective)
+    )
+
+
+def _wanted(answer: StoredAnswer, names: Sequence[str]) -> bool:
+    return not names or not set(names).isdisjoint(answer.names)
+
+
+def _kind(answer: StoredAnswer) -> tuple[object, ...]:
+    device = answer.conditions["device"]
+    return (
+        tuple(sorted(answer.batches.items())),
+        answer.objective,
+        answer.conditions["clocks"],
+        *(device.get(name) for name in ("name", "driver", "runtime", "modelled")),
+    )
+
+
+def _group(answers: Sequence[StoredAnswer]) -> FleetGroup:
+    """The group of answers, the newest first."""
+    newest = answers[0]
+    bound = ("sources", "protocol")
+    alike = [one for one in answers if all(one.conditions[k] == newest.conditions[k] for k in bound)]
+    chosen: dict[str, StoredAnswer] = {}
+    for one in sorted(alike, key=lambda one: not one.finished):  # stable: the newest of each first
+        chosen.setdefault(one.uuid, one)
+    device = newest.conditions["device"]
+    return FleetGroup(
+        dict(sorted(newest.batches.items())),
+        newest.objective,
+        str(newest.conditions["clocks"]),
+        str(device["name"]),
+        str(device.get("driver", "")),
+        bool(device["modelled"]),
+        tuple(_gpu_answer(chosen[uuid]) for uuid in sorted(chosen)),
+    )
+
+
+def _gpu_answer(answer: StoredAnswer) -> GpuAnswer:
+    best, default = answer.answer["best"], answer.answer.get("default") or {}
+    return GpuAnswer(
+        answer.uuid,
+        str(answer.conditions["device"].get("spec", "")),
+        answer.run,
+        answer.at,
+        bool(answer.answer.get("verification")),
+        bool(answer.refuted),
+        answer.configurations,
+        _amount(best, "time_s"),
+        _amount(best, "energy_j"),
+        _amount(default, "energy_j"),
+    )
+
+
+def _amount(trial: Mapping[str, Any], name: str) -> Amount | None:
+    value = trial.get(name)
+    if not value or value <= 0.0:
+        return None
+    return Amount(float(value), COVERAGE * float(trial.get(f"{name}_uncertainty") or 0.0))
+
+
+def _median(amounts: Sequence[Amount]) -> Amount:
+    """The median, with the interval of the mean of the one or two values in the middle."""
+    ordered = sorted(amounts, key=lambda one: one.value)
+    middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+    interval = math.hypot(*(one.interval for one in middle)) / len(middle)
+    return Amount(statistics.fmean(one.value for one in middle), interval)
+
+
+def _spread(amounts: Sequence[Amount | None]) -> float | None:
+    values = [one.value for one in amounts if one is not None]
+    return max(values) / min(values) - 1.0 if len(values) > 1 else None
+
+
+def _gpu_document(gpu: GpuAnswer) -> dict[str, Any]:
+    amounts = (
+        ("time", "s", gpu.time),
+        ("energy", "j", gpu.energy),
+        ("default_energy", "j", gpu.default_energy),
+    )
+    numbers: dict[str, Any] = {}
+    for name, unit, amount in amounts:
+        numbers[f"{name}_{unit}"] = None if amount is None else amount.value
+        numbers[f"{name}_interval_{unit}"] = None if amount is None else amount.interval
+    return {
+        "uuid": gpu.uuid,
+        "device": gpu.device,
+        "run": gpu.run,
+        "at": gpu.at,
+        "verified": gpu.verified,
+        "refuted": gpu.refuted,
+        "configurations": {name: dict(values) for name, values in gpu.configurations.items()},
+        **numbers,
+    }

@@ -1,0 +1,176 @@
+"""Verifies the answer of another GPU of the kind on this one, in place of a search.
+
+The default, the answer and its nearest rival are measured turn by turn, as contenders are at the end of a
+search. The answer holds where it ties with the lowest of them; what was measured is then one of this GPU.
+"""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.database.answers import StoredAnswer, stored_answer
+from tuner.interfaces import Search, TrialStore
+from tuner.model import Configuration, Measurement, RunStatus, Trial
+from tuner.model.objective import Objective
+from tuner.model.records import Conditions, Record, StoredRun
+from tuner.search.answer import SearchOutcome
+
+POLICY = "verify"
+"""In the place of a policy's name, in runs that verify."""
+
+NOTHING_TO_VERIFY = "no answer of another GPU of this kind is stored that could be verified: this is a search"
+
+RIVALS = 1
+"""Contenders of the search beside its answer that are measured here too, those that tied first.
+
+Each costs as much as the answer. Contenders that tied there are no better here than their interval, and an
+answer that has lost its place loses it to the next.
+"""
+
+
+@dataclass(frozen=True)
+class VerifiableAnswer:
+    """An answer of another GPU of the kind, under the conditions of a run.
+
+    Attributes:
+        run: its number.
+        gpu: UUID of the GPU that it is of.
+        answer: configurations and setting.
+        rivals: further trials that may cost as little.
+    """
+
+    run: int
+    gpu: str
+    answer: Trial
+    rivals: tuple[Trial, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a run that verifies is bound to."""
+        return {"verified_run": self.run, "verified_gpu": self.gpu}
+
+    def trials(self, search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
+        """The policy: the answer, then its rivals, as far as they are in the space of this run."""
+        known = [
+            {one.configuration for one in candidates} | {default}
+            for candidates, default in zip(search.candidates, search.defaults, strict=True)
+        ]
+        limits_w = search.power_limits_w or (None,)
+        trials = [
+            trial
+            for trial in (self.answer, *self.rivals)
+            if trial.clock_mhz in search.clocks
+            and trial.power_limit_w in limits_w
+            and all(one in space for one, space in zip(trial.configurations, known, strict=True))
+        ]
+        measured = yield trials
+        costs = dict(zip(trials, map(search.cost, measured), strict=True))
+        return min(costs, key=costs.__getitem__, default=None)
+
+
+def verifiable_answer(store: TrialStore, conditions: Conditions) -> VerifiableAnswer | None:
+    """The answer of another GPU of the kind that a run may verify; None without one.
+
+    It is of a finished run of the same workloads, batches, objective, clocks and power limits, on a GPU of
+    the same model, driver and CUDA, with the present sources. That of a search goes before one that was
+    verified itself, as it knows more rivals; then the newest.
+
+    Args:
+        store: the database.
+        conditions: of the run.
+    """
+    found = [
+        (run.conditions.get("policy") == POLICY, -run.id, run)
+        for run in store.answered(conditions.names, conditions.objective)
+        if (answer := stored_answer(run)) is not None and verifiable(answer, run, conditions)
+    ]
+    if not found:
+        return None
+    _, _, run = min(found, key=lambda one: one[:2])
+    return _with_rivals(store, run, conditions)
+
+
+def verifiable(answer: StoredAnswer, run: StoredRun, conditions: Conditions) -> bool:
+    """True for an answer that is stale under some conditions for its GPU alone."""
+    if answer.status is not RunStatus.FINISHED or answer.uuid == conditions.device.uuid:
+        return False
+    device = replace(conditions.device, uuid=answer.uuid)
+    settings = run.conditions.get("settings", {})
+    return (
+        answer.on(device)
+        and not answer.reasons(device, conditions.sources, dict(conditions.workloads))
+        and answer.conditions["clocks"] == conditions.clocks
+        and settings.get("power_limits_w") == conditions.settings.get("power_limits_w")
+        and not conditions.device.recorded
+    )
+
+
+def _with_rivals(store: TrialStore, run: StoredRun, conditions: Conditions) -> VerifiableAnswer:
+    document = run.answer or {}
+    names = conditions.names
+    answer = _trial(document["best"], names)
+    trials = [trial for trial, _ in store.trials(run.id, names)]
+    numbers = [*_numbers(document, "tied"), *_numbers(document, "contenders")]
+    others = [trials[number - 1] for number in numbers if 0 < number <= len(trials)]
+    if document.get("max_slowdown") is not None and document.get("fastest") is not None:
+        others.insert(0, _trial(document["fastest"], names))  # what the slowdown is held against
+    default = document.get("default")
+    known = {answer} if default is None else {answer, _trial(default, names)}
+    rivals = [trial for trial in dict.fromkeys(others) if trial not in known]
+    return VerifiableAnswer(run.id, str(run.conditions["device"]["uuid"]), answer, tuple(rivals[:RIVALS]))
+
+
+def _trial(record: Record, names: tuple[str, ...]) -> Trial:
+    configurations = tuple(Configuration(record["configurations"][name]) for name in names)
+    return Trial(configurations, record.get("clock_mhz"), record.get("power_limit_w"))
+
+
+def _numbers(document: Record, key: str) -> Iterator[int]:
+    return (number for number in document.get(key) or () if isinstance(number, int))
+
+
+def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float) -> Record:
+    """Whether an answer holds on this GPU, as the document of the run has it.
+
+    Args:
+        verified: the answer.
+        outcome: of the run that has verified it.
+        precision: within which costs are the same.
+
+    Returns:
+        ``run`` and ``gpu`` of the answer, ``held`` (None where the run was ended before it was known), its
+        ``ratio`` to the lowest cost here with ``ratio_interval`` (half of the 95 % interval), and ``told``.
+    """
+    held, ratio, told = _judged(verified, outcome, precision)
+    value, interval = (None, None) if ratio is None else ratio
+    return {
+        "run": verified.run,
+        "gpu": verified.gpu,
+        "held": held,
+        "ratio": value,
+        "ratio_interval": interval,
+        "told": f"verified: the answer of {verified.gpu} (run {verified.run}) {told}",
+    }
+
+
+def _judged(
+    verified: VerifiableAnswer, outcome: SearchOutcome, precision: float
+) -> tuple[bool | None, tuple[float, float] | None, str]:
+    if outcome.status is not RunStatus.FINISHED:
+        return None, None, "is not judged: the run was ended before"
+    cost = Objective(outcome.objective.name)
+    joined = outcome.paired.joined()
+    if verified.answer not in joined:
+        return False, None, "does not run here as it did there: a search is needed"
+    lowest = next(iter(outcome.paired.rivals(outcome.objective)), verified.answer)
+    ratio = outcome.paired.ratio(verified.answer, lowest, cost)
+    known = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
+    if verified.answer in outcome.paired.tied(outcome.objective, precision):
+        return True, known, "holds on this GPU, turn by turn with the default and its rivals"
+    winner = "the default" if outcome.default == _place(outcome, lowest) else "a rival"
+    more = f"{100 * (known[0] - 1):.2g} ± {100 * known[1]:.2g} %"
+    return False, known, f"is not the best here: it costs {more} more than {winner}; a search is needed"
+
+
+def _place(outcome: SearchOutcome, trial: Trial) -> int | None:
+    return next((place for place, (one, _) in enumerate(outcome.trials) if one == trial), None)
