@@ -27,7 +27,6 @@ ORDER = b"fork"
 
 _DESCRIPTORS = 4
 _IDLE_S = 60.0  # without an attempt and without an order
-_WITH_MOST_IMPORTS = "bayesian"  # of the policies; the default one may come to it
 _IMPORTED_LATER = ("scipy.special", "scipy.linalg", "scipy.optimize")  # by a search on its way
 
 
@@ -40,7 +39,8 @@ def main(orders: int, lifeline: int) -> NoReturn:
     """
     die_with_parent(lifeline)
     with contextlib.suppress(ImportError):  # an attempt says what is missing
-        registry.load("policy", _WITH_MOST_IMPORTS)
+        for name in registry.names("policy"):
+            registry.load("policy", name)
         for name in _IMPORTED_LATER:
             importlib.import_module(name)
     known = ReadFolder.read(kernels_root())
