@@ -12,7 +12,7 @@ from typing import Any
 
 from modelled import NoNvrtc
 
-from tuner.daemon.attempts import runner
+from tuner.daemon.attempts import launching, runner
 from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database import Database, Jobs, Store, StoredRun
@@ -27,7 +27,7 @@ from tuner.search import setup
 from tuner.system.signals import StopRequest
 
 PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
-BOOT_PLAYED = runner._BOOT.replace(
+BOOT_PLAYED = launching._BOOT.replace(
     "from tuner.daemon.attempts.attempt",
     "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.attempts.attempt",
 )

@@ -43,6 +43,7 @@ _LASTING = {
     "jobs": "SELECT id, 0, ordered FROM jobs",
 }
 _CHILD = "tuner.system.process"  # what may hang lives in such a child
+_LAUNCHER = "tuner.daemon.attempts.launcher"  # and of what it forks
 _ROLES = {"runner": "tuner.daemon.attempts.attempt", "guardian": "tuner.power.clocks.clockd"}
 _SETTINGS = """
 [service]
@@ -384,7 +385,9 @@ def _processes() -> Iterator[tuple[int, Process]]:
 
 def _role(one: Process, table: Mapping[int, Process]) -> str:
     parent = table.get(one.parent)
-    if _CHILD in one.command and parent is not None and _ROLES["runner"] in parent.command:
+    if parent is not None and _LAUNCHER in one.command and _LAUNCHER in parent.command:
+        return "runner"
+    if _CHILD in one.command and parent is not None and _role(parent, table) == "runner":
         return "worker"
     return next((role for role, text in _ROLES.items() if text in one.command), "other")
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import result
 
-from tuner.daemon.attempts import attempt, runner
+from tuner.daemon.attempts import attempt, launching, runner
 from tuner.daemon.attempts.messages import (
     AttemptResult,
     AttemptSpec,
@@ -202,7 +202,7 @@ def test_trials_stand_beside_what_is_compiled_by_then(monkeypatch: pytest.Monkey
 
 def behave(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let the job's process do this with its pipe ``p`` instead."""
-    monkeypatch.setattr(runner, "_BOOT", f"import os, sys, time; p = int(sys.argv[1]); {code}")
+    monkeypatch.setattr(launching, "_BOOT", f"import os, sys, time; p = int(sys.argv[1]); {code}")
 
 
 FINISHED = json.dumps(result_line(AttemptResult("finished")).decode())

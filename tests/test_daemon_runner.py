@@ -15,7 +15,7 @@ import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
 from tuner.config.catalog import kernels_root
-from tuner.daemon.attempts import attempt, runner
+from tuner.daemon.attempts import attempt, launching
 from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database import Store
 from tuner.devices.simulated_users import VARIABLE, present
@@ -36,7 +36,7 @@ def played(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     """The same on a GPU in a worker, whose bursts can be held."""
     monkeypatch.setenv("HELD_GPU", str(workshop.folder))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(workshop.folder))
-    monkeypatch.setattr(runner, "_BOOT", BOOT_PLAYED)
+    monkeypatch.setattr(launching, "_BOOT", BOOT_PLAYED)
     workshop.job_spec = replace(workshop.job_spec, device="cuda:0")
     return workshop
 
@@ -153,7 +153,7 @@ def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.Monke
     inner = f"open({str(started)!r}, 'x'); import time; time.sleep(600)"
     child = f"p = subprocess.Popen([sys.executable, '-c', {inner!r}])"
     script = f"{deaf}; {child}; open({str(played.folder / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
-    monkeypatch.setattr(runner, "_BOOT", script)
+    monkeypatch.setattr(launching, "_BOOT", script)
 
     async def killed() -> AttemptResult:
         process = await played.start()
@@ -191,8 +191,8 @@ def test_it_dies_with_the_daemon(played: Workshop) -> None:
     spec = played.spec()
     code = (
         "import asyncio, sys; from pathlib import Path;"
-        " from tuner.daemon.attempts import runner, messages;"
-        " import daemon_attempts; runner._BOOT = daemon_attempts.BOOT_PLAYED\n"
+        " from tuner.daemon.attempts import launching, runner, messages;"
+        " import daemon_attempts; launching._BOOT = daemon_attempts.BOOT_PLAYED\n"
         "async def main():\n"
         "    process = await runner.start(messages.parse_spec(sys.argv[1]), lambda *_: None)\n"
         "    print(process.pid, flush=True)\n"

@@ -18,9 +18,10 @@ from daemon_machine import Machine, machine
 from served_service import UnixConnection
 
 from tuner.daemon.settings.kept import NAME, keep, kept_settings
-from tuner.daemon.settings.wrong_file import line_of, service_table
+from tuner.daemon.settings.wrong_file import service_table
 from tuner.errors import DaemonUnavailableError, InputError, StoreFullError
 from tuner.system.state_lock import StateLock
+from tuner.untrusted.toml_lines import line_of
 
 __all__ = ["machine"]  # a fixture
 

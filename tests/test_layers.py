@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
     ("tuner.python", "tuner.regions", "tuner.linalg", "tuner.terminal"),
     ("tuner.report", "tuner.installing", "tuner.page"),
-    ("tuner.comparing", "tuner.application", "tuner.training", "tuner.pool"),
+    ("tuner.comparing", "tuner.application", "tuner.training", "tuner.pool", "tuner.sweep"),
     ("tuner.search",),
     ("tuner.measurement",),
     ("tuner.tracing",),

@@ -15,6 +15,7 @@ from tuner.untrusted.text import PlainFormatter, plain, shortened
 COMMANDS = {
     "run": "tuner.cli.run:run",
     "worker": "tuner.cli.worker:worker",
+    "sweep": "tuner.cli.sweep:sweep",
     "train": "tuner.cli.train:train",
     "explain": "tuner.cli.explain:explain",
     "compare": "tuner.cli.compare:compare",

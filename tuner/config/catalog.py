@@ -75,6 +75,38 @@ def origin(path: Path) -> str:
 
 
 @dataclass(frozen=True)
+class ReadFolder:
+    """The kernels of a folder as they were read; the folder refers to no kernel file outside it.
+
+    Attributes:
+        folder: of kernel files.
+        kernels: name -> kernel file.
+        broken: why files could not be used.
+        stamp: of the folder's files when they were read.
+    """
+
+    folder: Path
+    kernels: dict[str, KernelFile]
+    broken: list[KernelFileError]
+    stamp: frozenset[tuple[str, int, int, int]]
+
+    @classmethod
+    def read(cls, folder: Path) -> "ReadFolder":
+        """Read the kernel files of a folder; one that is not there has none."""
+        stamp = _stamp(folder)  # before: what changes meanwhile is read again
+        kernels: dict[str, KernelFile] = {}
+        broken: list[KernelFileError] = []
+        for path in _kernel_files(folder, broken):
+            _read(path, kernels, broken)
+        return cls(folder, kernels, broken, stamp)
+
+    @property
+    def is_current(self) -> bool:
+        """True while no file of the folder has changed, come or gone."""
+        return _stamp(self.folder) == self.stamp
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Kernels by name.
 
@@ -90,7 +122,10 @@ class Catalog:
 
     @classmethod
     def load(
-        cls, extra_files: Iterable[str | Path] = (), search_path: Sequence[str | Path] | None = None
+        cls,
+        extra_files: Iterable[str | Path] = (),
+        search_path: Sequence[str | Path] | None = None,
+        known: Iterable[ReadFolder] = (),
     ) -> "Catalog":
         """Read every kernel file of the search path.
 
@@ -99,6 +134,7 @@ class Catalog:
             search_path: folders, the strongest last; None for those of the package, system and user. A
                 folder holds ``NAME.toml`` or ``NAME/kernel.toml``, or with tuning pragmas ``NAME.cu`` or
                 ``NAME/kernel.cu``; one that is not there is skipped.
+            known: folders that were read before, and are not read again while they are as they were.
 
         Raises:
             KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
@@ -106,11 +142,13 @@ class Catalog:
         kernels: dict[str, KernelFile] = {}
         broken: list[KernelFileError] = []
         folders = default_search_path() if search_path is None else tuple(map(Path, search_path))
+        before = {one.folder: one for one in known}
         for folder in folders:
-            here: dict[str, KernelFile] = {}
-            for path in _kernel_files(folder, broken):
-                _read(path, here, broken)
-            kernels |= here
+            found = before.get(folder)
+            if found is None or not found.is_current:
+                found = ReadFolder.read(folder)
+            kernels |= found.kernels
+            broken += found.broken
         own = [load_kernel_file(file) for file in extra_files]
         kernels |= {kernel.name: kernel for kernel in own}
         names = tuple(dict.fromkeys(kernel.name for kernel in own))
@@ -201,6 +239,18 @@ def kernel_files(folder: Path) -> list[Path]:
     alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
     sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
     return sorted([*files, *alone, *(path for path in sources if _has_pragmas(path))])
+
+
+def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
+    """Name, size and times of every file below a folder, which change with its content."""
+    found = set()
+    for path in folder.rglob("*"):
+        try:
+            status = path.stat()
+        except OSError:  # gone since, or a broken link
+            continue
+        found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return frozenset(found)
 
 
 def _kernel_files(folder: Path, broken: list[KernelFileError]) -> list[Path]:

@@ -268,6 +268,10 @@ class Store:
             arguments += (device_uuid,)
         return self._runs(where, arguments)
 
+    def answered_under(self, conditions: Conditions) -> Iterator[StoredRun]:
+        """Runs with an answer that were made under exactly these conditions, newest first."""
+        return self._runs("fingerprint = ? AND answer IS NOT NULL", (digest(conditions.record()),))
+
     def all_answered(self) -> Iterator[StoredRun]:
         """Every run with an answer, newest first."""
         return self._runs("answer IS NOT NULL")

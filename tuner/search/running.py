@@ -45,6 +45,7 @@ def run(
     device: str | None = None,
     database: Path | None = None,
     resume: bool = False,
+    may_begin: bool | None = None,
     allow_simulated: bool = False,
     exclusive_board: bool = False,
     opened: Callable[[MeasurementSetup], None] = lambda _: None,
@@ -60,7 +61,9 @@ def run(
         listener: hears how it comes on.
         device: see ``open_device``.
         database: None for the user's own.
-        resume: continue the newest unfinished run under the same conditions; there must be one.
+        resume: continue the newest unfinished run under the same conditions.
+        may_begin: whether a run begins where there is none to resume; None for no where ``resume`` is asked
+            for.
         allow_simulated: see ``open_device``.
         exclusive_board: take turns with runs on other GPUs of this host with a database in this folder.
         opened: is handed the open device before the search begins.
@@ -84,7 +87,8 @@ def run(
             for notice in setup.notices:
                 listener.told(notice)
             opened(setup)
-            tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=not resume)
+            begins = not resume if may_begin is None else may_begin
+            tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=begins)
             ended.append(replace(tuned, told=[*setup.notices, *tuned.told]))
     except (KeyboardInterrupt, RunInterrupted):
         if not ended:  # else only the closing was interrupted

@@ -4,11 +4,12 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NoReturn
 
-from tuner.config.catalog import Catalog, kernels_root
+from tuner.config.catalog import Catalog, ReadFolder, kernels_root
 from tuner.config.trust import kernel_directories
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
 from tuner.database import Jobs, Store
@@ -46,9 +47,17 @@ class Attempt:
         spec: what to do.
         events: go to the daemon.
         stop: the daemon's request to stop.
+        known: folders of kernel files that were read before.
     """
 
-    def __init__(self, spec: AttemptSpec, events: EventWriter, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        events: EventWriter,
+        stop: StopRequest,
+        known: Sequence[ReadFolder] = (),
+    ) -> None:
+        self._known = known
         self._spec = spec
         self._events = events
         self._stop = stop
@@ -81,7 +90,7 @@ class Attempt:
         request = request_of(spec.job_spec)
         request.check()
         own = kernel_directories(spec.kernel_directories, below=spec.below)
-        catalog = Catalog.load(search_path=(kernels_root(), *own))
+        catalog = Catalog.load(search_path=(kernels_root(), *own), known=self._known)
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is released last
             if not holds_something(spec.database):  # it has this job: opened, it would be made anew
                 raise StoreError(f"{spec.database} is gone, and with it job {spec.job}")
@@ -184,12 +193,13 @@ def request_of(job_spec: JobSpec) -> Request:
     return Request(workloads=job_spec.workloads, **job_options(job_spec))
 
 
-def main(pipe: int, lifeline: int) -> NoReturn:
+def main(pipe: int, lifeline: int, known: Sequence[ReadFolder] = ()) -> NoReturn:
     """Run the process: the spec comes on standard input, events and the result go into a pipe.
 
     Args:
         pipe: descriptor of that pipe.
         lifeline: descriptor of a pipe whose other end only the daemon holds.
+        known: folders of kernel files that were read before.
     """
     stop = StopRequest()
     with stop.handler_installed():
@@ -200,7 +210,7 @@ def main(pipe: int, lifeline: int) -> NoReturn:
         spec = parse_spec(sys.stdin.read())
         with logs.about(job=spec.job, gpu=spec.job_spec.device):
             events = EventWriter(pipe, spec.job_spec.objective)
-            events.end(Attempt(spec, events, stop).run())
+            events.end(Attempt(spec, events, stop, known).run())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # at once, with signals disabled: the interpreter has nothing to clean up

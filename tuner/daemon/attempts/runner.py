@@ -5,11 +5,11 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tuner.daemon.attempts.launching import Launch, Process, fresh_interpreter
 from tuner.daemon.attempts.messages import (
     RESULT,
     SPENT,
@@ -26,10 +26,6 @@ from tuner.system.threads import is_shortage
 OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Is called with the kind (``tuner.model.jobs.JobEvent``) and data of an event."""
 
-_BOOT = (
-    "import sys; sys.path[:] = sys.argv[3:];"
-    " from tuner.daemon.attempts.attempt import main; main(*map(int, sys.argv[1:3]))"
-)
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 65_536  # a pipe's worth
 _PAUSE_S = (
@@ -38,21 +34,18 @@ _PAUSE_S = (
 _SILENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think
 _TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take one
 _KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
-_OF_THE_SERVICE = (
-    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
-    *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
-)  # of systemd, for the daemon alone
 
 
-async def start(spec: AttemptSpec, on_event: OnEvent) -> "AttemptProcess":
+async def start(spec: AttemptSpec, on_event: OnEvent, launch: Launch = fresh_interpreter) -> "AttemptProcess":
     """Start the process of an attempt.
 
-    It is a fresh interpreter in a session of its own, and writes its log to standard error. The kernel ends
-    it when this process ends in whatever way.
+    It has a session of its own, and writes its log to standard error. The kernel ends it when this process
+    ends in whatever way.
 
     Args:
         spec: what it is to do.
         on_event: called in the event loop for every event; what it raises is logged.
+        launch: starts the process.
 
     Raises:
         ChildCrashedError: no process can be started just now.
@@ -68,15 +61,7 @@ async def start(spec: AttemptSpec, on_event: OnEvent) -> "AttemptProcess":
             stdin = theirs.enter_context(os.fdopen(os.memfd_create("attempt-spec"), "w+", encoding="utf-8"))
             stdin.write(spec_json(spec))
             stdin.seek(0)
-            passed = (writing, theirs_of_lifeline)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", _BOOT, *map(str, passed), *sys.path),
-                stdin=stdin.fileno(),
-                stdout=2,
-                pass_fds=passed,
-                start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE},
-            )
+            process = await launch(stdin.fileno(), writing, theirs_of_lifeline)
         except (OSError, RuntimeError, MemoryError) as error:
             if not isinstance(error, OSError) and not is_shortage(error):
                 raise
@@ -98,7 +83,7 @@ class AttemptProcess:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: Process,
         reading: int,
         lifeline: int,
         on_event: OnEvent,

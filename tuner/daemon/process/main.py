@@ -7,12 +7,14 @@ import logging
 import signal
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tuner import __version__
 from tuner.config.trust import usable_directories
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.attempts.launching import Launcher
 from tuner.daemon.attempts.runner import start
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.process.listening import FrontEnd, ListeningSocket
@@ -112,10 +114,11 @@ class Daemon:
         self._answerer = Answerer(self._state, analyse=self._analyst.ask)
         self._metrics = metrics = Metrics(__version__)
         self._count_clocks(survey)
+        self._launcher = Launcher()
         self._service = Service(
             self._state,
             storage=storage,
-            start_attempt=start,
+            start_attempt=partial(start, launch=self._launcher.launch),
             check_users=self._check_users,
             answerer=self._answerer,
             metrics=metrics,
@@ -158,6 +161,7 @@ class Daemon:
             task.cancel()
         self._analyst.close()
         await self._end()
+        await self._launcher.close()
         for task in done:
             task.result()  # raises what ended the main loop
         return self._code

@@ -18,12 +18,12 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.config import document as messages
 from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
-from tuner.daemon.settings.wrong_file import line_of
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.model.device_choice import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.untrusted.toml import load_toml
+from tuner.untrusted.toml_lines import line_of
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
 _GROUP = re.compile(

@@ -1,0 +1,126 @@
+"""``tuner sweep``: what it lists, runs and prints, and how it ends."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_process import COMMAND, await_rows, document, tuner
+
+QUICK = """
+[options]
+policy = "random"
+window_s = 0.5
+
+[[group]]
+name = "scans"
+kernels = ["scan-lf"]
+sizes = { N = [4, 8] }
+devices = ["sim:jetson-tx1"]
+objectives = ["time"]
+options = { budget = 2 }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A sweep of two short jobs."""
+    path = tmp_path / "sweep.toml"
+    path.write_text(QUICK)
+    return path
+
+
+def test_a_dry_run_lists_jobs(file: Path) -> None:
+    """It prints each job and their number, with --json as a document, and opens nothing."""
+    result = tuner("sweep", file, "--dry-run")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "scans: scan-lf:N=4 time on sim:jetson-tx1 --policy random --window 0.5 --budget 2",
+        "scans: scan-lf:N=8 time on sim:jetson-tx1 --policy random --window 0.5 --budget 2",
+        "2 jobs",
+    ]
+    assert [job["workloads"] for job in document("sweep", file, "--dry-run")["jobs"]] == [
+        ["scan-lf:N=4"],
+        ["scan-lf:N=8"],
+    ]
+
+
+def test_a_sweep_is_run_and_gone_on_with(file: Path, tmp_path: Path) -> None:
+    """Jobs are told in a table and as JSON; the same command then runs nothing; a failed one ends in 1."""
+    words = (
+        "sweep",
+        file,
+        "--on",
+        "local",
+        "--database",
+        tmp_path / "tuner.db",
+        "--json",
+        tmp_path / "found",
+    )
+    first = tuner(*words)
+    found = json.loads((tmp_path / "found").read_text())
+    file.write_text(
+        f'{QUICK}\n[[group]]\nname = "alone"\nworkloads = ["scan-lf:N=16"]\n'
+        'devices = ["sim:jetson-tx1"]\noptions = { solo_bests = 2 }\n'
+    )
+    second = tuner(*words)
+
+    assert first.exit_code == 0, first.output
+    assert "2 of 2 jobs have an end: 2 finished, 0 answered before, 0 failed" in first.stdout
+    assert "(modelled)" in first.stdout
+    assert [one["answer"]["trials"] for one in found["results"]] == [2, 2]
+    assert second.exit_code == 1
+    assert "failed: scan-lf:N=16 energy on sim:jetson-tx1" in second.stdout
+    assert "3 of 3 jobs have an end: 0 finished, 2 answered before, 1 failed" in second.stdout
+
+
+def test_a_sweep_that_is_interrupted_keeps_what_it_has(file: Path, tmp_path: Path) -> None:
+    """Ctrl-C ends it with 130 in order: the job that ran can be gone on with, and the others are left."""
+    file.write_text(
+        QUICK.replace("budget = 2", "budget = 20000")
+        .replace("random", "exhaustive")
+        .replace("N = [4, 8]", "N = [1024, 2048]")
+        .replace('"time"', '"energy"')
+    )
+    database = tmp_path / "tuner.db"
+    words = ("sweep", str(file), "--on", "local:1", "--database", str(database))
+    with subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        await_rows(process, database, 3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+
+    assert process.returncode == 130, err
+    assert "2 left; the same command goes on from here" in out
+    assert "Traceback" not in err
+    history = document("history", "--database", database)
+    assert [run["status"] for run in history["runs"]] == ["interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--on", "loca"), "--on loca: write daemon, local or local:N"),
+        (("--on", "local:0"), "--on local:0: write daemon, local or local:N"),
+        (("--database", "x.db"), "--database: the daemon has its own"),
+    ],
+)
+def test_words_that_cannot_be(file: Path, words: tuple[str, ...], says: str) -> None:
+    """They are told before anything runs, with exit code 2."""
+    result = tuner("sweep", file, *words)
+
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_an_unknown_kernel_is_told_by_the_file(file: Path, tmp_path: Path) -> None:
+    """The message names file, group and line, and the exit code is 2."""
+    file.write_text(QUICK.replace("scan-lf", "scan-lff"))
+    result = tuner("sweep", file, "--on", "local", "--database", tmp_path / "tuner.db")
+
+    assert result.exit_code == 2
+    assert f"{file}: [[group]] 1: unknown kernel 'scan-lff'" in result.stderr
+    assert "did you mean 'scan-lf'?" in result.stderr

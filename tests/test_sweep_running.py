@@ -1,0 +1,179 @@
+"""A sweep from its jobs to its report, on back ends that are played, and in lanes of this machine."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import DaemonError
+from tuner.report.sweep_progress import SweepProgress
+from tuner.sweep.jobs import SweepJob
+from tuner.sweep.known import RefusedJobsError
+from tuner.sweep.local import LocalLanes, _WaitingJobs
+from tuner.sweep.results import JobResult, SweepReport, change_of
+from tuner.sweep.running import JobStarted, run_sweep
+
+SIM = "sim:jetson-tx1"
+QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
+ANSWER: Mapping[str, Any] = {"slowdown": 0.1, "slowdown_interval": 0.01, "energy_saving": 0.2}
+
+
+def job(number: int = 4, device: str = SIM, **options: Any) -> SweepJob:
+    return SweepJob("scans", (f"scan-lf:N={number}",), "time", device, options, "[[group]] 1")
+
+
+class Played:
+    """Runs jobs at once; those of a size in ``fails`` fail, and an interrupt follows that of ``stops``."""
+
+    where = "played"
+
+    def __init__(self, known: Sequence[SweepJob] = (), fails: Sequence[int] = (), stops: int = 0) -> None:
+        self._known = known
+        self._fails = {job(number).key for number in fails}
+        self._stops = job(stops).key
+        self.ran: list[SweepJob] = []
+        self.closed = False
+
+    def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
+        del jobs
+        return {one.key: JobResult(one, "known", run=1) for one in self._known}
+
+    def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
+        try:
+            for one in jobs:
+                yield JobStarted(one)
+                self.ran.append(one)
+                failed = one.key in self._fails
+                yield JobResult(one, "failed" if failed else "finished", reason="why" if failed else "")
+                if one.key == self._stops:
+                    raise KeyboardInterrupt
+        finally:
+            self.closed = True
+
+
+def swept(backend: Played, *numbers: int) -> SweepReport:
+    with SweepProgress() as progress:
+        return run_sweep([job(number) for number in numbers], backend, progress, "sweep.toml")
+
+
+def test_known_jobs_do_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """A job with a fresh answer is in the report, and is not run."""
+    backend = Played(known=[job(8)])
+    report = swept(backend, 4, 8)
+
+    assert backend.ran == [job(4)]
+    assert report.counts == {"known": 1, "finished": 1}
+    assert [one.job for one in report.in_order()] == [job(4), job(8)]
+    assert "1 answered before" in capsys.readouterr().err
+
+
+def test_a_failed_job_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others run, and the failed one is told with its reason."""
+    report = swept(Played(fails=[4]), 4, 8)
+
+    assert report.counts == {"failed": 1, "finished": 1}
+    assert [one.job for one in report.failed] == [job(4)]
+    assert "failed: scan-lf:N=4 time on sim:jetson-tx1: why" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_a_report() -> None:
+    """What had ended is in the report, the back end is closed, and the rest is left."""
+    backend = Played(stops=4)
+    report = swept(backend, 4, 8)
+
+    assert report.interrupted
+    assert (report.left, backend.closed) == (1, True)
+
+
+def test_a_back_end_that_fails_leaves_a_report() -> None:
+    """What had ended is in the report, with the reason why the rest is left."""
+    backend = Played()
+    backend.run = lambda _: (_ for _ in ()).throw(DaemonError("gone"))  # type: ignore[method-assign,assignment]
+    report = swept(backend, 4, 8)
+
+    assert (report.left, report.trouble, report.interrupted) == (2, "gone", False)
+
+
+def test_a_change_is_that_of_the_objective() -> None:
+    """The objective time is told by the time, the others by joules; less is negative."""
+    assert change_of(JobResult(job(), "finished", answer=ANSWER)) == (0.1, 0.01)
+    energy = SweepJob("scans", ("scan-lf:N=4",), "energy")
+    answer = {**ANSWER, "energy_saving_interval": 0.02}
+    assert change_of(JobResult(energy, "finished", answer=answer)) == (-0.2, 0.02)
+    assert change_of(JobResult(job(), "failed")) is None
+
+
+# --- lanes of this machine -------------------------------------------------------------------------
+
+
+def test_lanes_run_jobs_and_know_them_afterwards(tmp_path: Path) -> None:
+    """A job that can be run has a stored answer, another fails, and only that runs again."""
+    lanes = LocalLanes(1, tmp_path / "tuner.db")
+    good, bad = job(**QUICK), job(8, **QUICK, solo_bests=3)
+
+    before = lanes.known([good, bad])
+    ended = [one for one in lanes.run([good, bad]) if isinstance(one, JobResult)]
+    after = lanes.known([good, bad, job(**{**QUICK, "budget": 3}), job(**QUICK, seed=1)])
+
+    assert before == {}
+    assert [one.end for one in ended] == ["finished", "failed"]
+    assert "is alone" in ended[1].reason
+    assert ended[0].answer is not None
+    assert ended[0].answer["modelled"]
+    assert list(after) == [good.key]
+    assert after[good.key].run == ended[0].run
+
+
+def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    """Unknown kernels and devices, and options that contradict each other, are told by their groups."""
+    wrong = [
+        SweepJob("a", ("scan-lff:N=4",), "time", SIM, {}, "[[group]] 1"),
+        job(device="sim:nothing"),
+        job(patience=3, policy="greedy"),
+    ]
+    with pytest.raises(RefusedJobsError) as caught:
+        LocalLanes(1, tmp_path / "tuner.db").known(wrong)
+
+    text = str(caught.value)
+    assert "[[group]] 1: unknown kernel 'scan-lff'" in text
+    assert "no simulated GPU 'sim:nothing'" in text
+    assert "--patience is no option of the policy greedy" in text
+
+
+def test_a_device_that_is_not_there_is_told_by_its_jobs(tmp_path: Path) -> None:
+    """A GPU that cannot be opened stops no sweep: its jobs fail with the reason."""
+    lanes = LocalLanes(1, tmp_path / "tuner.db")
+    absent = job(device="cuda:9999", **QUICK)
+
+    assert lanes.known([absent]) == {}
+    (ended,) = [one for one in lanes.run([absent]) if isinstance(one, JobResult)]
+    assert ended.end == "failed"
+    assert ended.reason
+
+
+def test_jobs_that_share_a_run_take_turns() -> None:
+    """Jobs that differ in limits alone do not run at the same time: the second goes on with the run."""
+    waiting = _WaitingJobs([job(budget=5), job(budget=9), job(budget=5, seed=1)])
+
+    assert [waiting.take(), waiting.take()] == [job(budget=5), job(budget=5, seed=1)]
+    waiting.release(job(budget=5))
+    assert waiting.take() == job(budget=9)
+
+
+def test_a_gpu_has_one_job_at_a_time() -> None:
+    """A second job of a GPU waits for the first, and jobs of simulated GPUs do not."""
+    waiting = _WaitingJobs([job(4, "cuda:0"), job(8, "cuda:0"), job(16), job(32)])
+    first, *others = waiting.take(), waiting.take(), waiting.take()
+    taken: list[SweepJob | None] = []
+    thread = threading.Thread(target=lambda: taken.append(waiting.take()))
+    thread.start()
+
+    assert first == job(4, "cuda:0")
+    assert others == [job(16), job(32)]
+    assert taken == []
+    waiting.release(job(4, "cuda:0"))
+    thread.join()
+    assert taken == [job(8, "cuda:0")]
+    assert waiting.take() is None

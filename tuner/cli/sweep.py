@@ -1,0 +1,139 @@
+"""``tuner sweep``: run all jobs of a file, in the daemon's queues or in lanes of this machine."""
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.lifecycle import orderly_stop
+from tuner.cli.options import NamedPath, database_option
+from tuner.cli.output import console, echo, json_option, write_json
+from tuner.cli.remote import client_of, socket_option
+from tuner.errors import DaemonAbsentError, InputError, RunInterrupted
+
+if TYPE_CHECKING:
+    from tuner.sweep.file import SweepFile
+    from tuner.sweep.running import Backend
+
+_LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
+_DAEMON = "daemon"
+
+
+@click.command(short_help="Run all jobs of a file: kernels, sizes, objectives, devices.")
+@click.argument("file", type=NamedPath(dir_okay=False, path_type=Path), metavar="FILE.toml")
+@click.option(
+    "--on",
+    "where",
+    default=_DAEMON,
+    show_default=True,
+    metavar="WHERE",
+    help="Where jobs run: daemon, or local:N for N lanes on this machine without a daemon.",
+)
+@click.option("--dry-run", is_flag=True, help="List the jobs and their number; run nothing.")
+@database_option
+@socket_option
+@json_option
+def sweep(
+    file: Path, *, where: str, dry_run: bool, database: Path | None, socket: str | None, json_path: str | None
+) -> None:
+    """Run every search that FILE.toml stands for, and report them as a whole.
+
+    A job that a finished run has answered under the same conditions is not run again: the same command goes
+    on with a sweep that was stopped. A job that fails does not stop the others. Exit code 0 when all jobs
+    have an answer, 1 when some failed, 130 after Ctrl-C.
+    """
+    from tuner.sweep.file import read_sweep
+
+    lanes = _lanes(where)
+    read = read_sweep(file)
+    if dry_run:
+        _list_jobs(read, json_path)
+        return
+    backend = _on_daemon(read, socket, database) if lanes is None else _on_lanes(read, lanes, database)
+    sys.exit(_run(read, backend, json_path))
+
+
+def _lanes(where: str) -> int | None:
+    """How many lanes of this machine; None for the daemon."""
+    if where == _DAEMON:
+        return None
+    local = _LOCAL.fullmatch(where)
+    if local is None:
+        raise InputError(f"--on {where}: write daemon, local or local:N with N lanes, such as local:4")
+    return int(local[1] or 1)
+
+
+def _on_daemon(read: "SweepFile", socket: str | None, database: Path | None) -> "Backend":
+    from tuner.sweep.on_daemon import DaemonQueues
+
+    named = click.get_current_context().get_parameter_source("database")
+    if database is not None and named is click.core.ParameterSource.COMMANDLINE:
+        raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
+    if read.kernel_files:
+        keys = "the daemon reads kernels from its own directories; leave them out, or use --on local"
+        raise read.refused([("[sweep] kernel_files", keys)])
+    try:
+        return DaemonQueues(client_of(socket))
+    except DaemonAbsentError as error:
+        raise DaemonAbsentError(f"{error}\n--on local:N runs a sweep without a daemon") from error
+
+
+def _on_lanes(read: "SweepFile", lanes: int, database: Path | None) -> "Backend":
+    from tuner.sweep.local import LocalLanes
+
+    return LocalLanes(lanes, database, read.kernel_files)
+
+
+def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
+    """Run the sweep and show it; returns the exit code."""
+    from tuner.report.sweep_progress import SweepProgress
+    from tuner.report.sweep_report import show_sweep
+    from tuner.sweep.known import RefusedJobsError
+    from tuner.sweep.running import run_sweep
+
+    try:
+        with orderly_stop(), SweepProgress() as progress:
+            report = run_sweep(read.jobs, backend, progress, str(read.path))
+    except RefusedJobsError as error:
+        raise read.refused(error.refused) from error
+    try:
+        if json_path is not None:
+            write_json(json_path, report.document())
+    finally:  # a full disk costs no tables
+        show_sweep(report, console(json_path))
+    if report.trouble:
+        echo(f"Error: {report.trouble}", err=True)
+    if report.interrupted:
+        echo("interrupted; what has ended is stored", err=True)
+        return RunInterrupted.exit_code
+    return 1 if report.failed or report.left else 0
+
+
+def _list_jobs(read: "SweepFile", json_path: str | None) -> None:
+    if json_path is not None:
+        jobs = [
+            {
+                "group": job.group,
+                "workloads": list(job.workloads),
+                "objective": job.objective,
+                "device": job.device,
+                "options": dict(job.options),
+            }
+            for job in read.jobs
+        ]
+        document = {
+            "sweep": str(read.path),
+            "jobs": jobs,
+            "excluded": read.excluded,
+            "repeated": read.repeated,
+        }
+        write_json(json_path, document)
+    out = console(json_path)
+    for job in read.jobs:
+        out.print(f"{job.group}: {job.title}", markup=False, highlight=False, soft_wrap=True)
+    beside = [f"{read.excluded} excluded"] if read.excluded else []
+    beside += [f"{read.repeated} named twice"] if read.repeated else []
+    count = f"{len(read.jobs)} job{'s' if len(read.jobs) > 1 else ''}"
+    out.print(", ".join([count, *beside]), markup=False, highlight=False)

@@ -1,0 +1,1 @@
+"""Sweeps: one file that stands for many jobs, and what runs them."""
