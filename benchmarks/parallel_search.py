@@ -278,7 +278,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("spaces", nargs="*", help="folders and files of recorded spaces")
     parser.add_argument("--h200", action="store_true", help="the spaces that are shipped, too")
-    parser.add_argument("--groups", default="*", help="pattern of the groups of spaces that are played (all)")
+    parser.add_argument(
+        "--groups", default="*", help="patterns of the groups of spaces that are played (all)"
+    )
     parser.add_argument("--policies", default="auto,bayesian", help="searches (%(default)s)")
     parser.add_argument("--seeds", type=int, default=11, help="searches per space (%(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
@@ -303,7 +305,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         Job(where, place, policy, parallel, seed)
         for where in [*options.spaces, *(["h200"] if options.h200 else [])]
         for place, game in enumerate(games(where))
-        if len(game.times_s) > SMALL and fnmatch(game.group, options.groups)
+        if len(game.times_s) > SMALL and any(fnmatch(game.group, one) for one in options.groups.split(","))
         for policy in options.policies.split(",")
         for parallel in PARALLEL
         for seed in range(options.seeds)
