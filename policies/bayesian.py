@@ -190,6 +190,6 @@ def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Gene
     """The first trials: the seeds, and ``count`` more that tell much of the space."""
     rows = [row for row in map(run.joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]
-    pool = run.learner.unmeasured()
+    pool = run.learner.unmeasured() if seeds else run.learner.promising()
     taken = np.vstack([run.learner.rows, *(row[None, :] for row in rows)])
     return rows + start_rows(run.joint, pool, taken, count, draw)

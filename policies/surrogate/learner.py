@@ -89,6 +89,12 @@ class Learner:
             self._set_pool()
         return np.asarray(self._pool[self._free])
 
+    def promising(self) -> Integers:
+        """Trials of the pool that are not measured and rather work than fail; all where none does."""
+        rows = self.unmeasured()
+        works = self._failures.log_chance_to_work()[self._free] > np.log(0.5)
+        return np.asarray(rows[works]) if works.any() else rows
+
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial; nothing is learnt from it."""
         key = tuple(row.tolist())
