@@ -1,7 +1,6 @@
 """Policies where several trials are measured at once, and that nothing changes where one is."""
 
 import hashlib
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 from policy_driver import Measure, Played, blocks, candidate, makespan, play, result, search_over
+from tuner.policies.speculation import SPARE
+from tuner.policies.surrogate.joint import Joint
+from tuner.policies.surrogate.learner import Learner
 
 from tuner import registry
 from tuner.interfaces import Candidate, Payback, Search
@@ -91,8 +93,7 @@ def test_one_at_a_time_is_searched_as_before(name: str, where: str, measure: Mea
 
 def test_one_at_a_time_nothing_is_supposed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one trial is measured at once, a Bayesian search supposes nothing and asks for one at a time."""
-    learner = importlib.import_module("tuner.policies.surrogate.learner").Learner
-    monkeypatch.setattr(learner, "suppose", lambda *_: pytest.fail("supposed"))
+    monkeypatch.setattr(Learner, "suppose", lambda *_: pytest.fail("supposed"))
 
     alone = played("bayesian", ONE, valley)
 
@@ -118,12 +119,11 @@ def test_looking_ahead_goes_the_same_way_in_fewer_rounds(name: str, where: str, 
 @pytest.mark.parametrize("name", ["greedy", "local"])
 def test_few_trials_are_in_vain(name: str, parallel: int) -> None:
     """Of the trials that a descent alone does not ask for, no more are measured than `SPARE` allows."""
-    speculation = importlib.import_module("tuner.policies.speculation")
     for search, measure in product(SPACES.values(), (valley, rough)):
         alone = len(played(name, search, measure).trials)
         ahead = played(name, search, measure, parallel)
 
-        assert len(ahead.trials) <= alone + 1 + speculation.SPARE * alone
+        assert len(ahead.trials) <= alone + 1 + SPARE * alone
         assert max(map(len, ahead.batches)) <= parallel
 
 
@@ -152,12 +152,9 @@ def test_a_bayesian_search_fills_its_lists(where: str) -> None:
 
 def test_supposed_trials_are_chosen_apart() -> None:
     """A trial that is supposed to be measured is not proposed again, and what is like it promises less."""
-    modules = {
-        name: importlib.import_module(f"tuner.policies.surrogate.{name}") for name in ("joint", "learner")
-    }
     draw = np.random.default_rng(0)
-    joint = modules["joint"].Joint(ONE, draw, [])
-    learner = modules["learner"].Learner(joint, draw, None)
+    joint = Joint(ONE, draw, [])
+    learner = Learner(joint, draw, None)
     for row in joint.pool(draw)[::7]:
         learner.learn(row, makespan(valley(joint.trial(row))), 0.0)
     before = learner.outlook()
