@@ -2,8 +2,9 @@
 
 Every space was measured completely, so a search can be replayed without a GPU. One evaluation is one
 configuration not tried before; one that failed counts. The score is the median over seeds of
-100 x optimum / best found after some numbers of evaluations. Kernel Tuner plays through its own simulation
-runner, with the defaults of its strategies. Searches that were played are kept and not played again.
+100 x optimum / best found after some numbers of evaluations; their mean and worst tenth are told, too. Kernel
+Tuner plays through its own simulation runner, with the defaults of its strategies. Searches that were played
+are kept and not played again. search_replay.py checks the scores by a loop of its own.
 
     pip install '.[search]'
     python benchmarks/search.py FOLDER_OR_FILES... [--h200] --out benchmarks/results/search.json --jobs 2
@@ -261,7 +262,7 @@ def _document(rows: Sequence[dict[str, Any]], versions: dict[str, str], before: 
     origin["policies"] = versions
     if before:
         origin["rows_kept"] = before
-    head = {"provenance": origin, "score": "median over seeds of optimum / best found"}
+    head = {"provenance": origin, "score": "median over seeds of optimum / best found (mean, worst tenth)"}
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n'
 

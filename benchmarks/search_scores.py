@@ -46,7 +46,18 @@ class Result:
 
     def efficiency(self, evaluations: int) -> float:
         """Median over seeds of optimum / best found after so many evaluations."""
-        return statistics.median(efficiency(play, self.optimum_s, evaluations) for play in self.plays)
+        return statistics.median(self._efficiencies(evaluations))
+
+    def mean(self, evaluations: int) -> float:
+        """The same, its mean over seeds."""
+        return statistics.fmean(self._efficiencies(evaluations))
+
+    def worst_tenth(self, evaluations: int) -> float:
+        """The same, what nine of ten seeds reach."""
+        return float(np.quantile(self._efficiencies(evaluations), 0.1))
+
+    def _efficiencies(self, evaluations: int) -> list[float]:
+        return [efficiency(play, self.optimum_s, evaluations) for play in self.plays]
 
     def evaluations_to(self, level: float) -> float:
         """Median over seeds of the evaluations that reached a share of the optimum; infinity for never."""
@@ -83,6 +94,8 @@ def row_of(result: Result) -> dict[str, Any]:
         "ours": result.ours,
         "budgets": result.budgets,
         "efficiency": {str(n): round(result.efficiency(n), 4) for n in result.budgets},
+        "mean": {str(n): round(result.mean(n), 4) for n in result.budgets},
+        "worst_tenth": {str(n): round(result.worst_tenth(n), 4) for n in result.budgets},
         "evaluations_to": {str(level): _finite(result.evaluations_to(level)) for level in LEVELS},
         "seeds": [
             {
@@ -137,6 +150,9 @@ def tables(results: Sequence[Result]) -> str:
             count = len({result.space for result in mine})
             parts += [f"**{group}**, {_counted(count, 'space')}", _table(mine), _remarks(mine)]
         parts += [f"**every space**, efficiency after {_after(started)}", _overview(started, "space", _cell)]
+        ours = [result for result in started if result.ours]
+        if ours:
+            parts += ["**every space**, mean; worst tenth of seeds", _overview(ours, "space", _spread)]
     else:
         parts += [f"**efficiency** after {_after(started)}", _overview(started, "group", _cell)]
         to = f"**evaluations to {100 * LEVELS[-1]:.0f} %** of the optimum, median of the spaces"
@@ -152,7 +168,15 @@ def _after(results: Sequence[Result]) -> str:
 
 
 def _cell(results: Sequence[Result]) -> str:
-    return "/".join(f"{mean:.0f}" for mean in _means(results))
+    return _shown(results, Result.efficiency)
+
+
+def _spread(results: Sequence[Result]) -> str:
+    return f"{_shown(results, Result.mean)}; {_shown(results, Result.worst_tenth)}"
+
+
+def _shown(results: Sequence[Result], of: Callable[[Result, int], float]) -> str:
+    return "/".join(f"{mean:.0f}" for mean in _means(results, of))
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -164,14 +188,16 @@ def _table(results: Sequence[Result]) -> str:
     budgets = results[0].budgets
     numbers = " | ".join(map(str, budgets))
     lines = [
-        f"| search | seeds | {numbers} | to 90 % | to 98 % | CPU ms per evaluation |",
-        f"|---|{'---:|' * (len(budgets) + 1)}---|---|---|",
+        f"| search | seeds | {numbers} | mean | worst tenth | to 90 % | to 98 % | CPU ms per evaluation |",
+        f"|---|{'---:|' * (len(budgets) + 1)}---|---|---|---|---|",
     ]
     for mine in _by_searcher(results):
         cells = [
             _label(mine[0]),
             str(max(len(r.plays) for r in mine)),
             *(f"{mean:.1f}" for mean in _means(mine)),
+            _shown(mine, Result.mean),
+            _shown(mine, Result.worst_tenth),
             *(_evaluations(mine, level) for level in LEVELS),
             _search_time(mine),
         ]
@@ -179,8 +205,9 @@ def _table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _means(results: Sequence[Result]) -> list[float]:
-    return [100 * statistics.fmean(r.efficiency(n) for r in results) for n in results[0].budgets]
+def _means(results: Sequence[Result], of: Callable[[Result, int], float] = Result.efficiency) -> list[float]:
+    """Over spaces, in percent, after each number of evaluations."""
+    return [100 * statistics.fmean(of(r, n) for r in results) for n in results[0].budgets]
 
 
 def _overview(results: Sequence[Result], of: str, cell: Callable[[Sequence[Result]], str]) -> str:

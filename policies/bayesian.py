@@ -72,13 +72,15 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
             continue
         if stop.now():
             break
-        proposal = _acquire(run, draw)
-        if proposal is None:
+        proposals = _acquire(run, draw)
+        if not proposals:
             search.tell(f"bayesian: all {len(run.lowest)} trials are measured")
             break
-        if stop.does_not_pay(proposal):
+        proposals = stop.paying(proposals)
+        if not proposals:
             break
-        yield from run.measure([proposal.row], [] if outlook is None else outlook.first(AHEAD))
+        likely = [] if outlook is None else outlook.first(AHEAD * search.parallel)
+        yield from run.measure([proposal.row for proposal in proposals], likely)
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
@@ -135,17 +137,36 @@ class _SearchRun:
             self.spent += self.search.payback.spent(measurement)
 
 
-def _acquire(run: _SearchRun, draw: np.random.Generator) -> Proposal | None:
+def _acquire(run: _SearchRun, draw: np.random.Generator) -> list[Proposal]:
+    """The next trials: as many as are measured at once, each chosen as if those before were measured."""
+    chosen: list[Proposal] = []
+    while len(chosen) < run.search.parallel:
+        proposal = _next(run, draw, len(chosen))
+        if proposal is None:
+            break
+        chosen.append(proposal)
+        if len(chosen) < run.search.parallel:
+            run.learner.suppose(proposal.row)
+    run.learner.forget()
+    return chosen
+
+
+def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal | None:
     """The next trial: in turn of all and of the neighbours of a good one; any while all have failed.
 
     Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
     surrogate that knows little of it would not return to.
+
+    Args:
+        run: the search so far.
+        draw: source of randomness.
+        supposed: trials that are taken for measured.
     """
     learner = run.learner
     if learner.best is None:
         rows = learner.unmeasured()
         return Proposal(rows[int(draw.integers(len(rows)))], math.inf) if len(rows) else None
-    near = learner.propose_near(run.idle // STALL) if run.evaluations % 2 else None
+    near = learner.propose_near((run.idle + supposed) // STALL) if (run.evaluations + supposed) % 2 else None
     if near is not None:
         return near
     outlook = learner.outlook()
@@ -169,6 +190,6 @@ def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Gene
     """The first trials: the seeds, and ``count`` more that tell much of the space."""
     rows = [row for row in map(run.joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]
-    pool = run.learner.unmeasured()
+    pool = run.learner.unmeasured() if seeds else run.learner.promising()
     taken = np.vstack([run.learner.rows, *(row[None, :] for row in rows)])
     return rows + start_rows(run.joint, pool, taken, count, draw)

@@ -6,6 +6,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 
 from tuner.interfaces import Search
@@ -22,6 +23,7 @@ from .descent import (
 )
 from .lines import along_lines, lowered
 from .ordering import Order, all_orders
+from .speculation import looking_ahead
 
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
 CLEARLY_WORSE = 0.04  # relative loss that other configurations beside a kernel do not turn into a gain
@@ -82,13 +84,22 @@ def greedy(search: Search) -> Attempt:
 
     The counts of Table IV and section IV-A that can be replayed by the paper's own rules can be by these.
 
+    Where several trials are measured at once, what it would ask for next is measured, too (`looking_ahead`).
+
     Returns:
         The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None
-    memory = Memory(search)
     orders = all_orders(search)  # step 1
+    if search.parallel == 1:
+        return (yield from _descended(search, orders))
+    return (yield from looking_ahead(partial(_descended, orders=orders), search))
+
+
+def _descended(search: Search, orders: Sequence[Order]) -> Attempt:
+    """Steps 2 to the end of Algorithm 4."""
+    memory = Memory(search)
     delta = yield from first_valid(memory, orders, search)
     if delta is None:
         return None

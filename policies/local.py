@@ -4,13 +4,15 @@ import math
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tuner.interfaces import Search
 from tuner.model import Measurement, Trial
 
-from .descent import Memory, with_kernel
+from .descent import Attempt, Memory, with_kernel
 from .ordering import Ranks, all_ranks
 from .sampling import shuffled, trial_at
+from .speculation import looking_ahead
 
 CLIMBS = 10  # in a row that find nothing better end the search: of ten chances none was a better basin
 FAILED_STARTS = 100  # in a row end the search: by then 97 % sure that under 4 % of the space runs
@@ -26,14 +28,23 @@ def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | N
     ``Search.seed``.
 
     It ends when everything is measured, when `CLIMBS` climbs in a row found nothing better, or when
-    `FAILED_STARTS` starts in a row failed.
+    `FAILED_STARTS` starts in a row failed. Where several trials are measured at once, what it would ask for
+    next is measured, too (`looking_ahead`).
 
     Returns:
         The cheapest trial measured, or None when all failed.
     """
     if search.size == 0:
         return None
-    memory, grids = Memory(search), all_ranks(search)
+    grids = all_ranks(search)
+    if search.parallel == 1:
+        return (yield from _climbs(search, grids))
+    return (yield from looking_ahead(partial(_climbs, grids=grids), search))
+
+
+def _climbs(search: Search, grids: Sequence[Ranks]) -> Attempt:
+    """One climb after another."""
+    memory = Memory(search)
     draw = random.Random(search.seed)  # noqa: S311 - a seeded experiment, not a secret
     idle = failed = 0
     for start in _starts(search):

@@ -16,8 +16,8 @@ GAPS = 5  # lowest gaps between costs that are averaged
 def paying(attempt: Attempt, search: Search) -> Attempt:
     """Run a part of a search as long as it pays; without ``search.payback`` it runs to its end.
 
-    A trial is asked for at a time, so that none is measured that does not pay. When the search has been
-    stopped, that is told.
+    A trial is asked for at a time, or as many as are measured at once, so that none is measured that does not
+    pay. When the search has been stopped, that is told.
 
     Returns:
         What the part returns; the cheapest trial measured where it was stopped.
@@ -29,19 +29,20 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
     try:
         batch = next(attempt)
         while True:
-            measurements = []
-            for trial in batch:
+            measurements: list[Measurement] = []
+            while len(measurements) < len(batch):
                 if not prospects.pays:
                     search.tell(prospects.verdict)
                     return best
-                (measurement,) = yield [trial]
-                measurements.append(measurement)
-                if measurement.status is Status.PRUNED:
-                    continue
-                cost = search.cost(measurement)
-                prospects.add(cost, measurement)
-                if cost < lowest:
-                    best, lowest = trial, cost
+                asked = batch[len(measurements) :][: search.parallel]
+                measurements += yield asked
+                for trial, measurement in zip(asked, measurements[-len(asked) :], strict=True):
+                    if measurement.status is Status.PRUNED:
+                        continue
+                    cost = search.cost(measurement)
+                    prospects.add(cost, measurement)
+                    if cost < lowest:
+                        best, lowest = trial, cost
             batch = attempt.send(measurements)
     except StopIteration as end:
         found: Trial | None = end.value

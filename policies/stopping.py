@@ -1,6 +1,7 @@
 """When a Bayesian search ends by itself."""
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from tuner.interfaces import Search
@@ -58,20 +59,31 @@ class StopRule:
         """Whether it ends where there is a valid trial: never."""
         return False
 
-    def does_not_pay(self, proposal: Proposal) -> bool:
-        """Whether the search ends before what it would measure next."""
+    def paying(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """What pays of what the search would measure next; nothing where the search ends.
+
+        Neighbours of a good trial are measured whatever they promise. The others stand in the order of their
+        promise: the first of them that does not pay is the last that is looked at, and the search ends where
+        that is the first of all; the user is told why.
+        """
         payback, run = self._run.search.payback, self._run
-        if payback is None or proposal.near or run.learner.lowest == math.inf:
-            return False
-        saving = proposal.gain * run.learner.lowest * payback.runs
+        if payback is None or run.learner.lowest == math.inf:
+            return list(proposals)
         price = run.spent / len(run.learner.measured)
-        if saving >= price:
-            return False
-        run.search.tell(
-            f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
-            f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}"
-        )
-        return True
+        paid: list[Proposal] = []
+        for proposal in proposals:
+            saving = proposal.gain * run.learner.lowest * payback.runs
+            if proposal.near or saving >= price:
+                paid.append(proposal)
+                continue
+            if all(one.near for one in paid):
+                run.search.tell(
+                    f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
+                    f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}"
+                )
+                return []
+            break
+        return paid
 
 
 class ExpectationStop(StopRule):
@@ -132,14 +144,14 @@ class PatienceStop(StopRule):
         self._lowest = run.learner.lowest
         self._hope = HOPE / max(FEW, run.joint.tunables)
         self._quiet = 0
-        self._expected: float | None = None
+        self._expected: list[float] = []
 
     def _is_enough(self) -> bool:
         run, lowest = self._run, self._run.learner.lowest
         if lowest < self._lowest * (1 - max(PROGRESS, run.noise)):
             self._lowest, self._quiet = lowest, 0
-        elif self._expected is not None and self._expected < self._hope:
-            self._quiet += 1
+        else:
+            self._quiet += sum(expected < self._hope for expected in self._expected)
         if self._quiet < self._patience:
             return False
         run.search.tell(
@@ -148,10 +160,10 @@ class PatienceStop(StopRule):
         )
         return True
 
-    def does_not_pay(self, proposal: Proposal) -> bool:
-        """See ``StopRule.does_not_pay``."""
-        self._expected = proposal.gain
-        return super().does_not_pay(proposal)
+    def paying(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """See ``StopRule.paying``."""
+        self._expected = [proposal.gain for proposal in proposals]
+        return super().paying(proposals)
 
 
 def stop_rule(run: SearchState, patience: float | None) -> StopRule:

@@ -12,6 +12,8 @@ import pytest
 from policy_driver import Measure, candidate, makespan, play, result, search_over
 from tuner.policies.bayesian import AHEAD, bayesian
 from tuner.policies.stopping import ALL_FAIL, ROOTS
+from tuner.policies.surrogate.joint import Joint
+from tuner.policies.surrogate.learner import Learner
 
 from tuner.comparing.evaluations import play as play_to_budget
 from tuner.interfaces import Candidate, Payback, PriorRun, Search
@@ -379,3 +381,33 @@ def test_a_measurement_without_a_cost_is_a_failure() -> None:
 
     assert played.best is not None
     assert math.isfinite(makespan(measure(played.best)))
+
+
+def test_what_fails_is_left_alone_when_the_optimum_is_found() -> None:
+    """Where the largest blocks fail, a third of all, hardly any is asked for once that is known."""
+
+    def measure(trial: Trial) -> Measurement:
+        return result(math.inf, [1.0], [0]) if trial.configurations[0]["L"] in (512, 1024) else bowl(trial)
+
+    for seed in range(2):
+        search = search_over(space(), seed=seed)
+        found = costs(measure, play(partial(bayesian, patience=math.inf), search, measure, 100).trials)
+
+        assert min(found) == pytest.approx(1.0)
+        assert sum(map(math.isinf, found[20:])) <= 2
+        assert sum(map(math.isinf, found)) <= 10
+
+
+def test_promising_trials_are_of_the_kind_that_worked() -> None:
+    """What stands in for failed trials of the start rather works; while nothing is known, it is any trial."""
+    draw = np.random.default_rng(0)
+    joint = Joint(search_over(space()), draw, [])
+    learner = Learner(joint, draw, None)
+    assert len(learner.promising()) == 240
+
+    for row in joint.pool(draw)[::11]:
+        large = joint.trial(row).configurations[0]["L"] in (512, 1024)
+        learner.learn(row, math.inf if large else 1.0, 0.0)
+
+    sizes = [joint.trial(row).configurations[0]["L"] for row in learner.promising()]
+    assert set(sizes) == {32, 64, 128, 256}

@@ -80,6 +80,10 @@ SPACES: dict[str, Search] = {
     "three clocks": search_over(many(30), clocks=(875, 810, 745)),
     "two workloads": search_over(many(12), blocks(1024, 512), clocks=(875, 810)),
     "four workloads": search_over(*[blocks(512, 256, 128)] * 4),
+    "three at once": replace(search_over(many(30)), parallel=3),
+    "two workloads, three at once": replace(
+        search_over(many(12), blocks(1024, 512), clocks=(875, 810)), parallel=3
+    ),
     "texts": search_over([candidate(how=how) for how in ("tree", "chain", "warp")]),
     "texts and numbers": search_over(
         [candidate(L=32 * n, how=how) for n in (1, 2, 4, 8) for how in ("tree", "chain", "warp", "scan")]

@@ -210,7 +210,7 @@ def test_a_policy_that_changed_is_played_again(benchmark: SimpleNamespace, tmp_p
 
 
 def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
-    """Efficiency and evaluations to a share of the optimum come from the middle seed."""
+    """Efficiency and evaluations to a share come from the middle seed; mean and worst tenth are told."""
     plays = tuple(
         benchmark.plays.Play(seed, 100, 0, best, (1.0, 2.0))
         for seed, best in enumerate([((1, 4.0), (60, 2.0)), ((1, 2.5),), ((2, 10.0), (30, 2.0))])
@@ -218,7 +218,10 @@ def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
     result = benchmark.scores.Result("a space", "a", 500, 2.0, "some", False, plays, (20, 100))
     assert [result.efficiency(n) for n in (1, 20, 50, 100)] == [0.5, 0.5, 0.8, 1.0]
     assert result.evaluations_to(0.9) == 60
-    assert "| some | 3 | 50.0 | 100.0 | 60 | 60 | 1 (mean 2) |" in benchmark.scores.tables([result])
+    assert [result.mean(n) for n in (20, 100)] == pytest.approx([(0.5 + 0.8 + 0.2) / 3, (1 + 0.8 + 1) / 3])
+    assert [result.worst_tenth(n) for n in (20, 100)] == pytest.approx([0.26, 0.84])
+    line = "| some | 3 | 50.0 | 100.0 | 50/93 | 26/84 | 60 | 60 | 1 (mean 2) |"
+    assert line in benchmark.scores.tables([result])
     assert benchmark.scores.tables([result]) == benchmark.scores.tables(
         [benchmark.scores.result_of(json.loads(json.dumps(benchmark.scores.row_of(result))))]
     )

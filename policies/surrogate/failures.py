@@ -1,12 +1,12 @@
 """The probability that a configuration fails, from the outcomes near it."""
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from . import gaussian
 from .encoding import Floats, Integers
 from .posterior import Posterior
 
-SURE = 1.0 - 1e-6  # never surer than this that something fails: it may be measured when all else has been
 REFIT = 1.2  # which tunables failures depend on is fitted again when there are so many times more outcomes
 MOST = 300  # outcomes learnt from, the latest
 
@@ -14,10 +14,15 @@ MOST = 300  # outcomes learnt from, the latest
 class FailureModel:
     """Chances to fail over a pool, from outcomes weighted by a kernel.
 
-    FailureModel are never fed to the process of the costs: whatever number stood for one would bend the
+    Failures are never fed to the process of the costs: whatever number stood for one would bend the
     predictions around it. They have a process of their own, of outcomes: 1 for a failure, 0 otherwise. Its
     mean is a weighted mean of outcomes, drawn to their overall rate; its length scales, which are fitted,
     say which tunables failures depend on: mostly one or two.
+
+    The chance to work is that of an outcome below a half, Φ((1/2 - mean) / deviation): see Rasmussen and
+    Williams, "Gaussian Processes for Machine Learning" (2006), section 6.5, least-squares classification. A
+    mean alone is no chance: it stays at some hundredths among failures only, and once the optimum is found
+    the improvement that is expected where nothing has worked outweighs that.
 
     Args:
         groups: length scale of every feature.
@@ -43,14 +48,16 @@ class FailureModel:
         if not self._varied():
             return np.zeros(len(self._pool))
         outcomes, middle, scale = self._train()
-        return _log_chance(middle + scale * self._posterior.predict(outcomes)[0])
+        mean, deviation = self._posterior.predict(outcomes)
+        return _log_chance(middle + scale * mean, scale * deviation)
 
     def log_chance_to_work_at(self, x: Floats) -> Floats:
         """Logarithm of the chance that other configurations work, shape (k,)."""
         if not self._varied():
             return np.zeros(len(x))
         outcomes, middle, scale = self._train()
-        return _log_chance(middle + scale * self._posterior.predict_at(x, outcomes)[0])
+        mean, deviation = self._posterior.predict_at(x, outcomes)
+        return _log_chance(middle + scale * mean, scale * deviation)
 
     def _varied(self) -> bool:
         return bool(len(self._failed)) and 0.0 < float(np.mean(self._failed)) < 1.0
@@ -73,5 +80,5 @@ class FailureModel:
         return (self._failed[self._learnt] - middle) / scale, middle, scale
 
 
-def _log_chance(failing: Floats) -> Floats:
-    return np.asarray(np.log1p(-np.clip(failing, 0.0, SURE)))
+def _log_chance(mean: Floats, deviation: Floats) -> Floats:
+    return np.asarray(log_ndtr((0.5 - mean) / deviation))

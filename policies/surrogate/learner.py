@@ -1,5 +1,6 @@
 """The measurements of a search, and the proposals of the surrogate."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,8 @@ class Learner:
         self._fit_at = 0
         self._slower = 0.0  # of unlikely blocks, in responses
         self._outlook: Outlook | None = None  # while nothing new is known
+        self._pending: list[tuple[int, ...]] = []  # trials taken for measured
+        self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
         self._set_pool()
 
     @property
@@ -86,6 +89,12 @@ class Learner:
             self._set_pool()
         return np.asarray(self._pool[self._free])
 
+    def promising(self) -> Integers:
+        """Trials of the pool that are not measured and rather work than fail; all where none does."""
+        rows = self.unmeasured()
+        works = self._failures.log_chance_to_work()[self._free] > np.log(0.5)
+        return np.asarray(rows[works]) if works.any() else rows
+
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial; nothing is learnt from it."""
         key = tuple(row.tolist())
@@ -93,6 +102,32 @@ class Learner:
         self.measured.add(key)
         if key in self._places:
             self._free[self._places[key]] = False
+
+    def suppose(self, row: Integers) -> None:
+        """Take a trial for measured at what is predicted of it, until ``forget``.
+
+        So several trials are chosen one after another, to be measured together: where one is chosen,
+        predictions become sure, and no higher or lower. See Ginsbourger, Le Riche and Carraro, "Kriging Is
+        Well-Suited to Parallelize Optimization" (2010), section 4.2: the Kriging believer.
+        """
+        if self.best is not None:
+            posterior, y, _ = self._present()
+            x = self._features(row[None, :])
+            mean, _ = posterior.predict_at(x, y)
+            posterior = copy(posterior)  # its arrays are replaced, never changed
+            posterior.add(x, np.zeros(1))
+            self._belief = posterior, np.append(y, mean)
+        self._pending.append(tuple(row.tolist()))
+        self.rule_out(row)
+
+    def forget(self) -> None:
+        """Take back all that was supposed."""
+        if self._pending:
+            self.measured.difference_update(self._pending)
+            for key in self._pending:
+                if key in self._places:
+                    self._free[self._places[key]] = True
+            self._pending, self._belief, self._outlook = [], None, None
 
     def outlook(self) -> Outlook | None:
         """What is predicted for all that is not measured; None where nothing is left, or all have failed."""
@@ -104,8 +139,8 @@ class Learner:
         return self._outlook
 
     def _predicted(self) -> Outlook:
-        y, response = self._train()
-        mean, deviation = self._posterior.predict(y)
+        posterior, y, response = self._present()
+        mean, deviation = posterior.predict(y)
         mean = mean + self._slower * self._joint.unlikely(self._pool)
         works = self._failures.log_chance_to_work()[self._free]
         target = self._target(response)
@@ -123,13 +158,13 @@ class Learner:
         """
         if self.best is None:
             return None
-        y, response = self._train()
+        posterior, y, response = self._present()
         centres = self._centres()
         rows = self._joint.neighbours(centres[turn % len(centres)], self.measured)
         if not len(rows):
             return None
         x = self._features(rows)
-        mean, deviation = self._posterior.predict_at(x, y)
+        mean, deviation = posterior.predict_at(x, y)
         mean = mean + self._slower * self._joint.unlikely(rows)
         works = self._failures.log_chance_to_work_at(self._joint.features(rows))
         outlook = Outlook(rows, mean, deviation, works, self._target(response), response.scale)
@@ -148,6 +183,12 @@ class Learner:
 
     def _target(self, response: CostTransform) -> float:
         return float(response.of(np.array([self.lowest]))[0])
+
+    def _present(self) -> tuple[Posterior, Floats, CostTransform]:
+        """The posterior, responses in its order, and what they stand for; with what is supposed."""
+        y, response = self._train()
+        posterior, y = (self._posterior, y) if self._belief is None else self._belief
+        return posterior, y, response
 
     def _train(self) -> tuple[Floats, CostTransform]:
         """Bring the posterior up to date.
@@ -221,6 +262,7 @@ class Learner:
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
         self._failures = FailureModel(self._joint.groups, self._joint.features(self._pool))
+        self._belief = None  # it is of another pool
         if len(self.rows):
             self._failures.add(self._joint.features(self.rows), np.isinf(self._costs).astype(float))
         self._fit_at = 0

@@ -63,7 +63,7 @@ class Outlook:
 
     def first(self, count: int) -> list[Integers]:
         """The ``count`` trials of highest expected improvement, the highest first."""
-        return list(self.rows[np.argsort(-self.log_gain, kind="stable")[:count]])
+        return list(self.rows[self._highest(count)])
 
     @cached_property
     def expected_gain(self) -> float:
@@ -72,7 +72,7 @@ class Outlook:
         The integral over gains of the chance that some trial gains more; trials are taken as independent, so
         that it is too high where they are alike, and has to be calibrated.
         """
-        chosen = np.argsort(-self.log_gain, kind="stable")[:MOST]
+        chosen = self._highest(MOST)
         mean, deviation, works = self.mean[chosen], self.deviation[chosen], np.exp(self.works[chosen])
         furthest = float(np.max(self.target - mean + REACH * deviation))
         if furthest <= 0.0:
@@ -83,6 +83,14 @@ class Outlook:
         some = 1.0 - none
         step = furthest / STEPS
         return float(step * (some.sum() - 0.5 * (some[0] + some[-1])) * self.scale)
+
+    def _highest(self, count: int) -> Integers:
+        """Places of the trials of highest expected improvement, the highest first, the earliest of equals."""
+        loss = -self.log_gain
+        if count >= len(loss):
+            return np.argsort(loss, kind="stable")
+        some = np.flatnonzero(loss <= np.partition(loss, count - 1)[count - 1])
+        return np.asarray(some[np.argsort(loss[some], kind="stable")[:count]])
 
     def _relative(self, log_gain: float) -> float:
         """A gain as a fraction of the lowest cost: responses below the bend are logarithms over a scale."""

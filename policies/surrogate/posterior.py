@@ -10,6 +10,7 @@ from .encoding import Floats
 from .gaussian import cholesky
 
 _FAR = -1.0  # below so many standard deviations the plain formula cancels
+GROWTH = 1.5  # of the room for rows over the pool
 _LEAST_SPREAD = 1e-12  # rounding may leave less than no variance
 
 
@@ -54,6 +55,8 @@ class Covariance(Protocol):
 class Posterior:
     """The posterior at a pool; a new measurement costs one row of it, not a new factor.
 
+    Of a copy and its original, only one may go on learning: they share the room for rows to come.
+
     Args:
         model: the covariance, which stays.
         pool: features of what may be asked about, shape (m, features).
@@ -64,7 +67,7 @@ class Posterior:
         self._pool = pool
         self._x = np.zeros((0, pool.shape[1]))
         self._factor = np.zeros((0, 0))
-        self._rows = np.zeros((0, len(pool)))  # the factor's inverse times the covariance with the pool
+        self._room = np.zeros((0, len(pool)))  # for `_rows`, so that not all of them are copied for another
         self._spread = model.spread(pool)
         self._unexplained = model.nuggets(pool)
 
@@ -85,10 +88,19 @@ class Posterior:
         factor[:before, :before] = self._factor
         factor[before:, :before] = across.T
         factor[before:, before:] = corner
-        self._factor = factor
         self._x = np.vstack([self._x, x])
-        self._rows = np.vstack([self._rows, rows])
+        if before + new > len(self._room):
+            room = np.empty((max(int(GROWTH * before), before + new), len(self._pool)))
+            room[:before] = self._rows
+            self._room = room
+        self._room[before : before + new] = rows
+        self._factor = factor
         self._spread = self._spread - np.einsum("ij,ij->j", rows, rows)
+
+    @property
+    def _rows(self) -> Floats:
+        """The factor's inverse times the covariance with the pool, shape (n, m)."""
+        return self._room[: len(self._factor)]
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation over the pool, of what would be measured without noise.

@@ -175,7 +175,8 @@ class Search:
             with its compiled resources, or None where these rule it out.
         expect: takes the trials that will probably be asked for next, the likeliest first; they are compiled
             while others are measured. Each call replaces the one before.
-        parallel: trials that can be measured at once, on as many GPUs; a list of more is measured in turn.
+        parallel: trials that can be measured at once, on as many GPUs; a list of more is measured in turn,
+            and one of fewer leaves GPUs idle.
     """
 
     workloads: tuple[str, ...]

@@ -1,0 +1,70 @@
+"""Checks the scores of benchmarks/search.py by a replay loop of its own.
+
+It reads times from the NumPy archive itself and counts configurations itself; it shares with the benchmark
+only the policy and what that is told. Scores of the JSON are those of the replay, or it ends with 1.
+
+    python benchmarks/search_replay.py benchmarks/results/search-public.json convolution_A4000.npz bayesian
+"""
+
+import json
+import math
+import sys
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from tuner import registry
+from tuner.model.objective import Objective
+from tuner.recordings.opening import open_recording
+from tuner.recordings.values import search_of
+
+TOLERANCE = 1e-4  # of an efficiency: the JSON holds percent with two decimals
+
+
+def replayed(path: Path, policy: str, seed: int, budget: int) -> list[float]:
+    """Optimum / best found after every evaluation."""
+    archive = np.load(path, allow_pickle=False)
+    meta = json.loads(str(archive["meta"]))
+    times_ms = {
+        tuple(values[i] for values, i in zip(meta["values"], row, strict=True)): time_ms
+        if ok == 0
+        else math.inf
+        for row, time_ms, ok in zip(archive["idx"], archive["time_ms"], archive["status"], strict=True)
+    }
+    recording, objective = open_recording(path), Objective("time")
+    space = recording.space(recording.names[0])
+    search = search_of(space, objective.cost, seed=seed, noise=objective.relative_uncertainty)
+    generator = registry.load("policy", policy)(
+        search, **({} if policy == "random" else {"patience": math.inf})
+    )
+    seen: dict[tuple[object, ...], float] = {}
+    asked = next(generator)
+    for _ in count():
+        for trial in asked:
+            values = tuple(trial.configurations[0][name] for name in meta["names"])
+            seen.setdefault(values, times_ms[values])
+        if len(seen) >= min(budget, len(times_ms)):
+            break
+        asked = generator.send([space.look(trial) for trial in asked])
+    lowest = np.minimum.accumulate(list(seen.values())[:budget])
+    return [float(one) for one in np.nanmin(list(times_ms.values())) / lowest]
+
+
+def main() -> int:
+    """Replay every seed of a row, and print the largest difference."""
+    document, path, policy = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]), sys.argv[3]
+    name = path.stem.replace("_", " ")
+    (row,) = (r for r in document["rows"] if (r["space"], r["search"], r["ours"]) == (name, policy, True))
+    worst = 0.0
+    for seed, stored in enumerate(row["seeds"][: int(sys.argv[4]) if len(sys.argv) > 4 else None]):
+        curve = replayed(path, policy, seed, max(row["budgets"]))
+        for n in row["budgets"]:
+            best = max((percent / 100 for at, percent in stored["best"] if at <= n), default=0.0)
+            worst = max(worst, abs(curve[n - 1] - best))
+    print(f"{name}, {policy}: largest difference of an efficiency {worst:.2g}")
+    return int(worst > TOLERANCE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
