@@ -195,7 +195,7 @@ class Workers:
 def _translated(error: BaseException) -> Exception:
     """What an error of a task means."""
     from distributed import CancelledError  # noqa: PLC0415 - only where --on is used
-    from distributed.comm import CommClosedError  # noqa: PLC0415 - as above
+    from distributed.comm.core import CommClosedError  # noqa: PLC0415 - as above
     from distributed.scheduler import KilledWorker  # noqa: PLC0415 - as above
 
     if isinstance(error, KilledWorker):
