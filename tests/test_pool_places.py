@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from tuner.cli import main
 from tuner.errors import InputError
-from tuner.pool.places import Place, check_scheduler_address, parse_place
+from tuner.pool.places import PoolPlace, check_scheduler_address, parse_place
 from tuner.pool.slurm import allocated_gpus
 from tuner.pool.workers import open_workers
 
@@ -15,14 +15,14 @@ from tuner.pool.workers import open_workers
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("local", Place("local")),
-        ("local:4", Place("local", 4)),
-        ("dask://node7:8786", Place("dask", host="node7", port=8786)),
-        ("dask://[::1]:8786", Place("dask", host="::1", port=8786)),
-        ("slurm", Place("slurm")),
+        ("local", PoolPlace("local")),
+        ("local:4", PoolPlace("local", 4)),
+        ("dask://node7:8786", PoolPlace("dask", host="node7", port=8786)),
+        ("dask://[::1]:8786", PoolPlace("dask", host="::1", port=8786)),
+        ("slurm", PoolPlace("slurm")),
     ],
 )
-def test_places(text: str, place: Place) -> None:
+def test_places(text: str, place: PoolPlace) -> None:
     """Each form of --on is read."""
     assert parse_place(text) == place
 

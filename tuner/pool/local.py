@@ -37,13 +37,13 @@ def open_local(on: str, count: int | None, device: str | None) -> "Iterator[tupl
     devices = local_devices(on, count, device)
     with (
         tempfile.TemporaryDirectory(prefix="tuner-pool-", ignore_cleanup_errors=True) as folder,
-        own_scheduler(_LOOPBACK, devices, folder) as (client, _),
+        own_scheduler(_LOOPBACK, devices, folder) as (client, _, _),
     ):
         yield client, len(devices)
 
 
 @contextmanager
-def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple[Client, Any]]":
+def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple[Client, Any, str]]":
     """A scheduler in this process that listens on one address, and workers on this host.
 
     All talk TLS with certificates of their own: a scheduler runs what it is sent, and other users of a host
@@ -55,7 +55,7 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
         folder: for files of Dask.
 
     Yields:
-        A connected client, and the certificates (Dask's ``Security``).
+        A connected client, the certificates (Dask's ``Security``), and the address of the scheduler.
     """
     import dask  # noqa: PLC0415 - only where --on is used
     from distributed import Client, Nanny, Scheduler, Security  # noqa: PLC0415 - as above
@@ -81,7 +81,7 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
         )
         stack.enter_context(cluster)
         client = stack.enter_context(Client(cluster, security=security, set_as_default=False))
-        yield client, security
+        yield client, security, cluster.scheduler_address
 
 
 def local_devices(on: str, count: int | None, device: str | None) -> list[str]:

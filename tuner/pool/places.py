@@ -15,7 +15,7 @@ FORMS = "local, local:N, dask://HOST:PORT or slurm"
 
 
 @dataclass(frozen=True)
-class Place:
+class PoolPlace:
     """Where a pool's workers are.
 
     Attributes:
@@ -32,7 +32,7 @@ class Place:
     port: int = 0
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> PoolPlace:
     """The place that ``--on`` names.
 
     Raises:
@@ -43,12 +43,12 @@ def parse_place(text: str) -> Place:
         count = None if local[1] is None else int(local[1])
         if count == 0:
             raise InputError(f"--on {text}: no worker measures nothing; write local:1 or more")
-        return Place("local", count)
+        return PoolPlace("local", count)
     scheduler = _SCHEDULER.fullmatch(text)
     if scheduler is not None and 0 < int(scheduler[2]) <= _HIGHEST_PORT:
-        return Place("dask", host=scheduler[1].strip("[]"), port=int(scheduler[2]))
+        return PoolPlace("dask", host=scheduler[1].strip("[]"), port=int(scheduler[2]))
     if text == "slurm":
-        return Place("slurm")
+        return PoolPlace("slurm")
     raise InputError(f"--on {text}: write {FORMS}")
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tuner.errors import InputError, PoolError
-from tuner.pool.places import Place, is_loopback
+from tuner.pool.places import PoolPlace, is_loopback
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -14,7 +14,7 @@ _CONNECT_S = 20.0
 
 
 @contextmanager
-def open_remote(on: str, place: Place) -> "Iterator[tuple[Client, int]]":
+def open_remote(on: str, place: PoolPlace) -> "Iterator[tuple[Client, int]]":
     """Connect to a scheduler; it and its workers stay when this ends.
 
     TLS is used where Dask's configuration has certificates. A scheduler runs whatever reaches it, so that

@@ -39,9 +39,9 @@ def open_slurm(on: str) -> "Iterator[tuple[Client, int]]":
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="tuner-pool-", ignore_cleanup_errors=True)
         )
-        client, security = stack.enter_context(own_scheduler(node_address(on), [], folder))
+        client, security, address = stack.enter_context(own_scheduler(node_address(on), [], folder))
         errors = stack.enter_context(tempfile.TemporaryFile())
-        process = _started(on, client.scheduler.address, security, count, errors)
+        process = _started(on, address, security, count, errors)
         stack.callback(_end, process)
         _await_worker(on, client, process, errors)
         yield client, count

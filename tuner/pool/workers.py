@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.pool.local import open_local
-from tuner.pool.places import Place, is_loopback, parse_place
+from tuner.pool.places import PoolPlace, is_loopback, parse_place
 from tuner.pool.remote import open_remote
 from tuner.pool.slurm import open_slurm
 
@@ -195,7 +195,7 @@ class Workers:
 def _translated(error: BaseException) -> Exception:
     """What an error of a task means."""
     from distributed import CancelledError  # noqa: PLC0415 - only where --on is used
-    from distributed.comm import CommClosedError  # noqa: PLC0415 - as above
+    from distributed.comm.core import CommClosedError  # noqa: PLC0415 - as above
     from distributed.scheduler import KilledWorker  # noqa: PLC0415 - as above
 
     if isinstance(error, KilledWorker):
@@ -258,7 +258,7 @@ def require_dask(what: str) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is told in our own words
 
 
-def _connected(stack: ExitStack, on: str, place: Place, device: str | None) -> tuple["Client", int]:
+def _connected(stack: ExitStack, on: str, place: PoolPlace, device: str | None) -> tuple["Client", int]:
     """A client of the place's scheduler, and how many workers are expected there."""
     if place.kind == "local":
         return stack.enter_context(open_local(on, place.workers, device))
