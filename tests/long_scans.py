@@ -1,4 +1,4 @@
-"""Rows for scans of any operator and type, their right answers by NumPy, and the error of what a kernel left."""
+"""Rows for scans of any operator and type, their right answers by NumPy, and errors of what kernels left."""
 
 import math
 from typing import Any

@@ -131,7 +131,8 @@ def test_a_value_that_is_being_written_is_not_taken() -> None:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "values", [{"shuffle": True, "stay": True, "L": 64}, {"shuffle": False, "P": 8}, {"shuffle": True, "L": 32}]
+    "values",
+    [{"shuffle": True, "stay": True, "L": 64}, {"shuffle": False, "P": 8}, {"shuffle": True, "L": 32}],
 )
 @pytest.mark.parametrize("operator", ["sum", "min", "product"])
 def test_a_broken_row_spoils_no_other(values: dict[str, TunableValue], operator: str) -> None:
@@ -172,14 +173,14 @@ def test_errors_do_not_grow_with_tiles() -> None:
 
 
 def test_spaces_are_worth_a_search() -> None:
-    """Every length and type has its default in its space, of at most 600; there are 250 at the largest."""
+    """Every length and type has its default in its space, of at most 900; there are 250 at the largest."""
     for N in [2, 3, 100, 8191, 2**20, 2**24 + 1, LARGEST]:
         for dtype in DTYPES:
             for batch in (1, 3):
                 workload = KERNEL.workload({"N": N, "dtype": dtype}, batch)
                 space = KERNEL.space(workload)
                 assert KERNEL.default(workload) in space, (N, dtype, batch)
-                assert len(space) <= 600
+                assert len(space) <= 900
     space = KERNEL.space(KERNEL.workload({"N": LARGEST}))
     assert len(space) >= 250
     for tunable in KERNEL.tunables:
