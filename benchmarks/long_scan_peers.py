@@ -1,10 +1,10 @@
 """The scan of one long row against CUB's DeviceScan, side by side in one run on one GPU.
 
-For every type and length some configurations of ``scan-long`` are timed, and every form of CUB: as it comes, and
-with other tunings. The best few of both go with bare copies into interleaved rounds. The first half of those
-rounds chooses configuration and form, the second half is reported. Times are medians with a cold L2 (160 MB are
-set to zero before every repeat) of everything that a call puts into the stream: the kernel's board set to zero
-and its launch, CUB's initialisation and its launch. CUB's temporary storage is allocated before.
+For every type and length some configurations of ``scan-long`` are timed, and every form of CUB: as it comes,
+and with other tunings. The best few of both go with bare copies into interleaved rounds. The first half of
+those rounds chooses configuration and form, the second half is reported. Times are medians with a cold L2
+(160 MB are zeroed before every repeat) of everything that a call puts into the stream: the kernel's board
+set to zero and its launch, CUB's initialisation and its launch. CUB's temporary storage is allocated before.
 
     python benchmarks/long_scan_peers.py --out benchmarks/results/long-scan-peers-h200.json [--seconds 200]
 """
@@ -323,7 +323,8 @@ def _row(
 def line(row: dict[str, Any]) -> str:
     """One case, for the terminal."""
     ours = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms, {100 * row['of_copy']:.1f} % of a copy"
-    peer = f"{row['ratio']:.3f} x CUB ({row['peer_ms']:.4f}, {row['peer']}; default {row['peer_default_ms']:.4f})"
+    by_default = f"{row['peer_default_ms']:.4f} as it comes"
+    peer = f"{row['ratio']:.3f} x CUB ({row['peer_ms']:.4f}, {row['peer']}; {by_default})"
     errors = f"error {row['error']:.1e} (CUB {row['peer_error']:.1e})"
     wrong = f"wrong {len(row['wrong'])}, left out {row['troubles']}"
     return f"{row['name']:42} {ours}  {peer}  {errors}  {row['configuration']}  {wrong}"

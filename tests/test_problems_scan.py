@@ -86,5 +86,5 @@ def test_an_unknown_form_is_not_judged() -> None:
 def test_types_that_do_not_fit_each_other_are_refused(made: str) -> None:
     """Whole numbers are summed to signed whole numbers only."""
     given_, made_ = Buffer("x", "int32", (5, 64), "in"), Buffer("y", made, (5, 64), "out")
-    with pytest.raises(KernelFileError, match="both real or both signed whole numbers"):
+    with pytest.raises(KernelFileError, match="both real, or both signed whole numbers"):
         SCAN.validate([given_, made_])

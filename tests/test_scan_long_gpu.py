@@ -1,4 +1,4 @@
-"""The scan of long rows on a GPU: right for every operator and type, to 2^31 elements, launch after launch."""
+"""The scan of long rows on a GPU: right for every operator, type and length, launch after launch."""
 
 import itertools
 import random

@@ -53,15 +53,29 @@ constexpr bool kIsFloat<float> = true;
 
 constexpr double kLargest = 3.4028234663852886e38;  // float
 
-template <class T, bool precise = kIsFloat<typename Plain<T>::Item>>
-struct Sum : Plain<T> {
-    using Item = typename Plain<T>::Item;
+// Sums and products of whole numbers wrap: their items have no sign.
+template <class T>
+struct Wrapping : Plain<T> {};
+template <>
+struct Wrapping<int> : Plain<unsigned> {
+    using In = int;
+    using Out = int;
+};
+template <>
+struct Wrapping<long long> : Plain<unsigned long long> {
+    using In = long long;
+    using Out = long long;
+};
+
+template <class T, bool precise>
+struct SumOf : Wrapping<T> {
+    using Item = typename Wrapping<T>::Item;
     static __device__ __forceinline__ Item identity() { return Item(0); }
     static __device__ __forceinline__ Item join(Item a, Item b) { return a + b; }
 };
 
 template <class T>
-struct Sum<T, true> : Plain<T> {
+struct SumOf<T, true> : Plain<T> {
     using Carry = double;
     static __device__ __forceinline__ float identity() { return 0.0f; }
     static __device__ __forceinline__ float join(float a, float b) { return a + b; }
@@ -73,15 +87,18 @@ struct Sum<T, true> : Plain<T> {
     static __device__ __forceinline__ float lift(float high, float item) { return high + item; }
 };
 
-template <class T, bool precise = kIsFloat<typename Plain<T>::Item>>
-struct Product : Plain<T> {
-    using Item = typename Plain<T>::Item;
+template <class T>
+struct Sum : SumOf<T, kIsFloat<typename Plain<T>::Item>> {};
+
+template <class T, bool precise>
+struct ProductOf : Wrapping<T> {
+    using Item = typename Wrapping<T>::Item;
     static __device__ __forceinline__ Item identity() { return Item(1); }
     static __device__ __forceinline__ Item join(Item a, Item b) { return a * b; }
 };
 
 template <class T>
-struct Product<T, true> : Plain<T> {
+struct ProductOf<T, true> : Plain<T> {
     using Carry = double;
     static __device__ __forceinline__ float identity() { return 1.0f; }
     static __device__ __forceinline__ float join(float a, float b) { return a * b; }
@@ -91,6 +108,9 @@ struct Product<T, true> : Plain<T> {
     static __device__ __forceinline__ float high(double c) { return float(c); }
     static __device__ __forceinline__ float lift(float high, float item) { return high * item; }
 };
+
+template <class T>
+struct Product : ProductOf<T, kIsFloat<typename Plain<T>::Item>> {};
 
 // The least and the largest value of a type of items.
 template <class T>

@@ -6,11 +6,11 @@
 // looks; at least `blocks` blocks shall fit on a multiprocessor.
 #include "long_scan.cuh"
 
-template <class Op, int P, int L, int E, bool shuffle, bool stay, int groups, int pause_ns, bool exclusive, bool reverse,
-          int blocks>
+template <class T, class Op, int P, int L, int E, bool shuffle, bool stay, int groups, int pause_ns, bool exclusive,
+          bool reverse, int blocks>
 __global__ void __launch_bounds__(L, blocks)
-    scan_long(const typename Op::In* __restrict__ x, typename Op::Out* __restrict__ y, Word* board, long long length,
-              int of_row, int count) {
+    scan_long(const T* __restrict__ x, T* __restrict__ y, unsigned long long* board, long long length, int of_row,
+              int count) {
     using Shape = TileShape<P, L, E, shuffle, exclusive, reverse>;
     const Rows<Op, Shape> rows{x, y, length, unsigned(of_row), unsigned(count)};
     scan_tiles<Op, Shape, stay, groups, pause_ns>(rows, board);
