@@ -170,9 +170,9 @@ def make(cp: Any, case: Case) -> LongRow:
     """A random row and its answer, in float64 or exact."""
     rng = cp.random.Generator(cp.random.Philox4x3210(1))
     if case.dtype.startswith("float"):
-        x = 2 * rng.random((1, case.n), dtype=case.dtype) - 1
+        x = 2 * rng.random((1, case.n), dtype=getattr(cp, case.dtype)) - 1
     else:
-        x = rng.integers(-(2**31), 2**31, (1, case.n), dtype="int64").astype(case.dtype)
+        x = rng.integers(-(2**31), 2**31, (1, case.n)).astype(case.dtype)
     exact = case.operator == "min" or not case.dtype.startswith("float")
     wide = x.dtype if exact else cp.float64
     if case.operator == "min":

@@ -75,8 +75,8 @@ def all_sizes() -> list[Row]:
 
 def workloads(kernel: KernelFile, lengths: Iterable[int | str]) -> Iterator[Row]:
     """Combinations of the sizes, N from ``lengths``: those that are listed."""
-    shown = combinations(kernel.sizes | {"N": tuple(lengths)})
-    yield from ({"kernel": kernel.name, **sizes} for sizes in shown)
+    for sizes in combinations({**kernel.sizes, "N": tuple(lengths)}):
+        yield {"kernel": kernel.name, **sizes}
 
 
 def rows_at(workloads: Iterable[Row]) -> list[Row]:

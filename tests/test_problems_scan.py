@@ -100,7 +100,7 @@ def test_every_operator_is_judged(operator: str, dtype: str) -> None:
     """
     for form, way in itertools.product(FORMS, WAYS):
         sizes = {"form": form, "operator": operator, "direction": way}
-        given_ = [Buffer(name, dtype, (2, 40_001), role) for name, role in (("x", "in"), ("y", "out"))]
+        given_ = [Buffer("x", dtype, (2, 40_001), "in"), Buffer("y", dtype, (2, 40_001), "out")]
         x = SCAN.inputs(np, np.random.default_rng(3), given_, sizes)["x"]
         y = np.ascontiguousarray(scanned_rows(x, operator, form, way).astype(dtype))
         assert SCAN.compare({"x": x}, {"y": y}, sizes).ok

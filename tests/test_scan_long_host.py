@@ -55,7 +55,7 @@ def sampled(N: int, count: int) -> list[Plan]:
         }
         workload = KERNEL.workload(sizes, rng.choice([1, 3]))
         way = [{"shuffle": True, "stay": False}, {"shuffle": True, "stay": True}, {"shuffle": False}][k % 3]
-        space = [c for c in KERNEL.space(workload) if way.items() <= dict(c).items() and c["P"] <= 16]
+        space = [c for c in KERNEL.space(workload) if way.items() <= dict(c).items() and int(c["P"]) <= 16]
         if space:
             plans.append(KERNEL.plan(workload, rng.choice(space)))
     return plans
@@ -114,7 +114,7 @@ def test_looking_back_joins_totals_up_to_the_first_that_knows_all(groups: int) -
         told[knowing] = own[: knowing + 1].sum()
         board = np.concatenate([np.full(2 * first, 2**63, np.uint64), words(stages, told)])
         found = np.zeros(1)
-        arguments = [board, found, first, tile]
+        arguments: list[host_build.Argument] = [board, found, first, tile]
         host_build.run(board_source(), f"before<{groups}>", 1, 32, 0, arguments, flags=host_build.CHECKED)
         assert found[0] == own.sum()
 
@@ -211,7 +211,7 @@ def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]
 
 def test_defaults_spill_nothing(compiler: Compiler) -> None:
     """Of every type and operator the default fits its registers, and shared memory is as declared."""
-    sizes = [
+    sizes: list[dict[str, int | str]] = [
         {"N": 2**24, "dtype": DTYPES[k % len(DTYPES)], "operator": OPERATORS[k // len(DTYPES)], "form": form}
         for k, form in zip(range(len(DTYPES) * len(OPERATORS)), FORMS * 100, strict=False)
     ]
