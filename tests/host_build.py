@@ -35,7 +35,7 @@ from host_compile import (
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
 
 from tuner.model import BufferView, Plan, Scalar, Source, Stage, StructValue, TensorMap
-from tuner.model.elements import scalar_value
+from tuner.model.elements import element_dtype, scalar_value
 from tuner.problems import poison
 
 __all__ = [
@@ -272,7 +272,7 @@ def run_plan_on_host(
             array = inputs[buffer.name].copy()
             array.flags.writeable = buffer.role == "inout"
         else:
-            array = np.zeros(buffer.shape, buffer.dtype)
+            array = np.zeros(buffer.shape, element_dtype(buffer.dtype))
             if buffer.role != "zeroed":
                 poison(array)
         arrays[buffer.name] = array

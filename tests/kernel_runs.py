@@ -11,8 +11,9 @@ from host_build import CHECKED, ORDERS, Barrier, Order
 from kernel_samples import Row, element_count, small_plan
 from thread_orders import in_turns
 
+from tuner.devices.cuda.judged_plans import problem_of
 from tuner.model import Plan
-from tuner.problems import problem_for
+from tuner.problems import values_of
 
 FEW_ELEMENTS = 2**16  # more are computed in a shuffled order alone
 PLANS_AT_A_TIME = 8
@@ -20,11 +21,12 @@ PLANS_AT_A_TIME = 8
 
 def compare(plan: Plan, flags: Sequence[str], order: Order, without: Barrier | None = None) -> None:
     """Runs a plan on random inputs and holds every problem to the reference in float64."""
-    problem = problem_for(plan.problem)
+    problem = problem_of(plan)
     sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
     inputs = problem.inputs(np, np.random.default_rng(0), plan.buffers, sizes)
     outputs = host_build.run_plan_on_host(plan, inputs, flags=flags, order=order, without=without)
-    deviation = problem.compare(inputs, outputs, sizes)
+    given, made = (values_of(arrays, plan.buffers) for arrays in (inputs, outputs))
+    deviation = problem.compare(given, made, sizes)
     assert deviation.ok, f"{plan.label()}, {order}: {deviation}"
 
 

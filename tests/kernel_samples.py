@@ -13,7 +13,7 @@ from pathlib import Path
 from pairwise import pairwise
 
 from tuner.config import KernelFile, load_kernel_file
-from tuner.config.sizes import listed
+from tuner.config.sizes import combinations, listed
 from tuner.model import Configuration, Plan, TunableValue
 
 Row = dict[str, TunableValue]
@@ -74,10 +74,9 @@ def all_sizes() -> list[Row]:
 
 
 def workloads(kernel: KernelFile, lengths: Iterable[int | str]) -> Iterator[Row]:
-    """Every combination of the sizes, N from ``lengths``."""
-    sizes = {name: listed(values) for name, values in kernel.sizes.items()} | {"N": tuple(lengths)}
-    for values in itertools.product(*sizes.values()):
-        yield {"kernel": kernel.name, **dict(zip(sizes, values, strict=True))}
+    """Combinations of the sizes, N from ``lengths``: those that are listed."""
+    for sizes in combinations({**kernel.sizes, "N": tuple(lengths)}):
+        yield {"kernel": kernel.name, **sizes}
 
 
 def rows_at(workloads: Iterable[Row]) -> list[Row]:

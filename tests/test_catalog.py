@@ -49,6 +49,16 @@ def catalog(tmp_path: Path) -> Catalog:
     return Catalog.load(search_path=[tmp_path])
 
 
+def test_sizes_of_another_kernel_name_it() -> None:
+    """A size that a kernel refuses and another one of its problem takes is refused with its name."""
+    shipped = Catalog.load(search_path=[kernels_root()])
+    for spec, other in (("scan-lf:N=67108864", "scan-long"), ("fft:N=16384", "fft-large")):
+        with pytest.raises(UnknownNameError, match=f"or take {other}, which solves this too$"):
+            shipped.workload(spec)
+    with pytest.raises(UnknownNameError, match=r"16384, .*8388608$"):
+        shipped.workload("fft-large:N=16385")
+
+
 def test_folders_hold_files_and_folders(catalog: Catalog) -> None:
     """A folder's kernels are its NAME.toml and its NAME/kernel.toml, sorted by name."""
     assert catalog.names == ("fft", "scan-lf")

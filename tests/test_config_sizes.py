@@ -124,10 +124,19 @@ def test_a_range_is_listed_by_powers_of_two_and_ends(values: Any, shown: tuple[i
         ({"H": range(1, 1025), "W": range(3, 50)}, [(h, w) for h in (1, 32, 1024) for w in (3, 16, 49)]),
         ({"H": range(1, 2**53), "W": range(7, 8)}, [(1, 7), (2**26, 7), (2**53 - 1, 7)]),
         ({}, [()]),
+        (
+            {"dtype": tuple("abcde"), "form": tuple("ie"), "operator": tuple("+*&|")},
+            [
+                ("a", "i", "+"),
+                ("a", "e", "+"),
+                *((t, "i", "+") for t in "bcde"),
+                *(("a", "i", o) for o in "*&|"),
+            ],
+        ),
     ],
 )
 def test_several_ranges_are_listed_by_fewer_values(sizes: Any, shown: list[tuple[Any, ...]]) -> None:
-    """One range has its powers of two; several have their ends and one power of two between each."""
+    """One range has its powers of two; several have their ends and one between. Many texts vary alone."""
     found = [tuple(one.values()) for one in combinations(sizes)]
     assert sorted(found) == sorted(shown)
     assert count_combinations(sizes) == len(shown)

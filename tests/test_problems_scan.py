@@ -1,11 +1,13 @@
 """The scan as a problem: both forms and every type are judged by their own law."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from long_scans import FORMS, OPERATORS, WAYS, scanned_rows
 from numpy.typing import NDArray
 
 from tuner.errors import KernelFileError
@@ -14,7 +16,6 @@ from tuner.problems import problem_for
 
 SCAN = problem_for(ProblemSpec("scan"))
 DTYPES = ("float32", "float64", "int32", "int64", "int8")
-FORMS = ("inclusive", "exclusive")
 Rows = NDArray[Any]
 
 dtypes, forms = st.sampled_from(DTYPES), st.sampled_from(FORMS)
@@ -86,5 +87,39 @@ def test_an_unknown_form_is_not_judged() -> None:
 def test_types_that_do_not_fit_each_other_are_refused(made: str) -> None:
     """Whole numbers are summed to signed whole numbers only."""
     given_, made_ = Buffer("x", "int32", (5, 64), "in"), Buffer("y", made, (5, 64), "out")
-    with pytest.raises(KernelFileError, match="both real or both signed whole numbers"):
+    with pytest.raises(KernelFileError, match="both real, or both signed whole numbers"):
         SCAN.validate([given_, made_])
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint32"])
+def test_every_operator_is_judged(operator: str, dtype: str) -> None:
+    """By any operator, in any form and direction, what is right passes and one wrong value fails.
+
+    Rows are longer than the pieces that checks go by.
+    """
+    for form, way in itertools.product(FORMS, WAYS):
+        sizes = {"form": form, "operator": operator, "direction": way}
+        given_ = [Buffer("x", dtype, (2, 40_001), "in"), Buffer("y", dtype, (2, 40_001), "out")]
+        x = SCAN.inputs(np, np.random.default_rng(3), given_, sizes)["x"]
+        y = np.ascontiguousarray(scanned_rows(x, operator, form, way).astype(dtype))
+        assert SCAN.compare({"x": x}, {"y": y}, sizes).ok
+        assert SCAN.residual(np, {"x": x}, {"y": y}, sizes).ok
+        y[1, 20_000] = 1 - y[1, 20_000] if operator in ("and", "or", "xor") else y[1, 20_000] + 1
+        assert not SCAN.compare({"x": x}, {"y": y}, sizes).ok
+        assert not SCAN.residual(np, {"x": x}, {"y": y}, sizes).ok
+
+
+def test_long_sums_are_allowed_what_parts_lose() -> None:
+    """The allowance stops to grow with a row; that of products does not."""
+    lengths_ = (2**14, 2**24)
+    for operator, grows in (("sum", False), ("product", True)):
+        scan = SCAN.at({"operator": operator})
+        one, other = (scan.allowed(np.broadcast_to(np.float32(0), (1, N))) for N in lengths_)
+        assert (other > one) is grows
+
+
+def test_an_unknown_operator_is_not_judged() -> None:
+    """An operator the problem does not know is an error, and no sum."""
+    with pytest.raises(KernelFileError, match=r"\[problem.sizes\] operator: 'mean' is neither 'sum' nor"):
+        SCAN.at({"operator": "mean"})

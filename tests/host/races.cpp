@@ -4,8 +4,8 @@
 // Every access is stamped with its thread's clock, which advances where the thread's warp meets, and with the count of
 // block barriers. A thread knows of each lane of its warp the clock up to which a meeting has ordered it before its own
 // accesses (vector clocks, as in C. Flanagan and S. N. Freund, "FastTrack", PLDI 2009, kept apart for every warp).
-// Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one 4-byte
-// word count as one.
+// Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one word count
+// as one: of 4 bytes, or of 2 in an array that is first touched by less.
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -35,13 +35,14 @@ struct Word {
     unsigned count, tolerated;  // reads, and how many there may be before the ordered ones are looked for
 };
 
-constexpr std::size_t kWordBytes = 4;
+constexpr std::size_t kWordBytes = 4, kLeastBytes = 2;
 constexpr unsigned kTolerated = 4;
 
 struct Area {
     Span span;
     const char* name;
     Word* words;
+    std::size_t word_bytes;  // 0 until it is touched
 };
 
 std::vector<Read> pool;  // of reads since the last block barrier
@@ -77,7 +78,7 @@ void look_at_reads(Area& area, std::size_t at, const Access& now, bool writes) {
             read.next = unused, unused = freed;
             continue;
         }
-        if (writes) report(area, at * kWordBytes, read.access, false, now, writes);
+        if (writes) report(area, at * area.word_bytes, read.access, false, now, writes);
         link = &read.next, ++word.count;
     }
     word.tolerated = 2 * word.count + kTolerated;
@@ -85,7 +86,7 @@ void look_at_reads(Area& area, std::size_t at, const Access& now, bool writes) {
 
 void touch(Area& area, std::size_t at, const Access& now, bool writes) {
     Word& word = area.words[at];
-    if (!ordered(word.writer, now.thread)) report(area, at * kWordBytes, word.writer, true, now, writes);
+    if (!ordered(word.writer, now.thread)) report(area, at * area.word_bytes, word.writer, true, now, writes);
     if (word.barriers != barriers_passed)
         word.barriers = barriers_passed, word.reads = word.count = 0, word.tolerated = kTolerated;
     if (writes) {
@@ -109,9 +110,9 @@ void touch(Area& area, std::size_t at, const Access& now, bool writes) {
 }  // namespace
 
 void watch(Span span, const char* name) {
-    void* const words = std::calloc((span.bytes() + kWordBytes - 1) / kWordBytes + 1, sizeof(Word));
+    void* const words = std::calloc((span.bytes() + kLeastBytes - 1) / kLeastBytes + 1, sizeof(Word));
     if (!words) throw std::bad_alloc();
-    areas.push_back({span, name, static_cast<Word*>(words)});
+    areas.push_back({span, name, static_cast<Word*>(words), 0});
 }
 
 void launch_ends() {
@@ -143,8 +144,9 @@ bool access(const char* address, std::size_t bytes, bool writes, const void* pla
     const Access now{place, running, clock_of[running], barriers_passed};
     for (Area& area : areas) {
         if (!area.span.holds(address, bytes)) continue;
-        const std::size_t from = std::size_t(address - area.span.begin);
-        for (std::size_t at = from / kWordBytes; at * kWordBytes < from + bytes; ++at) touch(area, at, now, writes);
+        if (!area.word_bytes) area.word_bytes = bytes < kWordBytes ? kLeastBytes : kWordBytes;
+        const std::size_t from = std::size_t(address - area.span.begin), word = area.word_bytes;
+        for (std::size_t at = from / word; at * word < from + bytes; ++at) touch(area, at, now, writes);
         return true;
     }
     return false;

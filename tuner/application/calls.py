@@ -137,7 +137,7 @@ class Application:
         asked.key()  # refuses what apply refuses
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(kernel)
-            workload = workload_for(file, asked.forms, asked.sizes)
+            workload = self._workload(file, asked.forms, asked.sizes)
             choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration, count=0.0)
             check_forms(file, asked.forms, file.plan(workload, choice.configuration))
             return choice
@@ -196,13 +196,16 @@ class Application:
             device = arrays[0].data.device_id
         return cp
 
+    def _workload(self, file: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
+        return self._catalog.workload_of(file, lambda one: workload_for(one, forms, sizes))
+
     def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: ApplicationCall) -> KernelRunner:
         with self._lock:
             if key in self._calls:  # another thread was first
                 return self._calls[key]
             file, forms = self._catalog.kernel(asked.kernel), asked.forms
             home, gpu = HomeContext(cp, asked.device), self._gpu(cp, asked.device)
-            workload = workload_for(file, forms, asked.sizes)
+            workload = self._workload(file, forms, asked.sizes)
             choice = self._choice(file, workload, gpu, asked.configuration, count=1.0)
             plan = file.plan(workload, choice.configuration)
             check_forms(file, forms, plan)

@@ -13,6 +13,7 @@ from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.sizes import listed
 from tuner.errors import InputError
 from tuner.model import Buffer, Plan, Workload
+from tuner.model.elements import element_dtype
 
 Array: TypeAlias = Any
 """``cupy.ndarray``, which has no type information."""
@@ -247,6 +248,8 @@ def _types(
         if not form.dtype:
             continue
         types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
+        if not free:  # stated: arrays hold the bits of a bfloat16 as uint16
+            types = [element_dtype(dtype).name for dtype in types]
         if form.dtype not in types:
             choice = " or ".join(dict.fromkeys(types))
             raise InputError(f"{kernel.name}: {recipe.name} has dtype {form.dtype}; it must be {choice}")

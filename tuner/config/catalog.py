@@ -4,7 +4,7 @@ A later place overrides an earlier one by the name of the kernel. A broken file 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,7 @@ from tuner.untrusted.limits import SOURCE_BYTES
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # one of each family
-
+_NAMED_PROBLEMS = ("scan", "tridiagonal", "fft")  # that several kernels solve
 
 _FILE_SPEC = re.compile(r"(?P<file>[^:]*\.(?:cu|toml))(?::(?P<sizes>.*))?", re.DOTALL)
 
@@ -206,7 +206,40 @@ class Catalog:
             if key in sizes:
                 raise InputError(f"workload {spec!r}: {key} is given twice")
             sizes[key] = value
-        return kernel.workload(sizes, None if name.batch is None else _whole(name.batch, spec))
+        batch = None if name.batch is None else _whole(name.batch, spec)
+        return self.workload_of(kernel, lambda one: one.workload(sizes, batch))
+
+    def workload_of(self, kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> Workload:
+        """A kernel at the sizes that ``at`` gives it.
+
+        Raises:
+            UnknownNameError: the kernel does not take them; the message names those of the same problem that
+                do.
+            InputError: as of ``at``.
+        """
+        try:
+            return at(kernel)
+        except UnknownNameError as error:
+            others = [other.name for other in self._kin(kernel) if _takes(other, at)]
+            if not others:
+                raise
+            named = " or ".join(others)
+            raise UnknownNameError(f"{error}, or take {named}, which solves this too") from error
+
+    def _kin(self, kernel: KernelFile) -> list[KernelFile]:
+        """Other kernels of the same built-in problem."""
+        if kernel.problem.name not in _NAMED_PROBLEMS:
+            return []
+        same = (other for other in self.kernels.values() if other.problem.name == kernel.problem.name)
+        return [other for other in same if other.name != kernel.name]
+
+
+def _takes(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> bool:
+    try:
+        at(kernel)
+    except InputError:
+        return False
+    return True
 
 
 def _example(kernel: KernelFile) -> str:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 SizeValues = tuple[int | str, ...] | range
 
+MOST_TEXTS = 32
+"""Combinations of texts that are all shown."""
+
 
 def chosen(values: SizeValues, given: int | str) -> int | str | None:
     """The value that ``given`` names, by the text it is written as; None where there is none."""
@@ -33,14 +36,27 @@ def combinations(sizes: Mapping[str, SizeValues]) -> list[dict[str, int | str]]:
     """The combinations that commands and tests show: of ``listed`` values, or of fewer.
 
     Where there are several ranges, each is shown at its ends and at the power of two between them that is
-    nearest to their geometric mean.
+    nearest to their geometric mean. Where texts have more than ``MOST_TEXTS`` combinations, those are shown
+    that differ from the first values in one text at most.
     """
-    return [dict(zip(sizes, values, strict=True)) for values in itertools.product(*_shown(sizes))]
+    found = (dict(zip(sizes, values, strict=True)) for values in itertools.product(*_shown(sizes)))
+    first = _first_texts(sizes)
+    return [one for one in found if sum(one[name] != text for name, text in first.items()) <= 1]
 
 
 def count_combinations(sizes: Mapping[str, SizeValues]) -> int:
     """The length of ``combinations``."""
-    return math.prod(len(values) for values in _shown(sizes))
+    first = _first_texts(sizes)
+    shown = dict(zip(sizes, _shown(sizes), strict=True))
+    others = math.prod(len(values) for name, values in shown.items() if name not in first)
+    return others * (1 + sum(len(shown[name]) - 1 for name in first))
+
+
+def _first_texts(sizes: Mapping[str, SizeValues]) -> dict[str, int | str]:
+    """The first value of every size that is a text, where they have too many combinations."""
+    texts = {name: values for name, values in sizes.items() if isinstance(values[0], str)}
+    many = math.prod(len(values) for values in texts.values()) > MOST_TEXTS
+    return {name: values[0] for name, values in texts.items()} if many else {}
 
 
 def _shown(sizes: Mapping[str, SizeValues]) -> list[tuple[int | str, ...]]:

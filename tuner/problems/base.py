@@ -98,6 +98,15 @@ class Problem(ABC):
             )
         return str(value)
 
+    def at(self, sizes: Mapping[str, Any]) -> "Problem":
+        """The problem of a workload, where its sizes decide how inputs are drawn and answers compared.
+
+        Raises:
+            KernelFileError: as of ``word``.
+        """
+        del sizes
+        return self
+
     @abstractmethod
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """Check that the kernel file's buffers are those of this problem.
@@ -129,11 +138,10 @@ class Problem(ABC):
             KernelFileError: the buffers are not those of this problem.
             InputError: a file of values cannot be read.
         """
-        del sizes
         self.validate(buffers)
         given = {buffer.name: buffer for buffer in buffers}
         arrays = {}
-        for name, draw in self.draws(buffers).items():
+        for name, draw in self.at(sizes).draws(buffers).items():
             if given[name].input is None:
                 arrays[name] = fill(xp.empty(given[name].shape, value_dtype(given[name].dtype)), rng, draw)
             else:

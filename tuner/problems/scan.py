@@ -1,13 +1,14 @@
-"""Prefix sums of rows, inclusive or exclusive."""
+"""Scans of rows by an associative operator: prefix sums and their like."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tuner.model import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace, value_dtype
+from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, value_dtype
 from tuner.problems.base import (
     Deviation,
     Norm,
@@ -17,100 +18,167 @@ from tuner.problems.base import (
     sweep,
     unit_roundoff,
 )
+from tuner.problems.prefix_operators import OPERATORS, PrefixOperator
+
+_SUMMED = 2**14  # elements that one sum in float64 goes on over; what lies before has more digits
+
+_SUM = PrefixOperator("sum")
 
 
+@dataclass(frozen=True)
 class Scan(Problem):
-    """Rows of x of shape (batch, N) to y with ``y[i] = x[0] + ... + x[i]``.
+    """Rows of x of shape (batch, N) to y with ``y[i] = x[0] op ... op x[i]``.
 
-    Where the size ``form`` is ``exclusive``, ``y[i] = x[0] + ... + x[i-1]`` and ``y[0] = 0``.
+    Where the size ``form`` is ``exclusive``, ``y[i] = x[0] op ... op x[i-1]``, and ``y[0]`` is neutral. Where
+    ``direction`` is ``reverse``, rows are scanned from their end. The operator is the size ``operator``;
+    inputs are those of ``PrefixOperator.draw``.
 
-    Real inputs are uniform in [-1, 1): partial sums then stay near sqrt(N), so that errors relative to them
-    are not flattered by a large total, and a single lost element stands far above rounding. Whole ones take
-    the range of int32 (or of their type), so that sums wrap, as they must.
+    Attributes:
+        operator: of this workload, see ``at``.
     """
 
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"form": ("inclusive", "exclusive")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "form": ("inclusive", "exclusive"),
+        "operator": OPERATORS,
+        "direction": ("forward", "reverse"),
+    }
+    operator: PrefixOperator = _SUM
+
+    def at(self, sizes: Mapping[str, Any]) -> "Scan":
+        """See ``Problem.at``."""
+        return replace(self, operator=PrefixOperator(self.word("operator", sizes)))
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
         kinds = {
             value_dtype(buffer.dtype).kind for buffer in buffers if buffer.role in ("in", "out", "inout")
         }
-        needs = "one input and one output of shape [batch, N], both real or both signed whole numbers"
-        expect_buffers(self.spec, buffers, 1, "i" if kinds == {"i"} else "f", needs)
+        (kind,) = kinds if kinds in ({"i"}, {"u"}) else ("f",)
+        needs = (
+            "one input and one output of shape [batch, N], both real, or both signed whole numbers, or both"
+            " unsigned ones"
+        )
+        expect_buffers(self.spec, buffers, 1, kind, needs)
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""
         return {
-            buffer.name: _draw(value_dtype(buffer.dtype))
+            buffer.name: self.operator.draw(value_dtype(buffer.dtype), buffer.shape[-1])
             for buffer in buffers
             if buffer.role in ("in", "inout")
         }
 
     def norm(self, output: Array) -> Norm:
         """See ``Problem.norm``."""
-        return Norm.MAXIMUM if output.dtype.kind == "f" else Norm.COUNT
+        return Norm.COUNT if self.operator.exact(output.dtype) else Norm.MAXIMUM
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest error of a row by the row's largest sum, against sums in float64.
 
-        Of whole numbers, how many differ from sums in the type of the output.
+        Of what must be exact, how many differ from scans in the type of the output.
         """
+        scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
         def errors(x: Array, y: Array) -> Array:
-            given = self._inclusive(np, x, y, sizes)
-            reference = np.cumsum(x, axis=1, dtype=given.dtype)
-            if given.dtype.kind == "i":
-                return (given != reference).sum(axis=1)
-            return relative(np, abs(given - reference).max(axis=1), abs(reference).max(axis=1))
+            given, made = self.scanned(x, y, sizes)
+            return _largest(np, _differences(scan.operator, given, made, exclusive=exclusive))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=_metric(y, "error"))
+        return sweep(np, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
-        """Half of the largest ``|y[i] - y[i-1] - x[i]|`` or ``|y[N-1] - sum of x|``, by the largest sum.
+        """Half of the largest ``|y[i] - y[i-1] op x[i]|``, by the largest sum; also ``|y[N-1] - sum of x|``.
 
         Sums that are right within e differ from their neighbours by the element between them within 2 e; the
-        total catches errors that creep in below that. Of whole numbers, how many violate this. Exclusive sums
-        are judged after their elements are added to them.
+        total catches errors that creep in below that. Of what must be exact, how many violate this.
         """
+        scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
         def errors(x: Array, y: Array) -> Array:
-            sums = self._inclusive(xp, x, y, sizes)
-            jumps = x.astype(sums.dtype)
-            total = sums[:, -1] - jumps.sum(axis=1, dtype=sums.dtype)
-            jumps -= sums
-            jumps[:, 1:] += sums[:, :-1]
-            if sums.dtype.kind == "i":
-                return (jumps != 0).sum(axis=1) + (total != 0)
-            return relative(xp, xp.maximum(abs(jumps).max(axis=1), abs(total)) / 2, abs(sums).max(axis=1))
+            given, made = self.scanned(x, y, sizes)
+            return _largest(xp, _jumps(xp, scan.operator, given, made, exclusive=exclusive))
 
         (x,), (y,) = inputs.values(), outputs.values()
-        return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=_metric(y, "residual"))
-
-    def _inclusive(self, xp: Namespace, x: Array, y: Array, sizes: Mapping[str, Any]) -> Array:
-        """The sums with their own elements: in float64, or in the type of whole numbers, where they wrap."""
-        sums = y.astype(xp.float64 if y.dtype.kind == "f" else y.dtype)
-        if self.word("form", sizes) == "exclusive":
-            sums += x
-        return sums
+        return sweep(xp, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
 
     def allowed(self, output: Array) -> float:
-        """Twice what serial summation may lose: N roundings of random sign, each of half the largest sum."""
+        """Twice what serial summation may lose: N roundings of random sign, each of half the largest sum.
+
+        Nobody sums more than 2^14 numbers one after another: longer rows are summed in parts. Of products
+        every factor's rounding stays. Numbers of 16 bits are summed as float32, and rounded in the end.
+        """
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        if output.dtype.kind != "f":
+        if self.operator.exact(output.dtype):
             return 0.0
-        return unit_roundoff(output) * (4 + 2 * math.sqrt(output.shape[1]))
+        length = output.shape[1] if self.operator.name == "product" else min(output.shape[1], 2**14)
+        narrow = output.dtype.itemsize < np.dtype(np.float32).itemsize
+        roundoff = unit_roundoff(np.empty(0, np.float32) if narrow else output)
+        return roundoff * (4 + 2 * math.sqrt(length)) + (2 * unit_roundoff(output) if narrow else 0)
+
+    def scanned(self, x: Array, y: Array, sizes: Mapping[str, Any]) -> tuple[Array, Array]:
+        """Rows in the direction they are scanned in; whole numbers in the type of the output."""
+        given = x if y.dtype.kind == "f" else x.astype(y.dtype, copy=False)
+        back = self.word("direction", sizes) == "reverse"
+        return (given[:, ::-1], y[:, ::-1]) if back else (given, y)
+
+    def metric(self, y: Array, what: str) -> str:
+        """What errors are, in words."""
+        if self.operator.exact(y.dtype):
+            return f"wrong sums ({what})"
+        return f"{what} of the sums by the row's largest sum"
 
 
-def _draw(dtype: np.dtype[Any]) -> Draw:
-    """Reals in [-1, 1), whole numbers of 32 bits or as many as the type has."""
-    if dtype.kind == "f":
-        return Draw()
-    bound = min(2**31, 1 + int(np.iinfo(dtype).max))
-    return Draw("whole", -bound, 2 * bound)
+def _differences(
+    operator: PrefixOperator, x: Array, y: Array, *, exclusive: bool
+) -> Iterator[tuple[Array, Array]]:
+    """Errors and right answers of NumPy's rows, piece by piece; of exact ones, what differs."""
+    exact = operator.exact(y.dtype)
+    before = operator.values(np, np.full((len(x), 1), operator.neutral(x.dtype), x.dtype))
+    before = before if exact else before.astype(np.longdouble)
+    for part in chunks(x.shape[1], 1, _SUMMED):
+        inner = operator.accumulate(operator.values(np, x[:, part]))
+        right = np.concatenate([before, operator.join(np, before, inner)], axis=1)
+        before = right[:, -1:]
+        right = right[:, :-1] if exclusive else right[:, 1:]
+        given = y[:, part]
+        yield (given != right.astype(given.dtype) if exact else abs(given - right)), right
 
 
-def _metric(y: Array, what: str) -> str:
-    return f"{what} of the sums by the row's largest sum" if y.dtype.kind == "f" else f"wrong sums ({what})"
+def _jumps(
+    xp: Namespace, operator: PrefixOperator, x: Array, y: Array, *, exclusive: bool
+) -> Iterator[tuple[Array, Array]]:
+    """Errors of the law and sums, piece by piece; where they must be exact, what violates it."""
+    exact = operator.exact(y.dtype)
+    neutral = xp.full((len(x), 1), operator.neutral(x.dtype), x.dtype)
+    total = xp.zeros(len(x), xp.float64)
+    for part in chunks(x.shape[1], len(x)):
+        element = operator.values(xp, _preceding(xp, x, part, neutral) if exclusive else x[:, part])
+        right = operator.join(xp, operator.values(xp, _preceding(xp, y, part, neutral)), element)
+        if exact:
+            yield y[:, part] != right.astype(y.dtype), y[:, part]
+            continue
+        sums = operator.values(xp, y[:, part])
+        yield abs(sums - right) / 2, operator.join(xp, sums, x[:, part]) if exclusive else sums
+        total += element.sum(axis=1)
+    if operator.name == "sum" and not exact:
+        yield abs(y[:, -1:] - total[:, None]) / 2, y[:, -1:]
+
+
+def _largest(xp: Namespace, pieces: Iterator[tuple[Array, Array]]) -> Array:
+    """Of each row the largest error by the largest sum; of what must be exact, how many errors."""
+    worst = scale = xp.zeros(1)
+    for errors, sums in pieces:
+        if errors.dtype.kind == "b":
+            worst = worst + errors.sum(axis=1)
+        else:
+            worst = xp.maximum(worst, errors.max(axis=1).astype(xp.float64))
+            scale = xp.maximum(scale, abs(sums).max(axis=1).astype(xp.float64))
+    return relative(xp, worst, scale)
+
+
+def _preceding(xp: Namespace, rows: Array, part: slice, first: Array) -> Array:
+    """The elements before those of a part; before the first one stands ``first``."""
+    if part.start:
+        return rows[:, part.start - 1 : part.stop - 1]
+    return xp.concatenate([first.astype(rows.dtype), rows[:, : part.stop - 1]], axis=1)

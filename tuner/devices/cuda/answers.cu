@@ -104,6 +104,14 @@ __device__ double distance(int kind, int parts, const void* right, const void* g
     return whole(kind, right, i) == whole(kind, given, i) ? 0.0 : fmax(1.0, difference); // rounding hides none
 }
 
+// Whether two numbers differ; infinities may be the same.
+__device__ bool differs(int kind, int parts, const void* right, const void* given, long long i) {
+    if (kind == INT64 || kind == UINT64) return whole(kind, right, i) != whole(kind, given, i);
+    bool same = number(kind, right, parts * i) == number(kind, given, parts * i);
+    if (parts == 2) same = same && number(kind, right, 2 * i + 1) == number(kind, given, 2 * i + 1);
+    return !same;
+}
+
 // --- inputs and what must not change ------------------------------------------------------------
 
 // splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014): the output of
@@ -228,11 +236,11 @@ extern "C" __global__ void compare(
     const double mean = norm == ELEMENT ? row_mean(sums, piece.row, pieces, row_end - piece.row * length) : 0;
     double channels[CHANNELS] = {0, 0, 0, 0};
     for (long long i = piece.begin + threadIdx.x % LANES; i < piece.end; i += LANES) {
-        const double error = finite(distance(kind, parts, right, given, i));
         if (norm == COUNT) {
-            channels[0] += error != 0;
+            channels[0] += differs(kind, parts, right, given, i);
             continue;
         }
+        const double error = finite(distance(kind, parts, right, given, i));
         const double size = magnitude(kind, parts, right, i);
         if (norm == MAXIMUM) {
             channels[0] = fmax(channels[0], error);

@@ -99,7 +99,7 @@ class Inputs:
 
     def _fill(self, plan: Plan, arrays: Mapping[str, Array], seed: int, untouched: Collection[str]) -> None:
         """Values for all arrays but those that are as they should be."""
-        problem = problem_for(plan.problem)
+        problem = problem_for(plan.problem).at(dict(plan.workload.sizes))
         problem.validate(plan.buffers)
         given = {buffer.name: buffer for buffer in plan.buffers}
         for name, draw in problem.draws(plan.buffers).items():

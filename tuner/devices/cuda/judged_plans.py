@@ -19,12 +19,11 @@ _NARROW_ALLOWED = 8 * 2**-8  # of bfloat16: eight units of roundoff
 
 
 def problem_of(plan: Plan) -> Problem:
-    """The problem of a plan; with a tolerance for ``bfloat16``, whose roundoff no array tells."""
+    """The problem of a plan; with a tolerance for rounding to ``bfloat16``, which no array tells."""
     spec = plan.problem
     narrow = any(b.dtype == BFLOAT16 and b.role in OUTPUT_ROLES for b in plan.buffers)
-    return problem_for(
-        replace(spec, tolerance=_NARROW_ALLOWED) if narrow and spec.tolerance is None else spec
-    )
+    narrowed = replace(spec, tolerance=_NARROW_ALLOWED) if narrow and spec.tolerance is None else spec
+    return problem_for(narrowed).at(sizes_of(plan))
 
 
 def related_plans(plan: Plan) -> list[Plan]:

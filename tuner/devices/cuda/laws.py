@@ -47,6 +47,8 @@ class Laws:
 
     def _scan(self, problem: Scan, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
         (x,), (y,) = inputs.values(), outputs.values()
+        if problem.word("operator", sizes) != "sum" or problem.word("direction", sizes) == "reverse":
+            return problem.residual(self._cp, inputs, outputs, sizes)
         slot = self._kernels.sums_law(x, y, exclusive=problem.word("form", sizes) == "exclusive")
         what = (
             "residual of the sums by the row's largest sum"

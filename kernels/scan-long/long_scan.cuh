@@ -1,0 +1,94 @@
+// Scans of long rows in one pass: blocks take tiles of a row one after another, and look back for what comes before
+// (look_back.cuh). The operator is any of operators.cuh, or a struct like those.
+//
+// `board` is zero when a launch begins: a counter of tiles, then the words that tiles tell each other by.
+#pragma once
+#include "look_back.cuh"
+#include "operators.cuh"
+#include "tile.cuh"
+
+// Asks for elements to be brought to the second-level cache, in units of 16 bytes, while the block waits for others.
+template <class In>
+__device__ __forceinline__ void fetch_ahead(const In* from, long long count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const size_t begin = reinterpret_cast<size_t>(from) & ~size_t(15), end = reinterpret_cast<size_t>(from + count);
+    const unsigned bytes = unsigned(end - begin) & ~15u;
+    if (bytes) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin), "r"(bytes) : "memory");
+#endif
+}
+
+// A launch of tiles: of each row, and in all.
+template <class Op, class Shape>
+struct Rows {
+    const typename Op::In* x;
+    typename Op::Out* y;
+    long long length;
+    unsigned of_row, count;
+
+    __device__ __forceinline__ unsigned first_of(unsigned tile) const { return tile / of_row * of_row; }
+    // Elements of all rows before a tile
+    __device__ __forceinline__ long long begin(unsigned tile) const { return tile / of_row * length + within(tile); }
+    // Elements of its row behind the beginning of a tile
+    __device__ __forceinline__ long long room(unsigned tile) const { return length - within(tile); }
+    __device__ __forceinline__ long long within(unsigned tile) const {
+        const unsigned rank = tile % of_row;
+        return (long long)(Shape::reverse ? of_row - 1 - rank : rank) * Shape::size;
+    }
+};
+
+// What comes before a tile, for all threads of its block; `total` is that of the tile. Only the first warp looks.
+template <class Op, int groups, int pause_ns>
+__device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::Carry>& board, unsigned first,
+                                                     unsigned tile, const typename Op::Carry& total) {
+    using Carry = typename Op::Carry;
+    __shared__ Carry shared;
+    if (tile == first) {
+        if (threadIdx.x == 0) board.tell(tile, kAll, total);
+        __syncthreads();
+        return Op::widen(Op::identity());
+    }
+    if (threadIdx.x < kWarp) {
+        if (threadIdx.x == 0) board.tell(tile, kOwn, total);
+        const Carry before = look_back<Op, groups, pause_ns>(board, first, tile, threadIdx.x);
+        if (threadIdx.x == 0) {
+            board.tell(tile, kAll, Op::join(before, total));
+            shared = before;
+        }
+    }
+    __syncthreads();
+    return shared;
+}
+
+// With `stay`, blocks go on with further tiles, each drawn while the tile before is worked at.
+template <class Op, class Shape, bool stay, int groups, int pause_ns>
+__device__ __forceinline__ void scan_tiles(const Rows<Op, Shape>& rows, Word* board) {
+    using Item = typename Op::Item;
+    using Carry = typename Op::Carry;
+    __shared__ unsigned drawn;
+    __shared__ Item held[Shape::held];
+    const bool leads = threadIdx.x == 0;
+    unsigned* const counter = reinterpret_cast<unsigned*>(board);
+    if (leads) drawn = atomicAdd(counter, 1u);
+    while (true) {
+        __syncthreads();
+        const unsigned tile = drawn;
+        if (tile >= rows.count) return;
+        unsigned next = 0;
+        if (stay && leads) next = atomicAdd(counter, 1u);
+
+        const long long begin = rows.begin(tile), room = rows.room(tile);
+        Item value[Shape::P], before[Shape::V];
+        read_tile<Op, Shape>(rows.x + begin, room, value);
+        const Carry total = Op::widen(scan_tile<Op, Shape>(value, before, held));
+        if (stay && leads && next < rows.count) {
+            const long long behind = rows.room(next);
+            fetch_ahead(rows.x + rows.begin(next), behind < Shape::size ? behind : Shape::size);
+        }
+        const Carry carry =
+            carried<Op, groups, pause_ns>(Board<Carry>{board + 1}, rows.first_of(tile), tile, total);
+        raise<Op, Shape>(value, before, carry);
+        write_tile<Op, Shape>(rows.y + begin, room, value);
+        if (!stay) return;
+        if (leads) drawn = next;
+    }
+}

@@ -1,0 +1,181 @@
+// A tile of a row: L threads hold P elements each. A team of W threads - a warp where totals travel by shuffles, else
+// the block - holds W P consecutive elements in chunks of W packs of E, neighbouring threads side by side, so that every
+// access touches whole lines. Where a row is scanned in reverse, its tiles, packs and elements are numbered from its end.
+#pragma once
+#include "look_back.cuh"
+#include "vectors.cuh"
+
+// A tile's template parameters, and what follows from them.
+//   P  elements per thread      L  threads per block      E  elements per access
+//   shuffle    threads exchange totals by shuffles and one total of each warp through shared memory
+//   exclusive  y[i] leaves x[i] out      reverse  sums begin at the end of the row
+template <int P_, int L_, int E_, bool shuffle_, bool exclusive_, bool reverse_>
+struct TileShape {
+    static constexpr int P = P_, L = L_, E = E_, V = P / E, size = P * L;
+    static constexpr bool shuffle = shuffle_, exclusive = exclusive_, reverse = reverse_;
+    static constexpr int W = shuffle ? kWarp : L, warps = L / kWarp;
+    static constexpr int held = shuffle ? warps : 2 * L * V;  // items in shared memory
+    static_assert(P % E == 0 && L % kWarp == 0, "threads hold whole packs, blocks whole warps");
+
+    // Where in the tile, as it lies in memory, a thread's pack v begins.
+    static __device__ __forceinline__ int place(int v) {
+        const int lane = threadIdx.x % W, at = (threadIdx.x - lane) * P + (v * W + lane) * E;
+        return reverse ? size - E - at : at;
+    }
+    static __device__ __forceinline__ int index(int v, int e) { return v * E + (reverse ? E - 1 - e : e); }
+};
+
+// Reads the elements of a tile that are among the first `room` ones; the others are the identity.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ void read_tile(const typename Op::In* __restrict__ tile, long long room,
+                                          Item (&value)[Shape::P]) {
+    constexpr int E = Shape::E;
+    using In = typename Op::In;
+    if (room >= Shape::size) {
+        Pack<In, E> packs[Shape::V];
+#pragma unroll
+        for (int v = 0; v < Shape::V; ++v)
+            packs[v] = *reinterpret_cast<const Pack<In, E>*>(tile + Shape::place(v));
+#pragma unroll
+        for (int v = 0; v < Shape::V; ++v)
+#pragma unroll
+            for (int e = 0; e < E; ++e) value[Shape::index(v, e)] = Op::read(packs[v].at[e]);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v)
+#pragma unroll
+        for (int e = 0; e < E; ++e) {
+            const int at = Shape::place(v) + e;
+            value[Shape::index(v, e)] = at < room ? Op::read(tile[at]) : Op::identity();
+        }
+}
+
+// Writes them likewise.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ void write_tile(typename Op::Out* __restrict__ tile, long long room,
+                                           const Item (&value)[Shape::P]) {
+    constexpr int E = Shape::E;
+    using Out = typename Op::Out;
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const int at = Shape::place(v);
+        Pack<Out, E> pack;
+#pragma unroll
+        for (int e = 0; e < E; ++e) pack.at[e] = Op::write(value[Shape::index(v, e)]);
+        if (room >= Shape::size) {
+            *reinterpret_cast<Pack<Out, E>*>(tile + at) = pack;
+            continue;
+        }
+#pragma unroll
+        for (int e = 0; e < E; ++e)
+            if (at + e < room) tile[at + e] = pack.at[e];
+    }
+}
+
+// Scans what stands in the lanes of a warp: `value` becomes what lower lanes amount to, and the total of all is returned.
+template <class Op, int W, class Item>
+__device__ __forceinline__ Item scan_lanes(Item& value, int lane) {
+#pragma unroll
+    for (int span = 1; span < W; span *= 2) {
+        const Item before = shuffled(value, [=](unsigned w) { return __shfl_up_sync(kAllLanes, w, span, W); });
+        if (lane >= span) value = Op::join(before, value);
+    }
+    const Item total = shuffled(value, [](unsigned w) { return __shfl_sync(kAllLanes, w, W - 1, W); });
+    const Item before = shuffled(value, [](unsigned w) { return __shfl_up_sync(kAllLanes, w, 1, W); });
+    value = lane > 0 ? before : Op::identity();
+    return total;
+}
+
+// Chunks one after another by shuffles, then the totals of warps, of which every warp scans all.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ Item scan_by_shuffles(Item (&total)[Shape::V], Item* held) {
+    constexpr int warps = Shape::warps;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    Item running = Op::identity();
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const Item chunk = scan_lanes<Op, kWarp>(total[v], lane);
+        total[v] = Op::join(running, total[v]);
+        running = Op::join(running, chunk);
+    }
+    if constexpr (warps > 1) {
+        if (lane == 0) held[warp] = running;
+        __syncthreads();
+        Item before = held[lane % warps];
+        running = scan_lanes<Op, warps>(before, lane % warps);
+        before = shuffled(before, [=](unsigned w) { return __shfl_sync(kAllLanes, w, warp, warps); });
+#pragma unroll
+        for (int v = 0; v < Shape::V; ++v) total[v] = Op::join(before, total[v]);
+    }
+    return running;
+}
+
+// All chunks at a time through shared memory, in two places in turn so that one barrier is enough: who writes a place
+// again has passed the barrier of the step between.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ Item scan_by_shared(Item (&total)[Shape::V], Item* held) {
+    constexpr int L = Shape::L, V = Shape::V;
+    const int rank = threadIdx.x;
+    int turn = 0;
+    const auto publish = [&] {
+        turn ^= 1;
+#pragma unroll
+        for (int v = 0; v < V; ++v) held[(turn * V + v) * L + rank] = total[v];
+        __syncthreads();
+    };
+    publish();
+#pragma unroll
+    for (int span = 1; span < L; span *= 2) {
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+            if (rank >= span) total[v] = Op::join(held[(turn * V + v) * L + rank - span], total[v]);
+        publish();
+    }
+    Item running = Op::identity();
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+        const Item* const chunk = held + (turn * V + v) * L;
+        total[v] = rank > 0 ? Op::join(running, chunk[rank - 1]) : running;
+        running = Op::join(running, chunk[L - 1]);
+    }
+    return running;
+}
+
+// Joins each pack's elements in place, and makes `before` what the tile's elements before each pack amount to. Returns
+// what all amount to, in every thread.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ Item scan_tile(Item (&value)[Shape::P], Item (&before)[Shape::V], Item* held) {
+    constexpr int E = Shape::E;
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+#pragma unroll
+        for (int e = 1; e < E; ++e) value[v * E + e] = Op::join(value[v * E + e - 1], value[v * E + e]);
+        before[v] = value[v * E + E - 1];
+    }
+    if constexpr (Shape::shuffle)
+        return scan_by_shuffles<Op, Shape>(before, held);
+    else
+        return scan_by_shared<Op, Shape>(before, held);
+}
+
+// From what packs amount to, to sums of the row; `carry` is what it amounts to before the tile.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ void raise(Item (&value)[Shape::P], const Item (&before)[Shape::V],
+                                      const typename Op::Carry& carry) {
+    constexpr int E = Shape::E;
+    const Item low = Op::low(carry), high = Op::high(carry);
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const Item base = Op::join(low, before[v]);
+#pragma unroll
+        for (int e = E - 1; e >= 0; --e) {
+            Item& here = value[v * E + e];
+            if constexpr (Shape::exclusive)
+                here = e > 0 ? Op::join(base, value[v * E + (e > 0 ? e - 1 : 0)]) : base;
+            else
+                here = Op::join(base, here);
+            here = Op::lift(high, here);
+        }
+    }
+}

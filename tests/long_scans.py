@@ -1,0 +1,87 @@
+"""Rows for scans of any operator and type, their right answers by NumPy, and errors of what kernels left."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.model import Plan
+from tuner.model.elements import bfloat16_bits, bfloat16_values
+
+Array = npt.NDArray[Any]
+DTYPES = ("float32", "float64", "int32", "int64", "uint32", "float16", "bfloat16")
+OPERATORS = ("sum", "min", "max", "product", "and", "or", "xor")
+FORMS = ("inclusive", "exclusive")
+WAYS = ("forward", "reverse")
+ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+UNITS = 8  # of roundoff, by the row's largest value, that sums may lose; products lose some for every factor
+
+_UFUNCS = {
+    "sum": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "product": np.multiply,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+}
+
+
+def words_of(plan: Plan) -> tuple[str, str, str, str]:
+    """Type, operator, form and direction of a plan."""
+    sizes = dict(plan.workload.sizes)
+    dtype, operator, form, way = (str(sizes[k]) for k in ("dtype", "operator", "form", "direction"))
+    return dtype, operator, form, way
+
+
+def numbers(plan: Plan, seed: int) -> Array:
+    """Rows whose every element tells: logical ones rarely change, products neither vanish nor overflow."""
+    dtype, operator, _, _ = words_of(plan)
+    shape = plan.buffers[0].shape
+    rng = np.random.default_rng(seed)
+    numpy_type = np.dtype("float32" if dtype == "bfloat16" else dtype)
+    if operator in ("and", "or", "xor"):
+        rare = rng.random(shape) < {"and": 1 - 1 / shape[1], "or": 1 / shape[1], "xor": 0.5}[operator]
+        return rare.astype(numpy_type)
+    if numpy_type.kind == "f":
+        near = min(0.5, 4 / math.sqrt(shape[1]))
+        x = rng.uniform(1 - near, 1 + near, shape) if operator == "product" else rng.uniform(-1, 1, shape)
+        return bfloat16_values(bfloat16_bits(x)) if dtype == "bfloat16" else x.astype(numpy_type)
+    info = np.iinfo(numpy_type)
+    x = rng.integers(info.min, info.max, shape, numpy_type, endpoint=True)
+    return x | numpy_type.type(1) if operator == "product" else x
+
+
+def scanned_rows(x: Array, operator: str, form: str, way: str) -> Array:
+    """The right answer, in long double or the type of whole numbers; an operator's neutral value is exact."""
+    x = x[:, ::-1] if way == "reverse" else x
+    wide = x.astype(np.longdouble) if x.dtype.kind == "f" else x
+    if operator in ("and", "or", "xor"):
+        wide = wide != 0
+    with np.errstate(all="ignore"):
+        y = _UFUNCS[operator].accumulate(wide, axis=1, dtype=wide.dtype)
+    if form == "exclusive":
+        y = np.concatenate([np.full_like(y[:, :1], neutral(operator, x.dtype)), y[:, :-1]], axis=1)
+    return y[:, ::-1] if way == "reverse" else y
+
+
+def neutral(operator: str, dtype: np.dtype[Any]) -> float:
+    """What joined with a value gives that value."""
+    if operator in ("min", "max"):
+        limits = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return limits[operator == "min"]
+    return {"sum": 0, "product": 1, "and": 1, "or": 0, "xor": 0}[operator]
+
+
+def error(plan: Plan, x: Array, y: Array) -> float:
+    """The worst error of a row by what is allowed; infinity where what must be exact is not."""
+    dtype, operator, form, way = words_of(plan)
+    right = scanned_rows(x, operator, form, way)
+    if dtype not in ROUNDOFF or operator not in ("sum", "product"):
+        return 0.0 if np.array_equal(y, right.astype(y.dtype)) else math.inf
+    scale = abs(right).max(axis=1)
+    errors = abs(y - right).max(axis=1) / scale
+    worst = float(errors.max())
+    units = UNITS + (2 * math.sqrt(x.shape[1]) if operator == "product" else 0)
+    return worst / (units * ROUNDOFF[dtype]) if worst < math.inf else math.inf

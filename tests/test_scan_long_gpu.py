@@ -1,0 +1,145 @@
+"""The scan of long rows on a GPU: right for every operator, type and length, launch after launch."""
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
+
+import tuner
+from tuner.compiler import Compiler
+from tuner.config.catalog import Catalog, kernels_root
+from tuner.errors import CompileError
+from tuner.model import Configuration, Plan
+from tuner.model.elements import bfloat16_bits, bfloat16_values
+
+pytestmark = pytest.mark.gpu
+
+KERNEL = Catalog.load(search_path=[kernels_root()]).kernel("scan-long")
+LENGTHS = (1_000_003, 2**20)
+LAUNCHES = 10_000
+STRESSED = 2**22  # elements
+CHUNK = 2**26
+
+WAYS_TO_SCAN: list[dict[str, Any]] = [
+    {"P": 4, "L": 256, "shuffle": True, "stay": False, "groups": 1, "pause": 0},
+    {"P": 4, "L": 256, "shuffle": True, "stay": False, "groups": 4, "pause": 0},
+    {"P": 4, "L": 256, "shuffle": True, "stay": True, "groups": 2, "pause": 100},
+    {"P": 16, "L": 64, "shuffle": True, "stay": True, "groups": 1, "pause": 0},
+    {"P": 16, "L": 512, "shuffle": True, "stay": False, "groups": 1, "pause": 100},
+    {"P": 8, "L": 256, "shuffle": False},
+]
+
+
+@pytest.fixture(scope="module")
+def cp() -> Any:
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(f"no CUDA GPU: {error}")
+    return cupy
+
+
+def first_with(sizes: dict[str, Any], values: dict[str, Any]) -> Configuration:
+    space = KERNEL.space(KERNEL.workload(sizes, 1))
+    return next(c for c in space if values.items() <= dict(c).items())
+
+
+def cases() -> list[Plan]:
+    """Every type with every operator: the default, and a drawn configuration, in forms that take turns."""
+    rng = random.Random(1)  # noqa: S311 - a sample, not a secret
+    plans = []
+    for k, (dtype, operator) in enumerate(itertools.product(DTYPES, OPERATORS)):
+        form, way = FORMS[k % 2], WAYS[k // 2 % 2]
+        for N, batch in zip(LENGTHS, (2, 1), strict=True):
+            sizes: dict[str, int | str] = {"N": N, "dtype": dtype, "operator": operator}
+            workload = KERNEL.workload({**sizes, "form": form, "direction": way}, batch)
+            drawn = rng.choice([c for c in KERNEL.space(workload) if int(c["P"]) <= 16])
+            plans.append(KERNEL.plan(workload, KERNEL.default(workload) if batch == 1 else drawn))
+    return plans
+
+
+CASES = cases()
+
+
+@pytest.fixture(scope="module")
+def _compiled(cp: Any) -> None:
+    """In the cache on disk, by all cores at once."""
+    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
+        made = compiler.compile([plan.stages[0] for plan in CASES])
+    assert not [found for found in made if isinstance(found, CompileError)]
+
+
+def applied(cp: Any, x: Any, values: dict[str, Any], **sizes: str) -> Any:
+    return tuner.apply("scan-long", cp.asarray(x), configuration=values, **sizes)
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("plan", CASES, ids=lambda plan: str(plan.workload))
+def test_every_operator_is_right_in_every_type(cp: Any, plan: Plan) -> None:
+    """A default and a drawn configuration of every type and operator answer to rounding, or exactly."""
+    x = numbers(plan, 3)
+    sizes = {name: str(value) for name, value in plan.workload.sizes if name != "N"}
+    bits = sizes["dtype"] == "bfloat16"
+    y = applied(cp, bfloat16_bits(x) if bits else x, dict(plan.configuration), **sizes).get()
+    assert error(plan, x, bfloat16_values(y) if bits else y) <= 1
+
+
+@pytest.mark.parametrize("N", [2**30 + 12_345, 2**31])
+@pytest.mark.parametrize("values", WAYS_TO_SCAN[1:4], ids=str)
+def test_the_longest_rows_are_right_to_rounding(cp: Any, N: int, values: dict[str, Any]) -> None:
+    """Every sum of a row of up to 2^31 numbers is right within 1e-6 of the largest one."""
+    if cp.cuda.runtime.memGetInfo()[0] < 9 * N:
+        pytest.skip("not enough memory")
+    cp.get_default_memory_pool().free_all_blocks()
+    rng = cp.random.default_rng(1)
+    x = cp.empty(N, cp.float32)
+    for start in range(0, N, CHUNK):
+        part = x[start : start + CHUNK]
+        part[:] = 2 * rng.random(part.size, dtype=cp.float32) - 1
+    y = tuner.apply("scan-long", x, configuration=dict(first_with({"N": N}, values)))
+    sum_before, largest, worst = cp.zeros((), cp.float64), cp.zeros(()), cp.zeros(())
+    for start in range(0, N, CHUNK):
+        sums = cp.cumsum(x[start : start + CHUNK], dtype=cp.float64)
+        sums += sum_before
+        largest = cp.maximum(largest, abs(sums).max())
+        worst = cp.maximum(worst, abs(sums - y[start : start + CHUNK]).max())
+        sum_before = sums[-1].copy()
+    assert float(worst / largest) <= 1e-6
+    del x, y
+    cp.get_default_memory_pool().free_all_blocks()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("values", WAYS_TO_SCAN, ids=str)
+def test_launches_give_the_same_answer_every_time(cp: Any, dtype: str, values: dict[str, Any]) -> None:
+    """Thousands of launches, beside copies and another scan in other streams, agree to the last bit.
+
+    A value of int32 is one word of what tiles tell, one of int64 is two. Two scans in two streams share the
+    multiprocessors, so that blocks of a scan wait while others of it have not begun.
+    """
+    rng = cp.random.default_rng(2)
+    x = rng.integers(-(2**31), 2**31, STRESSED).astype(dtype)
+    configuration = dict(first_with({"N": STRESSED, "dtype": dtype}, values))
+    expected = cp.cumsum(x, dtype=dtype)
+    junk = cp.zeros((2, 2**22), cp.float32)
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
+    outs = [cp.empty_like(x) for _ in range(2)]
+    wrong = [cp.zeros((), cp.int64) for _ in outs]
+    plans = [tuner.plan("scan-long", x, out=y, configuration=configuration) for y in outs]
+    cp.cuda.runtime.deviceSynchronize()
+    for launch in range(LAUNCHES // 2):
+        if launch % 2:
+            with streams[2]:
+                cp.copyto(junk[0], junk[1])
+        for stream, y, plan, count in zip(streams, outs, plans, wrong, strict=False):
+            with stream:
+                y.fill(-1)
+                plan()
+                cp.add(count, (y != expected).any(), out=count)
+        if launch % 100 == 0:
+            cp.cuda.runtime.deviceSynchronize()
+    cp.cuda.runtime.deviceSynchronize()
+    assert [int(count) for count in wrong] == [0, 0]
