@@ -314,7 +314,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         plays = pool.map(judged, jobs, chunksize=4)
     origin = provenance()
-    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
+    words = [Path(word).name if os.sep in word else word for word in sys.argv[1:]]
     origin["command"] = " ".join(["python benchmarks/parallel_search.py", *words])
     return {"provenance": origin, "rows": rows_of(plays)}
 

@@ -187,7 +187,10 @@ def _seeds(search: Search) -> list[Trial]:
 
 
 def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
-    """The first trials: the seeds, and ``count`` more that tell much of the space."""
+    """The first trials: the seeds, and ``count`` more that tell much of the space.
+
+    Without seeds they stand in for others that failed, and rather work than fail.
+    """
     rows = [row for row in map(run.joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]
     pool = run.learner.unmeasured() if seeds else run.learner.promising()

@@ -12,7 +12,7 @@ from .surrogate.outlook import Proposal
 
 GAIN = 0.005  # of the lowest cost: going on for less is not worth it
 BELIEVED = 0.1  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
-SHARE = 2 / 3  # of the evaluations, which must have gained less, too: predictions alone err too often
+SHARE = 1 / 2  # of the evaluations, which must have gained less, too: predictions alone err too often
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST = 8  # evaluations that must have gained less, however few there were
 ROOTS, ENOUGH = 1.5, 100  # evaluations before a search ends: by the root of the space's size, at most so many

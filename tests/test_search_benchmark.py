@@ -5,12 +5,14 @@ import json
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.policies import bayesian, stopping
 
+from tuner.comparing.evaluations import play
 from tuner.interfaces import Candidate
 from tuner.model import (
     Configuration,
@@ -21,11 +23,14 @@ from tuner.model import (
     TunableValue,
     WorkloadResult,
 )
+from tuner.model.objective import Objective
 from tuner.recordings import RecordedSpace, RecordedWorkload
 from tuner.recordings.opening import open_recording
+from tuner.recordings.values import search_of
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = str(ROOT / "benchmarks")
+USERS = ROOT / "benchmarks/spaces/users-h200.zip"
 TUNABLES: dict[str, tuple[TunableValue, ...]] = {"L": (32, 64, 128), "load": ("plain", "wide")}
 TIMES_MS = {(32, "plain"): 4.0, (64, "plain"): 2.0, (128, "plain"): math.inf, (64, "wide"): 1.0}
 CONFIGURATIONS = st.sampled_from(["32,plain", "64,plain", "128,plain", "64,wide", "not,legal"])
@@ -38,6 +43,15 @@ def benchmark() -> SimpleNamespace:
     try:
         names = ("spaces", "plays", "scores", "peers", "store")
         return SimpleNamespace(**{name: importlib.import_module(f"search_{name}") for name in names})
+    finally:
+        sys.path.remove(BENCHMARKS)
+
+
+def script(name: str) -> ModuleType:
+    """A script of the benchmarks, which import each other side by side."""
+    sys.path.insert(0, BENCHMARKS)
+    try:
+        return importlib.import_module(name)
     finally:
         sys.path.remove(BENCHMARKS)
 
@@ -249,3 +263,35 @@ def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamesp
     begin, end = benchmark.scores.marks(name)
     text = benchmark.scores.tables([benchmark.scores.result_of(row) for row in document["rows"]])
     assert begin + text + end in (ROOT / "docs/methodologies.md").read_text()
+
+
+def test_rounds_are_as_many_trials_as_are_measured_at_once() -> None:
+    """A list of more takes several rounds, a list of fewer one; the best is that of all rounds so far."""
+    curve = script("parallel_search").curve_of([[4.0, 3.0, 5.0], [math.inf], [2.0, 6.0]], 2)
+
+    assert curve.trials == (2, 3, 4, 6)
+    assert curve.best_s == (3.0, 3.0, 3.0, 2.0)
+    assert curve.efficiency(1.5, 2) == 0.5
+    assert curve.reached(2.0) == 4
+    assert curve.reached(1.5) is None
+
+
+def test_rules_end_a_kept_search_where_it_would_have_ended() -> None:
+    """A search without an end, ended afterwards by the present rule, is as long as one that ends itself."""
+    rules = script("stopping_rules")
+    (game,) = (one for one in script("search_spaces").games_of(str(USERS)) if "transpose" in one.name)
+    search = search_of(game.space, Objective("time").cost, seed=3, noise=script("search_plays").noise)
+
+    ended = play(bayesian.bayesian, search, game.space.look)
+
+    present = rules.Rule(stopping.ROOTS, stopping.ENOUGH, stopping.SHARE, stopping.BELIEVED)
+    assert rules.end_of(rules.trace_of(game, 3, 100), present) == len(ended)
+
+
+def test_failures_are_laid_over_a_third_of_a_space() -> None:
+    """At least a third fails, the largest values first, and what works has smaller ones."""
+    failing = script("failing_candidates")
+    (game,) = (one for one in script("search_spaces").games_of(str(USERS)) if "matmul" in one.name)
+    for count in failing.TUNABLES.values():
+        bad = failing.failing(game, count)
+        assert 1 / 3 <= len(bad) / len(game.space.trials) < 0.6

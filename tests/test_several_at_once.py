@@ -129,10 +129,9 @@ def test_few_trials_are_in_vain(name: str, parallel: int) -> None:
 
 def test_what_is_guessed_is_told_to_nobody() -> None:
     """The run ahead neither announces trials nor says anything: a user hears of the search alone."""
-    said: dict[int, list[object]] = {1: [], AT_ONCE: []}
+    said: dict[int, list[Sequence[Trial] | str]] = {1: [], AT_ONCE: []}
     for parallel, heard in said.items():
-        search = replace(TOGETHER, tell=heard.append, expect=lambda trials, h=heard: h.append(tuple(trials)))
-        played("greedy", search, valley, parallel)
+        played("greedy", replace(TOGETHER, tell=heard.append, expect=heard.append), valley, parallel)
 
     assert said[1] == said[AT_ONCE]
 
@@ -158,16 +157,20 @@ def test_supposed_trials_are_chosen_apart() -> None:
     for row in joint.pool(draw)[::7]:
         learner.learn(row, makespan(valley(joint.trial(row))), 0.0)
     before = learner.outlook()
+    assert before is not None
     first = before.best.row
     learner.suppose(first)
     supposed = learner.outlook()
     learner.forget()
+    again = learner.outlook()
+    assert supposed is not None
+    assert again is not None
 
     places = [i for i, row in enumerate(before.rows.tolist()) if row != first.tolist()]
     assert supposed.rows.tolist() == before.rows[places].tolist()
     assert supposed.mean == pytest.approx(before.mean[places], abs=1e-6)
     assert (supposed.deviation <= before.deviation[places] + 1e-9).all()
-    assert learner.outlook().log_gain == pytest.approx(before.log_gain)
+    assert again.log_gain == pytest.approx(before.log_gain)
 
 
 def test_a_break_even_ends_a_search_of_several() -> None:

@@ -114,7 +114,7 @@ class Learner:
             posterior, y, _ = self._present()
             x = self._features(row[None, :])
             mean, _ = posterior.predict_at(x, y)
-            posterior = copy(posterior)  # its arrays are replaced, never changed
+            posterior = copy(posterior)  # the original learns nothing before this one is forgotten
             posterior.add(x, np.zeros(1))
             self._belief = posterior, np.append(y, mean)
         self._pending.append(tuple(row.tolist()))

@@ -1,0 +1,233 @@
+"""Which rule of stopping kernels of recorded spaces choose, and what the others' choice costs each of them.
+
+`play` searches by `bayesian` without an end and keeps the lowest cost and the predicted gain after every
+evaluation. `judge` asks of every rule of a grid where it would have ended these searches. Chosen is the rule
+of fewest evaluations by which no kernel loses: its mean efficiency falls by no more than `LOSS`, and its
+worst tenth of seeds by no more than twice that, against the rule of before. Every kernel is left out once.
+
+    python benchmarks/stopping_rules.py play FILES... --seeds 7 --out traces.json
+    python benchmarks/stopping_rules.py judge traces.json... --out benchmarks/results/stopping-rules.json
+"""
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from provenance import provenance
+from search_constants import kernel_of
+from search_plays import noise
+from search_spaces import OBJECTIVE, Game, games_of
+from tuner.policies import bayesian as bayesian_module
+from tuner.policies.auto import SMALL
+from tuner.policies.stopping import GAIN, LEAST, REST, SearchState, StopRule
+
+from tuner.comparing.evaluations import play
+from tuner.recordings.values import search_of
+
+LOSS = 0.02  # percent, in the mean of a kernel
+Trace = dict[str, Any]
+
+
+class Rule(NamedTuple):
+    """Constants of ``tuner.policies.stopping``."""
+
+    roots: float
+    enough: int
+    share: float
+    believed: float
+
+
+BEFORE = Rule(1.5, 100, 2 / 3, 0.1)
+RULES = [
+    Rule(*values)
+    for values in itertools.product(
+        (0.5, 0.75, 1.0, 1.25, 1.5), (60, 80, 100), (0.5, 0.6, 2 / 3, 0.75), (0.03, 0.1, 0.3)
+    )
+]
+
+
+class Noting(StopRule):
+    """Never ends a search, and keeps what a rule goes by."""
+
+    def __init__(self, run: SearchState, notes: list[tuple[int, float | None, float, float]]) -> None:
+        super().__init__(run)
+        self._notes = notes
+
+    def _is_enough(self) -> bool:
+        run, outlook = self._run, self._run.learner.outlook()
+        expected = None if outlook is None else float(outlook.expected_gain)
+        self._notes.append((len(run.lowest), expected, float(run.lowest[-1]), float(run.noise)))
+        return False
+
+
+def trace_of(game: Game, seed: int, most: int) -> Trace:
+    """One search without an end."""
+    notes: list[tuple[int, float | None, float, float]] = []
+    before = bayesian_module.stop_rule
+    bayesian_module.stop_rule = lambda run, _: Noting(run, notes)
+    try:
+        search = search_of(game.space, OBJECTIVE.cost, seed=seed, noise=noise)
+        asked = play(partial(bayesian_module.bayesian), search, game.space.look, min(most, len(game.times_s)))
+    finally:
+        bayesian_module.stop_rule = before
+    lowest = np.minimum.accumulate([OBJECTIVE.cost(found) for _, found in asked])
+    return {
+        "space": game.name,
+        "kernel": kernel_of(game),
+        "size": len(game.times_s),
+        "optimum_s": game.optimum_s,
+        "seed": seed,
+        "lowest_s": list(map(float, lowest)),
+        "notes": notes,
+    }
+
+
+def end_of(trace: Trace, rule: Rule) -> int:
+    """The evaluation at which a rule ends a search; see ``ExpectationStop``."""
+    size, lowest_s = trace["size"], trace["lowest_s"]
+    looked_around = max(LEAST, min(rule.roots * math.sqrt(size), rule.enough))
+    for count, expected, lowest, uncertainty in trace["notes"]:
+        least = max(GAIN, uncertainty)
+        before = count - max(LEAST, math.ceil(min(rule.share * count, REST * (size - count))))
+        if before < 1 or count < looked_around or expected is None or not math.isfinite(lowest):
+            continue
+        if lowest >= lowest_s[before - 1] * (1 - least) and expected < rule.believed * least:
+            return int(count)
+    return len(lowest_s)
+
+
+def ends(traces: Sequence[Trace], rule: Rule) -> dict[str, Any]:
+    """Where a rule ends searches of one kernel: medians, means and worst tenths over seeds, by space."""
+    spaces: dict[str, list[tuple[int, float]]] = {}
+    for trace in traces:
+        count = end_of(trace, rule)
+        efficiency = 100 * trace["optimum_s"] / trace["lowest_s"][count - 1]
+        spaces.setdefault(trace["space"], []).append((count, efficiency))
+    return {
+        space: {
+            "seeds": len(found),
+            "evaluations": [round(float(q), 1) for q in np.quantile([n for n, _ in found], [0.1, 0.5, 0.9])],
+            "median": round(statistics.median(e for _, e in found), 2),
+            "mean": round(statistics.fmean(e for _, e in found), 3),
+            "worst_tenth": round(float(np.quantile([e for _, e in found], 0.1)), 2),
+        }
+        for space, found in spaces.items()
+    }
+
+
+class Judge:
+    """Searches by kernel, and what rules make of them.
+
+    Args:
+        traces: of all kernels.
+    """
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self.kernels = list(dict.fromkeys(trace["kernel"] for trace in traces))
+        self._traces = traces
+        self.found = lru_cache(self._found)
+
+    def _found(self, kernel: str, rule: Rule) -> tuple[float, float, float]:
+        """Evaluations, mean efficiency and least worst tenth of a kernel."""
+        rows = ends([one for one in self._traces if one["kernel"] == kernel], rule).values()
+        return (
+            statistics.fmean(row["evaluations"][1] for row in rows),
+            statistics.fmean(row["mean"] for row in rows),
+            min(row["worst_tenth"] for row in rows),
+        )
+
+    def choice(self, kernels: Sequence[str]) -> Rule:
+        """The rule of fewest evaluations by which none of some kernels loses."""
+
+        def harmless(rule: Rule) -> bool:
+            pairs = [(self.found(kernel, BEFORE), self.found(kernel, rule)) for kernel in kernels]
+            return all(b[1] - r[1] <= LOSS and b[2] - r[2] <= 2 * LOSS for b, r in pairs)
+
+        return min(filter(harmless, RULES), key=lambda r: sum(self.found(one, r)[0] for one in kernels))
+
+
+def judged(traces: Sequence[Trace]) -> dict[str, Any]:
+    """The rule that all choose, that of all but one for that one, and where searches end by it."""
+    judge = Judge(traces)
+    chosen = judge.choice(judge.kernels)
+    left_out = []
+    for kernel in judge.kernels:
+        rule = judge.choice([one for one in judge.kernels if one != kernel])
+        named = zip(("evaluations", "mean", "worst_tenth"), judge.found(kernel, rule), strict=True)
+        before = zip(("evaluations", "mean", "worst_tenth"), judge.found(kernel, BEFORE), strict=True)
+        left_out.append(
+            {"kernel": kernel, "others_choose": rule, "ends": dict(named), "before": dict(before)}
+        )
+    return {
+        "chosen": chosen._asdict(),
+        "before": BEFORE._asdict(),
+        "left_out": left_out,
+        "spaces": ends(traces, chosen),
+        "spaces_before": ends(traces, BEFORE),
+    }
+
+
+def show(document: dict[str, Any]) -> None:
+    """The tables as Markdown."""
+    print("| space | evaluations, before | mean, worst tenth, % | evaluations | mean, worst tenth, % |")
+    print("|---|---:|---:|---:|---:|")
+    for space, row in document["spaces"].items():
+        cells = []
+        for one in (document["spaces_before"][space], row):
+            low, middle, high = one["evaluations"]
+            cells += [f"{middle:.0f} ({low:.0f}–{high:.0f})", f"{one['mean']:.1f}, {one['worst_tenth']:.1f}"]
+        print(f"| {space} | {' | '.join(cells)} |")
+    print("\n| kernel left out | others choose | evaluations | mean, worst tenth, % | before |")
+    print("|---|---|---:|---:|---:|")
+    for one in document["left_out"]:
+        rule = ", ".join(f"{value:.3g}" for value in one["others_choose"])
+        after, before = one["ends"], one["before"]
+        print(
+            f"| {one['kernel']} | {rule} | {after['evaluations']:.0f}"
+            f" | {after['mean']:.2f}, {after['worst_tenth']:.1f}"
+            f" | {before['evaluations']:.0f}: {before['mean']:.2f}, {before['worst_tenth']:.1f} |"
+        )
+
+
+def main() -> None:
+    """Play, or judge what was played."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("play", "judge"))
+    parser.add_argument("files", nargs="+", help="recorded spaces (or h200), or traces")
+    parser.add_argument("--names", default="*", help="patterns of the names of spaces (all)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=7, help="searches per space (%(default)s)")
+    parser.add_argument("--most", type=int, default=160, help="evaluations of a search (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="JSON to write")
+    options = parser.parse_args()
+    if options.what == "play":
+        traces = [
+            trace_of(game, seed, options.most)
+            for where in options.files
+            for game in games_of(where)
+            if len(game.space.workloads) == 1 and len(game.times_s) > SMALL
+            if any(fnmatch(game.name, one) for one in options.names.split(","))
+            for seed in range(options.first, options.first + options.seeds)
+        ]
+        options.out.write_text(json.dumps(traces))
+        return
+    document = judged([trace for path in options.files for trace in json.loads(Path(path).read_text())])
+    origin = provenance()
+    words = [Path(word).name if os.sep in word else word for word in sys.argv[1:]]
+    origin["command"] = " ".join(["python benchmarks/stopping_rules.py", *words])
+    options.out.write_text(json.dumps({"provenance": origin, **document}, indent=1) + "\n")
+    show(document)
+
+
+if __name__ == "__main__":
+    main()
