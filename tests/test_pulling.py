@@ -1,5 +1,7 @@
 """Pulling: a file of another host within a size and a time, from addresses that are no options."""
 
+import os
+import select
 import stat
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from tuner.database.pulling import pulled
 from tuner.errors import InputError, StoreError
 
 HOST = "#!/bin/sh\n"
+MAGIC = r"SQLite format 3\000"
 REMOTE = (
     'while [ "$1" != -- ]; do shift; done; shift 2; exec sh -c "$*"\n'  # as the shell of the host does it
 )
@@ -140,7 +143,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_the_words_of_a_host_are_quoted(tmp_path: Path) -> None:
     """A path with a shell's characters is one word there, and the options end before the host."""
-    ssh = script(tmp_path / "ssh", f'printf "%s\\n" "$@" > {tmp_path}/said\n')
+    ssh = script(tmp_path / "ssh", f'printf "%s\\n" "$@" > {tmp_path}/said\nprintf "{MAGIC}"\n')
     with pulled("ssh:host:/a b;c/$(d).db", ssh=ssh):
         pass
     *_, end, host, command = (tmp_path / "said").read_text().splitlines()
@@ -154,6 +157,8 @@ def test_the_words_of_a_host_are_quoted(tmp_path: Path) -> None:
         ("echo 'no route to host' >&2; exit 255", "ssh ended with status 255 (no route to host)"),
         ("printf '\\033[31mred' >&2; exit 1", "ssh ended with status 1 (\ufffd[31mred)"),
         ("head -c 9000 /dev/zero", "it is larger than 8 KiB"),
+        ("printf '\\033Welcome'", "what came begins with '\ufffdWelcome', and is no database"),
+        ("", "nothing came, and is no database"),
     ],
 )
 def test_a_host_that_gives_no_file_is_an_error(
@@ -176,6 +181,19 @@ def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch:
         pass
     with pytest.raises(StoreError, match=r"within 0 s \(--timeout\)"), pulled("ssh:h", timeout_s=0, ssh=ssh):
         pass
+
+
+def test_processes_that_ssh_has_started_end_with_it(tmp_path: Path) -> None:
+    """A proxy that hangs does not outlive the pull: nobody has its pipe open any more."""
+    for name in ("said", "silent"):
+        os.mkfifo(tmp_path / name)
+    reader = os.open(tmp_path / "said", os.O_RDONLY | os.O_NONBLOCK)
+    ssh = script(tmp_path / "ssh", f"cat <>{tmp_path}/silent >{tmp_path}/said & wait")
+    with os.fdopen(reader, "rb", buffering=0) as end:
+        with pytest.raises(StoreError, match="within"), pulled("ssh:h", timeout_s=0.3, ssh=ssh):
+            pass
+        assert select.select([end], [], [], 10.0)[0] == [end]
+        assert end.read(1) == b""
 
 
 def test_a_missing_ssh_is_named(tmp_path: Path) -> None:
