@@ -2,6 +2,7 @@
 
 import os
 import select
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -19,11 +20,11 @@ from mirrored import rows
 from test_merging import add_run
 
 from tuner.cli.db import db
-from tuner.database import Database, Store, pulling
+from tuner.database import Database, Store, copying, pulling
 from tuner.database.copying import copied
 from tuner.database.merging import merge_file
 from tuner.database.pulling import pulled
-from tuner.errors import InputError, StoreError
+from tuner.errors import InputError, StoreError, StoreFullError
 
 HOST = "#!/bin/sh\n"
 MAGIC = r"SQLite format 3\000"
@@ -88,6 +89,22 @@ def test_a_copy_can_be_merged_while_the_database_is_open(tmp_path: Path, there: 
     """What is still in the log of the database is in the copy."""
     with Store(there) as store, copied(there) as copy, Database(tmp_path / "here.db") as here:
         assert merge_file(here, copy).runs_added == len(store.history())
+
+
+def test_a_disk_without_room_for_the_copy_is_named(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is on another disk, which need not be full."""
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(copying, "_copy", full)
+    folder = tmp_path / "small"
+    folder.mkdir()
+    with pytest.raises(StoreFullError, match=r"no room for the copy in .*small"), copied(there, folder):
+        pass
+    assert list(folder.iterdir()) == []
 
 
 def test_the_command_writes_a_copy_to_a_file_or_to_standard_output(tmp_path: Path, there: Path) -> None:
