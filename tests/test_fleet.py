@@ -94,4 +94,14 @@ def test_the_command_tells_spread_and_outliers(tmp_path: Path) -> None:
     assert [one["energy_j"] for one in group["gpus"]] == [1.0, 1.01, 1.2]
     assert group["gpus"][0]["energy_interval_j"] == pytest.approx(1.96 * 0.001)
     assert [one["uuid"] for one in group["outliers"]] == ["GPU-2"]
+
+
+def test_the_command_tells_one_answer_from_a_workload_that_is_not_stored(tmp_path: Path) -> None:
+    """The first is no error; the second may be a slip of the pen, and has the nearest name."""
+    path = tmp_path / "tuner.db"
+    with Store(path) as store:
+        store_run(store, [FFT], gpu(0), joules=1.0)
     assert "has answers of two GPUs of a kind" in tuner("fleet", FFT, "--database", path).stdout
+    wrong = tuner("fleet", "fft:N=6", "--database", path)
+    assert wrong.exit_code == 2
+    assert "fft:N=6: no answer of it is stored; did you mean 'fft:N=64'?" in wrong.stderr

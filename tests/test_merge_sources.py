@@ -110,6 +110,14 @@ def test_a_file_that_cannot_be_merged_is_refused(
     assert known_trials(here) == []
 
 
+def test_a_file_from_elsewhere_is_named_by_its_address(here: Database, tmp_path: Path) -> None:
+    """The path of a temporary file tells nobody what is wrong."""
+    path = tmp_path / "pulled.db"
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"^ssh:host-b is no database"):
+        merge_file(here, path, source="ssh:host-b")
+
+
 def test_a_file_that_is_too_large_is_refused(
     here: Database, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,15 @@ def test_trials_say_what_is_compiled_by_then(capsys: pytest.CaptureFixture[str])
     assert "5 compiled" in third
 
 
+def test_trials_on_several_gpus_say_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part of a line stands in it once."""
+    with RunProgress("energy") as progress:
+        progress.measured(replace(event(1, 4), gpus=3))
+
+    (line,) = lines(capsys)
+    assert line.count("on 3 GPUs") == line.count("s left") == 1
+
+
 def test_a_search_that_compiles_nothing_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Recordings have no code."""
     with RunProgress("energy") as progress:

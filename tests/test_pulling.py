@@ -1,5 +1,8 @@
 """Pulling: a file of another host within a size and a time, from addresses that are no options."""
 
+import os
+import select
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -17,13 +20,14 @@ from mirrored import rows
 from test_merging import add_run
 
 from tuner.cli.db import db
-from tuner.database import Database, Store, pulling
+from tuner.database import Database, Store, copying, pulling
 from tuner.database.copying import copied
 from tuner.database.merging import merge_file
 from tuner.database.pulling import pulled
-from tuner.errors import InputError, StoreError
+from tuner.errors import InputError, StoreError, StoreFullError
 
 HOST = "#!/bin/sh\n"
+MAGIC = r"SQLite format 3\000"
 REMOTE = (
     'while [ "$1" != -- ]; do shift; done; shift 2; exec sh -c "$*"\n'  # as the shell of the host does it
 )
@@ -87,6 +91,22 @@ def test_a_copy_can_be_merged_while_the_database_is_open(tmp_path: Path, there: 
         assert merge_file(here, copy).runs_added == len(store.history())
 
 
+def test_a_disk_without_room_for_the_copy_is_named(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is on another disk, which need not be full."""
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(copying, "_copy", full)
+    folder = tmp_path / "small"
+    folder.mkdir()
+    with pytest.raises(StoreFullError, match=r"no room for the copy in .*small"), copied(there, folder):
+        pass
+    assert list(folder.iterdir()) == []
+
+
 def test_the_command_writes_a_copy_to_a_file_or_to_standard_output(tmp_path: Path, there: Path) -> None:
     """Both are the same, and a missing database is an error that names it."""
     to_file = CliRunner().invoke(db, ["copy", "--out", str(tmp_path / "a.db"), "--database", str(there)])
@@ -140,7 +160,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_the_words_of_a_host_are_quoted(tmp_path: Path) -> None:
     """A path with a shell's characters is one word there, and the options end before the host."""
-    ssh = script(tmp_path / "ssh", f'printf "%s\\n" "$@" > {tmp_path}/said\n')
+    ssh = script(tmp_path / "ssh", f'printf "%s\\n" "$@" > {tmp_path}/said\nprintf "{MAGIC}"\n')
     with pulled("ssh:host:/a b;c/$(d).db", ssh=ssh):
         pass
     *_, end, host, command = (tmp_path / "said").read_text().splitlines()
@@ -154,6 +174,8 @@ def test_the_words_of_a_host_are_quoted(tmp_path: Path) -> None:
         ("echo 'no route to host' >&2; exit 255", "ssh ended with status 255 (no route to host)"),
         ("printf '\\033[31mred' >&2; exit 1", "ssh ended with status 1 (\ufffd[31mred)"),
         ("head -c 9000 /dev/zero", "it is larger than 8 KiB"),
+        ("printf '\\033Welcome'", "what came begins with '\ufffdWelcome', and is no database"),
+        ("", "nothing came, and is no database"),
     ],
 )
 def test_a_host_that_gives_no_file_is_an_error(
@@ -176,6 +198,19 @@ def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch:
         pass
     with pytest.raises(StoreError, match=r"within 0 s \(--timeout\)"), pulled("ssh:h", timeout_s=0, ssh=ssh):
         pass
+
+
+def test_processes_that_ssh_has_started_end_with_it(tmp_path: Path) -> None:
+    """A proxy that hangs does not outlive the pull: nobody has its pipe open any more."""
+    for name in ("said", "silent"):
+        os.mkfifo(tmp_path / name)
+    reader = os.open(tmp_path / "said", os.O_RDONLY | os.O_NONBLOCK)
+    ssh = script(tmp_path / "ssh", f"cat <>{tmp_path}/silent >{tmp_path}/said & wait")
+    with os.fdopen(reader, "rb", buffering=0) as end:
+        with pytest.raises(StoreError, match="within"), pulled("ssh:h", timeout_s=0.3, ssh=ssh):
+            pass
+        assert select.select([end], [], [], 10.0)[0] == [end]
+        assert end.read(1) == b""
 
 
 def test_a_missing_ssh_is_named(tmp_path: Path) -> None:

@@ -22,11 +22,13 @@ def fleet(workloads: tuple[str, ...], *, database: Path | None, json_path: str |
     """
     from tuner.database.answers import stored_answer
     from tuner.report.fleet_report import fleet_report
+    from tuner.search.fleet import check_names
     from tuner.search.fleet import fleet as compared
 
     with reading(database) as store:
         runs = [] if store is None else store.all_answered()
         answers = [answer for run in runs if (answer := stored_answer(run)) is not None]
+    check_names(answers, workloads)
     groups = compared(answers, workloads)
     if json_path is not None:
         write_json(json_path, {"fleet": [group.document() for group in groups]})

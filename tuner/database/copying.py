@@ -11,7 +11,7 @@ from tuner.database.faults import damaged, mirror_of, translated
 from tuner.database.files import connect_to_read, locked
 from tuner.database.integrity.checksums import TABLES
 from tuner.database.merge_source import RUN_TABLES
-from tuner.errors import InputError, StoreDamagedError
+from tuner.errors import InputError, StoreDamagedError, StoreFullError
 
 _NAME = "tuner.db"
 
@@ -44,7 +44,10 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
             if damaged(error):
                 why = f"{there} is damaged ({error}); `tuner db repair` puts it right"
                 raise StoreDamagedError(why) from error
-            raise translated(error, there) from error
+            fault = translated(error, there)
+            if isinstance(fault, StoreFullError):  # the database is only read
+                raise StoreFullError(f"no room for the copy in {copy.parent.parent} ({error})") from error
+            raise fault from error
         yield copy
 
 

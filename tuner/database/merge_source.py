@@ -88,6 +88,7 @@ class MergeSource:
 
     Args:
         path: of the file; its mirror is not read.
+        told: what messages call it; its path if not given.
 
     Attributes:
         identity: of the database; empty where the file is of a version without one.
@@ -97,14 +98,15 @@ class MergeSource:
         StoreError: (on entry) it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, told: str = "") -> None:
         self.path = path
+        self._told = told or str(path)
         self.identity = ""
         self._changes = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> "Self":
-        _check_file(self.path)
+        _check_file(self.path, self._told)
         with ExitStack() as stack:
             try:
                 self._connection = stack.enter_context(closing(connect_to_read(self.path)))
@@ -114,11 +116,11 @@ class MergeSource:
             except sqlite3.Error as error:
                 if damaged(error):
                     raise InputError(
-                        f"{self.path} is damaged, or no database ({error}); {_REPAIR}"
+                        f"{self._told} is damaged, or no database ({error}); {_REPAIR}"
                     ) from error
                 raise translated(error, self.path) from error
             except (SuspectError, UnicodeDecodeError) as error:
-                raise InputError(f"{self.path} is damaged: {error}; {_REPAIR}") from error
+                raise InputError(f"{self._told} is damaged: {error}; {_REPAIR}") from error
             self._stack = stack.pop_all()
         return self
 
@@ -129,11 +131,11 @@ class MergeSource:
         connection = self._connection
         tables = {name for (name,) in connection.execute("SELECT name FROM main.sqlite_master LIMIT 200")}
         if not tables >= _OURS:
-            raise InputError(f"{self.path} is no database of tuner; name a file that `tuner run` wrote")
+            raise InputError(f"{self._told} is no database of tuner; name a file that `tuner run` wrote")
         names = [name for (name,) in connection.execute("SELECT name FROM main.migrations LIMIT 200")]
         if unknown := {str(name) for name in names} - set(NAMES):
             raise InputError(
-                f"{self.path} was written by a newer version of tuner (it has {', '.join(sorted(unknown))});"
+                f"{self._told} was written by a newer version of tuner (it has {', '.join(sorted(unknown))});"
                 " update tuner here"
             )
         self._changes = len(names)
@@ -141,7 +143,7 @@ class MergeSource:
             has_our_tables(connection) if names == list(NAMES) else has_tables_of(connection, len(names))
         )
         if not as_made:
-            raise InputError(f"{self.path}: its tables are not as tuner makes them; {_REPAIR}")
+            raise InputError(f"{self._told}: its tables are not as tuner makes them; {_REPAIR}")
         if "writes" in tables:
             self.identity, _ = standing(connection)
         connection.set_authorizer(_only_reads)
@@ -250,15 +252,15 @@ _ORIGIN_COLUMNS = ("source", "identity", "number", "at")
 _REPAIR = "`tuner db repair --database FILE` where it was written puts such a file right"
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, told: str) -> None:
     try:
         there = path.stat()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; name a database file of tuner") from error
+        raise InputError(f"{told}: {error.strerror}; name a database file of tuner") from error
     if not stat.S_ISREG(there.st_mode):
-        raise InputError(f"{path} is not a file; name a database file of tuner")
+        raise InputError(f"{told} is not a file; name a database file of tuner")
     if there.st_size > DATABASE_BYTES:
-        raise InputError(f"{path} is larger than {shown_bytes(DATABASE_BYTES)}, the most that is merged")
+        raise InputError(f"{told} is larger than {shown_bytes(DATABASE_BYTES)}, the most that is merged")
 
 
 def _harden(connection: sqlite3.Connection) -> None:

@@ -72,14 +72,14 @@ def merge_file(database: Database, path: Path, *, source: str = "") -> MergeRepo
     Args:
         database: to add them to, open.
         path: of the file, of this version or an earlier one; it is not changed.
-        source: where the file is from, as the provenance of its runs says; empty for its path.
+        source: where the file is from, as messages and the provenance of its runs say; empty for its path.
 
     Raises:
         InputError: it is no database of this program, of a newer version, damaged as a whole, or too large.
         StoreError: one of the databases cannot be used; what was stored before stays.
     """
     report = MergeReport()
-    with MergeSource(path) as incoming:
+    with MergeSource(path, source) as incoming:
         merger = _Merger(database, source or str(path), incoming.identity)
         for batch in _batches(incoming, report):
             merger.add(batch, report)

@@ -4,9 +4,11 @@ What comes is data of a bounded size that comes in a bounded time. Only ``merge_
 """
 
 import http.client
+import os
 import re
 import selectors
 import shlex
+import signal
 import subprocess
 import tempfile
 import time
@@ -32,6 +34,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PIECE_BYTES = 2**18
 _SILENCE_S = 60.0  # without a byte
 _CONNECTING_S = 15  # of ssh
+_MAGIC = b"SQLite format 3\0"
+_SHOWN_BYTES = 40  # of what is no database
 _SAID_BYTES = 2000  # of what ssh says, at its end
 _FORMS = "write ssh:HOST, ssh:HOST:PATH or https://HOST/FILE"
 
@@ -62,7 +66,25 @@ def pulled(
             else:
                 told = _checked_url(address)
                 _from_url(address, _Sink(file, told, timeout_s))
+        _check_beginning(path, told)
         yield path, told
+
+
+def _check_beginning(path: Path, told: str) -> None:
+    """Refuse what is no database at all, such as the greeting of a shell or the page of a login.
+
+    Raises:
+        StoreError: the file begins with something else.
+    """
+    with path.open("rb") as file:
+        beginning = file.read(_SHOWN_BYTES)
+    if not beginning.startswith(_MAGIC):
+        shown = plain_line(beginning.decode(errors="replace"))
+        came = f"what came begins with {shown!r}" if beginning else "nothing came"
+        raise StoreError(
+            f"{told}: {came}, and is no database: the host must send what `tuner db copy` writes, and nothing"
+            " before it; nothing was merged"
+        )
 
 
 class _Sink:
@@ -125,7 +147,11 @@ def _from_ssh(address: str, command: list[str], sink: _Sink) -> None:
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(  # noqa: S603 - no shell here, and no host that is an option
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,  # with the proxies that it starts
             )
         except OSError as error:
             raise StoreError(f"{address}: {command[0]} cannot be started: {error.strerror}") from error
@@ -136,7 +162,8 @@ def _from_ssh(address: str, command: list[str], sink: _Sink) -> None:
         except subprocess.TimeoutExpired as error:
             raise sink.fault("ssh does not end") from error
         finally:
-            process.kill()
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             output.close()
         if status:

@@ -19,6 +19,7 @@ def merge_lines(report: MergeReport, source: str) -> Iterator[str]:
     added = f"{_counted(report.runs_added, 'run')} added, with {_counted(report.trials_added, 'trial')}"
     yield f"{source}: {added}; {_counted(report.runs_known, 'run')} known already"
     if report.runs_unfinished:
-        yield f"{_counted(report.runs_unfinished, 'run')} left out: not finished, may be gone on with there"
+        count = _counted(report.runs_unfinished, "run")
+        yield f"{count} left out: no finished search (running, failed, or ended early or by a limit)"
     if report.runs_refused:
         yield f"{_counted(report.runs_refused, 'run')} left out: damaged or not understood"

@@ -133,7 +133,7 @@ class RunProgress:
             several,
             left,
         )
-        detail = ", ".join(part for part in (*parts, several, left) if part)
+        detail = ", ".join(part for part in parts if part)
         if number == 1 and not confirming:  # of the next search: one run may come after another
             self._lowest = math.inf
         better = best is not None and best < self._lowest

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.database.answers import StoredAnswer
+from tuner.errors import InputError, suggestion
 from tuner.measurement.paired import ASSUMED_REPEATABILITY
 from tuner.model.objective import COVERAGE
 
@@ -163,6 +164,19 @@ def fleet(answers: Iterable[StoredAnswer], names: Sequence[str] = (), *, least: 
     return sorted(
         kept, key=lambda group: (tuple(group.workloads), group.model, group.driver, group.objective)
     )
+
+
+def check_names(answers: Sequence[StoredAnswer], names: Sequence[str]) -> None:
+    """Refuse a workload that no answer is of.
+
+    Raises:
+        InputError: names the first such workload, and the nearest that is stored.
+    """
+    stored = sorted({name for answer in answers for name in answer.names})
+    for name in names:
+        if name not in stored:
+            near = suggestion(name, stored)
+            raise InputError(f"{name}: no answer of it is stored{near} (`tuner history` lists runs)")
 
 
 def _wanted(answer: StoredAnswer, names: Sequence[str]) -> bool:
