@@ -1,7 +1,7 @@
 """``tuner sweep``: run all jobs of a file, in the daemon's queues or in lanes of this machine."""
 
-import re
 import sys
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,10 @@ from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonAbsentError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
+    from tuner.pool.places import Place
     from tuner.sweep.file import SweepFile
     from tuner.sweep.running import Backend
 
-_LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
 _DAEMON = "daemon"
 
 
@@ -29,7 +29,8 @@ _DAEMON = "daemon"
     default=_DAEMON,
     show_default=True,
     metavar="WHERE",
-    help="Where jobs run: daemon, or local:N for N lanes on this machine without a daemon.",
+    help="Where jobs run: daemon; local:N for N lanes on this machine without a daemon; or the workers of"
+    " dask://HOST:PORT or slurm, as with tuner run --on.",
 )
 @click.option("--dry-run", is_flag=True, help="List the jobs and their number; run nothing.")
 @database_option
@@ -46,23 +47,36 @@ def sweep(
     """
     from tuner.sweep.file import read_sweep
 
-    lanes = _lanes(where)
+    place = _place(where)
     read = read_sweep(file)
     if dry_run:
         _list_jobs(read, json_path)
         return
-    backend = _on_daemon(read, socket, database) if lanes is None else _on_lanes(read, lanes, database)
-    sys.exit(_run(read, backend, json_path))
+    with orderly_stop(), ExitStack() as stack:
+        backend: Backend
+        if place is None:
+            backend = _on_daemon(read, socket, database)
+        elif place.kind == "local":
+            backend = _on_lanes(read, place.workers or 1, database)
+        else:
+            backend = stack.enter_context(_on_pool(read, where, database))
+        code = _run(read, backend, json_path)
+    sys.exit(code)
 
 
-def _lanes(where: str) -> int | None:
-    """How many lanes of this machine; None for the daemon."""
+def _place(where: str) -> "Place | None":
+    """Where jobs run without the daemon; None for the daemon."""
+    from tuner.pool.places import parse_place
+
     if where == _DAEMON:
         return None
-    local = _LOCAL.fullmatch(where)
-    if local is None:
-        raise InputError(f"--on {where}: write daemon, local or local:N with N lanes, such as local:4")
-    return int(local[1] or 1)
+    try:
+        return parse_place(where)
+    except InputError as error:
+        raise InputError(
+            f"--on {where}: write daemon, local or local:N with N lanes, such as local:4,"
+            " dask://HOST:PORT or slurm"
+        ) from error
 
 
 def _on_daemon(read: "SweepFile", socket: str | None, database: Path | None) -> "Backend":
@@ -86,6 +100,12 @@ def _on_lanes(read: "SweepFile", lanes: int, database: Path | None) -> "Backend"
     return LocalLanes(lanes, database, read.kernel_files)
 
 
+def _on_pool(read: "SweepFile", where: str, database: Path | None) -> AbstractContextManager["Backend"]:
+    from tuner.sweep.on_pool import open_pool_lanes
+
+    return open_pool_lanes(where, database, read.kernel_files)
+
+
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
     from tuner.report.sweep_progress import SweepProgress
@@ -94,7 +114,7 @@ def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     from tuner.sweep.running import run_sweep
 
     try:
-        with orderly_stop(), SweepProgress() as progress:
+        with SweepProgress() as progress:
             report = run_sweep(read.jobs, backend, progress, str(read.path))
     except RefusedJobsError as error:
         raise read.refused(error.refused) from error

@@ -89,6 +89,7 @@ class MergeSource:
     Args:
         path: of the file; its mirror is not read.
         told: what messages call it; its path if not given.
+        limited: runs that a budget or a time limit has ended are read too.
 
     Attributes:
         identity: of the database; empty where the file is of a version without one.
@@ -98,9 +99,10 @@ class MergeSource:
         StoreError: (on entry) it cannot be opened.
     """
 
-    def __init__(self, path: Path, told: str = "") -> None:
+    def __init__(self, path: Path, told: str = "", *, limited: bool = False) -> None:
         self.path = path
         self._told = told or str(path)
+        self._ended = {RunStatus.FINISHED.value, *([RunStatus.LIMITED.value] if limited else [])}
         self.identity = ""
         self._changes = 0
         self._stack = ExitStack()
@@ -179,7 +181,7 @@ class MergeSource:
         row = self._row("runs", number, _FIRST_COLUMNS)
         if row is None or number < 1:
             raise UnfitRunError("its row is gone")
-        if row["status"] != RunStatus.FINISHED.value:
+        if row["status"] not in self._ended:
             return None
         columns = tuple(row[name] for name in RUN_COLUMNS)
         size = len(ascii(columns))

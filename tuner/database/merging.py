@@ -55,6 +55,7 @@ class MergeReport:
         runs_unfinished: runs that were left out as they are not finished.
         runs_refused: runs that were left out as they are damaged or not understood.
         trials_added: of the runs that were added.
+        newest_run: number here of the last run that was added; None where none was.
         refused: why runs were refused, a sentence each; of very many, the first.
     """
 
@@ -63,23 +64,26 @@ class MergeReport:
     runs_unfinished: int = 0
     runs_refused: int = 0
     trials_added: int = 0
+    newest_run: int | None = None
     refused: list[str] = field(default_factory=list)
 
 
-def merge_file(database: Database, path: Path, *, source: str = "") -> MergeReport:
+def merge_file(database: Database, path: Path, *, source: str = "", limited: bool = False) -> MergeReport:
     """Take over the finished runs of another database file that are not here yet.
 
     Args:
         database: to add them to, open.
         path: of the file, of this version or an earlier one; it is not changed.
         source: where the file is from, as messages and the provenance of its runs say; empty for its path.
+        limited: take over runs that a budget or a time limit has ended too, as nobody else can go on with
+            them.
 
     Raises:
         InputError: it is no database of this program, of a newer version, damaged as a whole, or too large.
         StoreError: one of the databases cannot be used; what was stored before stays.
     """
     report = MergeReport()
-    with MergeSource(path, source) as incoming:
+    with MergeSource(path, source, limited=limited) as incoming:
         merger = _Merger(database, source or str(path), incoming.identity)
         for batch in _batches(incoming, report):
             merger.add(batch, report)
@@ -129,20 +133,21 @@ class _Merger:
     def add(self, batch: list[IncomingRun], report: MergeReport) -> None:
         """Store the runs of a batch that are not here, in one transaction."""
         unknown = self._database.read(lambda view: [one for one in batch if not _is_known(view, one)])
-        added = self._database.write(partial(self._add, unknown)) if unknown else []
+        added = self._database.write(partial(self._add, unknown)) if unknown else {}
         report.runs_known += len(batch) - len(added)
         report.runs_added += len(added)
-        report.trials_added += sum(len(one.trials) for one in added)
+        report.trials_added += sum(len(one.trials) for one in added.values())
+        report.newest_run = max(added, default=report.newest_run)
 
-    def _add(self, runs: list[IncomingRun], transaction: Transaction) -> list[IncomingRun]:
-        added = []
+    def _add(self, runs: list[IncomingRun], transaction: Transaction) -> dict[int, IncomingRun]:
+        """The runs that were added, by their numbers here."""
+        added = {}
         for one in runs:
             if transaction.row(_KNOWN, (one.key,)) is None:  # another merge may run beside
-                self._add_one(one, transaction)
-                added.append(one)
+                added[self._add_one(one, transaction)] = one
         return added
 
-    def _add_one(self, one: IncomingRun, transaction: Transaction) -> None:
+    def _add_one(self, one: IncomingRun, transaction: Transaction) -> int:
         run, conditions = one.run, one.run.conditions
         version = transaction.writes()
         names = [name for name, _ in conditions["workloads"]]
@@ -161,6 +166,7 @@ class _Merger:
         origin = run.origin
         first = (self._identity, run.id) if origin is None else (origin.identity, origin.number)
         transaction.insert(_ADD_ORIGIN, (number, one.key, self._source, *first, now()))
+        return number
 
 
 def _is_known(view: Transaction, one: IncomingRun) -> bool:

@@ -137,6 +137,13 @@ class _HeldSetup:
             finally:
                 self._watch()
 
+    def release(self, living: Collection[str]) -> None:
+        """Close the setup, unless it is of a run that lives."""
+        with self._lock:
+            if self._setup is not None and self._run in living:
+                raise _taken()
+            self._close()
+
     def stop(self, run: str = "") -> None:
         """Close the setup of a run, or of any, at once; a trial that is being measured is aborted."""
         setup = self._setup
@@ -152,7 +159,7 @@ class _HeldSetup:
 
     def _opened(self, order: SetupOrder) -> MeasurementSetup:
         if self._setup is not None and self._run != order.run:
-            raise PoolError("it measures for another run; wait until that has ended")
+            raise _taken()
         if self._setup is None:
             if self._run != order.run:
                 self._run, self._clock_s = order.run, 0.0
@@ -217,6 +224,18 @@ def call_setup(order: SetupOrder, owner: str, method: str, *args: object) -> Ans
     return _HELD.call(order, owner, method, args)
 
 
+def release_setup(living: Collection[str]) -> None:
+    """Close the setup in this process, for work that opens the GPU itself.
+
+    Args:
+        living: the runs that the scheduler knows.
+
+    Raises:
+        PoolError: one of them has the worker.
+    """
+    _HELD.release(living)
+
+
 def stop_setup(run: str) -> None:
     """Close the setup of a run in this process, whatever it does."""
     _HELD.stop(run)
@@ -225,6 +244,10 @@ def stop_setup(run: str) -> None:
 def close_setup() -> None:
     """Close the setup in this process, whatever run it is of and whatever it does."""
     _HELD.stop()
+
+
+def _taken() -> PoolError:
+    return PoolError("it measures for another run; wait until that has ended")
 
 
 def _facts(setup: MeasurementSetup) -> WorkerFacts:

@@ -1,15 +1,17 @@
 """Stored answers that jobs of a sweep need not be run for."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.devices.replay import PREFIX
 from tuner.errors import InputError, TunerError
 from tuner.model import RunStatus
-from tuner.model.records import StoredRun, canonical
+from tuner.model.records import Conditions, StoredRun, canonical
 from tuner.search.request import (
     Request,
     asked_batches,
@@ -58,17 +60,74 @@ def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalo
     Raises:
         RefusedJobsError: workloads or devices that are not there, or options that cannot be.
     """
+    told = told_conditions(jobs, catalog)
+    if told.refused:
+        raise RefusedJobsError(told.refused)
+    return {} if store is None else answers_under(told.conditions, store)
+
+
+@dataclass(frozen=True)
+class ToldConditions:
+    """What the answers of jobs are bound to where a machine's devices run them.
+
+    Attributes:
+        conditions: of each job whose device can be opened.
+        refused: what cannot be, with the places of the jobs' groups.
+    """
+
+    conditions: Sequence[tuple[SweepJob, Conditions]]
+    refused: Sequence[tuple[str, str]]
+
+
+def told_conditions(jobs: Iterable[SweepJob], catalog: Catalog) -> ToldConditions:
+    """The conditions of jobs on this machine's devices; see ``known_results``.
+
+    Args:
+        jobs: of a sweep.
+        catalog: where their kernels are.
+    """
     refused = _Refused()
+    found: list[tuple[SweepJob, Conditions]] = []
     alike: dict[str, list[SweepJob]] = defaultdict(list)
     for job in jobs:
         if refused.allows(job, request_of(job).check):
             alike[_setup_key(job)].append(job)
-    found: dict[str, JobResult] = {}
     for group in alike.values():
-        refused.allows(group[0], partial(_search, group, store, catalog, refused, found))
-    if refused.reasons:
-        raise RefusedJobsError(list(refused.reasons))
+        refused.allows(group[0], partial(_tell, group, catalog, refused, found))
+    return ToldConditions(found, list(refused.reasons))
+
+
+def answers_under(
+    conditions: Iterable[tuple[SweepJob, Conditions]], store: Store, *, same_kind: bool = False
+) -> dict[str, JobResult]:
+    """Results of jobs that a stored run has answered, by their keys.
+
+    Args:
+        conditions: of the jobs.
+        store: with stored runs.
+        same_kind: a run on another GPU of the kind answers too.
+    """
+    found: dict[str, JobResult] = {}
+    for job, bound in conditions:
+        runs = _answered_on_kind(bound, store) if same_kind else store.answered_under(bound)
+        run = next((run for run in runs if _is_whole(run, request_of(job))), None)
+        if run is not None:
+            found[job.key] = JobResult(
+                job, "known", run=run.id, answer=answer_of(stored_document(store, run))
+            )
     return found
+
+
+def _answered_on_kind(conditions: Conditions, store: Store) -> Iterator[StoredRun]:
+    """Runs with an answer under these conditions on any GPU of the kind, newest first."""
+    wanted = _of_kind(conditions.record())
+    return (run for run in store.answered(conditions.names, None) if _of_kind(run.conditions) == wanted)
+
+
+def _of_kind(record: Mapping[str, Any]) -> str:
+    """Conditions without what tells GPUs of a kind apart."""
+    device = {name: value for name, value in record["device"].items() if name not in ("spec", "uuid")}
+    return canonical({**record, "device": device})
 
 
 class _Refused:
@@ -96,61 +155,34 @@ def _setup_key(job: SweepJob) -> str:
     return canonical([job.device, job.objective, chosen, recorded])
 
 
-def _search(
+def _tell(
     jobs: Sequence[SweepJob],
-    store: Store | None,
     catalog: Catalog,
     refused: _Refused,
-    found: dict[str, JobResult],
+    found: list[tuple[SweepJob, Conditions]],
 ) -> None:
-    """Find the results of jobs that are measured on the same setup."""
+    """Add the conditions of jobs that are measured on the same setup."""
     with open_setup(jobs[0].device or None, request_of(jobs[0])) as setup:
         for job in jobs:
-            refused.allows(job, partial(_find, job, setup, store, catalog, found))
+            refused.allows(job, partial(_add, job, setup, catalog, found))
 
 
-def _find(
-    job: SweepJob,
-    setup: MeasurementSetup,
-    store: Store | None,
-    catalog: Catalog,
-    found: dict[str, JobResult],
+def _add(
+    job: SweepJob, setup: MeasurementSetup, catalog: Catalog, found: list[tuple[SweepJob, Conditions]]
 ) -> None:
-    """Find the result of a job, where there is one."""
-    if store is None:
-        resolve(catalog, job.workloads, setup.device)
-        return
-    run = stored_run(job, setup, store, catalog)
-    if run is not None:
-        answer = answer_of(stored_document(store, run))
-        found[job.key] = JobResult(job, "known", run=run.id, answer=answer)
-
-
-def stored_run(job: SweepJob, setup: MeasurementSetup, store: Store, catalog: Catalog) -> StoredRun | None:
-    """The newest run that answers a job as a new one would: same conditions, and not cut short before.
-
-    Args:
-        job: of a sweep.
-        setup: opened for its options.
-        store: with stored runs.
-        catalog: where its kernels are.
-
-    Raises:
-        InputError: a workload or an option that cannot be.
-    """
+    """Add the conditions of a job on a setup that was opened for its options."""
     request = request_of(job)
     pairs, _ = resolve(catalog, request.workloads, setup.device)
-    pairs = prioritised(request, pairs, setup.device)
     conditions = conditions_of(
         request,
-        pairs,
+        prioritised(request, pairs, setup.device),
         setup.device,
         choose_run_clocks(request, setup.clocks, setup.no_clocks),
         asked=asked_batches(catalog, request.workloads, setup.device),
         measuring=setup.measuring,
         power_limits_w=choose_run_limits(request, setup.power_limits, setup.no_power_limits),
     )
-    return next((run for run in store.answered_under(conditions) if _is_whole(run, request)), None)
+    found.append((job, conditions))
 
 
 def _is_whole(run: StoredRun, request: Request) -> bool:

@@ -27,15 +27,22 @@ class Lane:
     Args:
         kernel_files: beside the catalogue.
         database: where runs are stored; None for the user's own.
+
+    Attributes:
+        catalog: where kernels are.
     """
 
     def __init__(self, kernel_files: Sequence[Path], database: Path | None) -> None:
-        self._catalog = Catalog.load(kernel_files)
+        self.catalog = Catalog.load(kernel_files)
         self._kernel_files = kernel_files
         self._database = database
 
-    def run(self, job: SweepJob) -> Mapping[str, Any]:
+    def run(self, job: SweepJob, database: Path | None = None) -> Mapping[str, Any]:
         """Run a job, or go on with its unfinished run.
+
+        Args:
+            job: of a sweep.
+            database: in the place of the lane's; None for that.
 
         Returns:
             ``end``: ``finished``, ``failed`` or ``interrupted``, with ``reason``, ``run`` and ``answer``.
@@ -44,10 +51,10 @@ class Lane:
             with _stopped_by_sigterm():
                 tuned = run(
                     request_of(job, self._kernel_files),
-                    self._catalog,
+                    self.catalog,
                     _Silent(),
                     device=job.device or None,
-                    database=self._database,
+                    database=database or self._database,
                     resume=True,
                     may_begin=True,
                 )

@@ -1,0 +1,228 @@
+"""Sweeps on the workers of a pool: over real Dask with simulated GPUs, and on workers that are played."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner import __version__
+from tuner.config.catalog import Catalog
+from tuner.database import Store
+from tuner.errors import ChildCrashedError, ChildTimeoutError, InputError, PoolError, WorkerLostError
+from tuner.model import DeviceIdentity, RunStatus
+from tuner.model.records import PROTOCOL
+from tuner.pool.worker_child import ChildOrder, call_child, stop_child
+from tuner.pool.workers import PoolWorker, Workers, open_workers
+from tuner.sweep.jobs import SweepJob
+from tuner.sweep.known import RefusedJobsError, ToldConditions
+from tuner.sweep.on_pool import PoolLanes
+from tuner.sweep.pool_lane import LaneAnswer, LaneFacts, PoolLane
+from tuner.sweep.results import JobResult
+from tuner.sweep.running import JobStarted
+
+SIM = "sim:jetson-tx1"
+QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
+H200 = DeviceIdentity("cuda:0", "NVIDIA H200", "GPU-1", "580", "12.9", modelled=False)
+
+
+def job(number: int = 4, device: str = SIM, **options: Any) -> SweepJob:
+    return SweepJob("scans", (f"scan-lf:N={number}",), "time", device, options or QUICK, "[[group]] 1")
+
+
+# --- real workers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """Two workers of a scheduler of Dask, with a simulated GPU each."""
+    with open_workers("local:2", device=SIM) as found:
+        yield found
+
+
+def test_a_sweep_survives_a_worker_and_is_known_afterwards(workers: Workers, tmp_path: Path) -> None:
+    """With a worker killed -9 every job that can be has one run here; a second sweep runs none of them."""
+    jobs = [job(4), job(8), job(16), job(32, **QUICK, solo_bests=3)]
+    database = tmp_path / "tuner.db"
+    lanes = PoolLanes(workers, "dask", database)
+    assert lanes.known(jobs) == {}
+    victim = workers.call(os.getpid, worker=min(workers.present))
+    happening = list(killing(victim, lanes.run(jobs)))
+    ended = [one for one in happening if isinstance(one, JobResult)]
+    known = PoolLanes(workers, "dask", database).known(jobs)
+
+    assert sorted(one.end for one in ended) == ["failed", "finished", "finished", "finished"]
+    assert "is alone" in next(one.reason for one in ended if one.end == "failed")
+    assert known.keys() == {one.key for one in jobs[:3]}
+    with Store(database) as store:
+        runs = store.history()
+    assert [run.status for run in runs] == [RunStatus.LIMITED] * 3
+    assert {run.id for run in runs} == {one.run for one in ended if one.run is not None}
+    assert all(run.origin is not None and run.origin.source.startswith("a sweep's job on") for run in runs)
+
+
+def killing(victim: int, events: Iterator[JobStarted | JobResult]) -> Iterator[JobStarted | JobResult]:
+    """The events of a sweep; a process is killed at the first."""
+    for number, event in enumerate(events):
+        if number == 0:
+            os.kill(victim, signal.SIGKILL)
+        yield event
+
+
+def test_a_sweep_that_is_stopped_frees_its_workers(workers: Workers, tmp_path: Path) -> None:
+    """Closing ends the job that runs, and nothing of it is stored here."""
+    long = job(2048, policy="exhaustive")
+    happening = PoolLanes(workers, "dask", tmp_path / "tuner.db").run([long])
+    assert next(happening) == JobStarted(long)
+    happening.close()  # type: ignore[attr-defined]  # a generator
+    for address in workers.present:
+        assert workers.call(os.getpid, worker=address)
+    with Store(tmp_path / "tuner.db") as store:
+        assert store.history() == []
+
+
+def test_a_child_that_is_silent_or_stopped_costs_its_call() -> None:
+    """A call that stores nothing is killed, the next has a new child, and a run that was stopped has none."""
+    hung = ChildOrder("first", "signal:sigwait", ({signal.SIGUSR1},), silence_s=0.2)
+    with pytest.raises(ChildTimeoutError, match=r"stored nothing for 0\.2 s"):
+        call_child(hung, (), "nothing")
+    order = ChildOrder("second", "pathlib:Path", ("/",))
+    assert call_child(order, (), "joinpath").name.startswith("job-")
+    stop_child("second")
+    with pytest.raises(PoolError, match="was stopped"):
+        call_child(order, (), "joinpath")
+
+
+def test_a_job_is_refused_with_a_file_that_is_too_large(tmp_path: Path) -> None:
+    """The database of a job is not sent beyond the limit, and the message says what helps."""
+    lane = PoolLane((), bytes_limit=1000)
+    with pytest.raises(InputError, match="use --on local, or a smaller budget"):
+        lane.run(job(), tmp_path)
+
+
+# --- workers that are played -----------------------------------------------------------------------
+
+
+class Played:
+    """Workers that answer at once.
+
+    Attributes:
+        facts: of each worker, by address.
+        faults: raised in the place of the next runs.
+        ran: addresses where jobs ran, in order.
+    """
+
+    name = "driver"
+
+    def __init__(self, answer: LaneAnswer, *addresses: str) -> None:
+        here = Catalog.load(()).kernel("scan-lf").fingerprint
+        facts = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, {SIM: H200, "": H200})
+        self.facts = dict.fromkeys(addresses, facts)
+        self.faults: list[Exception] = []
+        self.ran: list[str] = []
+        self.stopped = False
+        self._answer = answer
+
+    @property
+    def present(self) -> Mapping[str, PoolWorker]:
+        return {address: PoolWorker(address, address) for address in self.facts}
+
+    def refresh(self) -> None:
+        """All are there."""
+
+    def living(self) -> tuple[str, ...]:
+        return ()
+
+    def submit(self, function: Callable[..., Any], *args: Any, worker: str | None = None) -> Future[Any]:
+        assert function is call_child
+        assert worker is not None
+        method = args[2]
+        answer: Future[Any] = Future()
+        if method != "run":
+            answer.set_result(self.facts[worker] if method == "facts" else ToldConditions((), ()))
+            return answer
+        self.ran.append(worker)
+        if self.faults:
+            answer.set_exception(self.faults.pop(0))
+        else:
+            answer.set_result(self._answer)
+        return answer
+
+    def run_everywhere(self, function: Callable[..., Any], *args: Any) -> None:
+        self.stopped = function is stop_child and args[0].startswith("driver/")
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> LaneAnswer:
+    """What a worker gives for a job."""
+    return PoolLane(()).run(job(), tmp_path_factory.mktemp("job"))
+
+
+@pytest.fixture
+def played(answer: LaneAnswer) -> Played:
+    """Two workers."""
+    return Played(answer, "a", "b")
+
+
+def ended(workers: Played, tmp_path: Path) -> JobResult:
+    lanes = PoolLanes(workers, "dask", tmp_path / "tuner.db")
+    (result,) = [one for one in lanes.run([job()]) if isinstance(one, JobResult)]
+    return result
+
+
+def test_a_job_that_crashes_runs_once_more_elsewhere(played: Played, tmp_path: Path) -> None:
+    """The second worker gets it; a second crash is its end."""
+    played.faults = [ChildCrashedError("killed")]
+    assert ended(played, tmp_path).end == "finished"
+    assert played.ran == ["a", "b"]
+    assert played.stopped
+    played.faults = [ChildCrashedError("killed"), ChildTimeoutError("silent")]
+    failed = ended(played, tmp_path)
+    assert (failed.end, failed.reason) == ("failed", "silent")
+
+
+def test_a_job_that_takes_workers_with_it_ends(played: Played, tmp_path: Path) -> None:
+    """A job whose workers are lost is tried three times."""
+    played.faults = [WorkerLostError("gone")] * 5
+    assert ended(played, tmp_path).reason == "gone"
+    assert len(played.ran) == 3
+
+
+def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: Path) -> None:
+    """A worker whose kernel differs, or that lacks it or a kernel file, ends the sweep before it begins."""
+    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    good = played.facts["b"]
+    for wrong, says in (
+        ({"sources": {"scan-lf": "0" * 64}}, "host node has another source of kernel scan-lf"),
+        ({"sources": {}}, "host node has no kernel scan-lf"),
+        ({"missing": (Path("/my.toml"),)}, "host node has no kernel file /my.toml"),
+    ):
+        played.facts["b"] = replace(good, **wrong)
+        with pytest.raises(InputError, match=says):
+            lanes.known([job()])
+    played.facts = {"b": replace(good, version="0.0")}
+    with pytest.raises(PoolError, match=r"it has tuner 0\.0"):
+        lanes.known([job()])
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("replay:h200", "was measured already"),
+        ("cuda:1", "each worker has its own GPU"),
+        ("sim:nothing", "no simulated GPU"),
+        ("kind:NVIDIA H100", "no worker of dask is a kind:NVIDIA H100"),
+    ],
+)
+def test_devices_that_no_worker_has_are_refused(
+    played: Played, tmp_path: Path, device: str, says: str
+) -> None:
+    """They are told by the job's group before anything runs; a kind that is there is taken."""
+    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    with pytest.raises(RefusedJobsError, match=f"1: .*{says}"):
+        lanes.known([job(device=device)])
+    assert PoolLanes(played, "dask", None).known([job(device="kind:NVIDIA H200")]) is not None
