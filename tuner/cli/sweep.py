@@ -14,7 +14,7 @@ from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonAbsentError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
-    from tuner.pool.places import Place
+    from tuner.pool.places import PoolPlace
     from tuner.sweep.file import SweepFile
     from tuner.sweep.running import Backend
 
@@ -64,7 +64,7 @@ def sweep(
     sys.exit(code)
 
 
-def _place(where: str) -> "Place | None":
+def _place(where: str) -> "PoolPlace | None":
     """Where jobs run without the daemon; None for the daemon."""
     from tuner.pool.places import parse_place
 
