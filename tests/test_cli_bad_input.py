@@ -93,6 +93,8 @@ def toy(tmp_path: Path) -> Write:
         (("scan-lf:N=4,batch=many", *TX1), ("batch=many is not a whole number",)),
         (("scan-lf:N=4", *SMALL), ("scan-lf:N=4: named more than once",)),
         (("scan-lf:N=4", "--device", "sim:jetson-tx"), ("sim:jetson-tx", "did you mean 'jetson-tx1'")),
+        (("scan-lf:N=4", "--device", "sim:k40c.9"), ("further GPUs like k40c are k40c.2 to k40c.8",)),
+        (("scan-lf:N=4", "--device", "kind:Tesla K40c"), ("a kind is for jobs of the daemon", "as cuda:0")),
         (("scan-lf:N=4", "--device", "gpu"), ("unknown device 'gpu'", "cuda:N", "sim:jetson-tx1")),
         (("scan-lf:N=4", "--device", "sim:gtx680"), ("no power sensor", "--objective time")),
         ((*SMALL, "--policy", "gredy"), ("unknown policy 'gredy'", "exhaustive, random, greedy")),

@@ -107,6 +107,19 @@ def test_a_disk_without_room_for_the_copy_is_named(
     assert list(folder.iterdir()) == []
 
 
+def test_a_copy_replaces_no_database(tmp_path: Path, there: Path) -> None:
+    """Jobs and users of it would be lost, of its mirror and of any other; a copy is replaced."""
+    other = tmp_path / "other.db"
+    add_run(other)
+    for target in (there, there.with_name(f"{there.name}.mirror"), other):
+        before = target.read_bytes()
+        refused = CliRunner().invoke(db, ["copy", "--out", str(target), "--database", str(there)])
+        assert "a database in use" in str(refused.exception)
+        assert target.read_bytes() == before
+    again = ["copy", "--out", str(tmp_path / "copy.db"), "--database", str(there)]
+    assert [CliRunner().invoke(db, again).exit_code for _ in range(2)] == [0, 0]
+
+
 def test_the_command_writes_a_copy_to_a_file_or_to_standard_output(tmp_path: Path, there: Path) -> None:
     """Both are the same, and a missing database is an error that names it."""
     to_file = CliRunner().invoke(db, ["copy", "--out", str(tmp_path / "a.db"), "--database", str(there)])
@@ -211,6 +224,23 @@ def test_processes_that_ssh_has_started_end_with_it(tmp_path: Path) -> None:
             pass
         assert select.select([end], [], [], 10.0)[0] == [end]
         assert end.read(1) == b""
+
+
+def test_a_pull_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM and a closed terminal end it as Ctrl-C does: ssh and the temporary file are gone."""
+    script(tmp_path / "ssh", f"echo begun >{tmp_path}/begun; exec cat <>{tmp_path}/silent >{tmp_path}/begun")
+    for name in ("begun", "silent"):
+        os.mkfifo(tmp_path / name)
+    places = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-m", "tuner", "db", "pull", "ssh:h", "--database", str(tmp_path / "a.db")]
+    with subprocess.Popen(words, env={**os.environ, **places}) as process:
+        with (tmp_path / "begun").open("rb", buffering=0) as begun:
+            assert begun.read(1) == b"b"
+            process.terminate()
+            assert begun.read().endswith(b"egun\n")  # returns when ssh has ended
+        assert process.wait(20) == 130
+    assert not list(tmp_path.glob(".tuner-pull-*"))
+    assert not (tmp_path / "a.db").exists()
 
 
 def test_a_missing_ssh_is_named(tmp_path: Path) -> None:

@@ -37,6 +37,13 @@ def test_workloads_are_taken_as_written() -> None:
     assert [job.workloads for job in found] == [("scan-lf:N=64", "fft:N=64"), ("scan-ks:N=8",)]
 
 
+def test_a_job_is_one_line_without_control_characters() -> None:
+    """A file of somebody else neither colours nor moves a terminal."""
+    (job,) = jobs('[[group]]\nname = "a"\nworkloads = ["scan-lf:N=64\\u001b[31m\\n"]\n')
+
+    assert job.title == "scan-lf:N=64\ufffd[31m\ufffd energy"
+
+
 def test_exclusions_leave_out_jobs_that_have_all_of_them() -> None:
     """A job is left out where it has one of the values of every key of an exclusion."""
     read = parsed(

@@ -127,6 +127,8 @@ def test_an_answer_that_holds_is_an_answer_of_this_gpu(store: Store) -> None:
     document = verified.document
     assert document["policy"] == POLICY
     assert document["best"]["configurations"] == searched.document["best"]["configurations"]
+    for name, values in searched.document["best"]["configurations"].items():
+        assert list(document["best"]["configurations"][name]) == list(values)
     told = document["verification"]
     assert (told["held"], told["run"], told["gpu"]) == (True, searched.outcome.run, FIRST)
     assert verified.told == [told["told"]]

@@ -96,10 +96,13 @@ def _give_up() -> None:
 
 
 @contextlib.contextmanager
-def orderly_stop() -> Iterator[None]:
+def orderly_stop(told: str = "interrupted; trials that had ended are stored") -> Iterator[None]:
     """SIGTERM and SIGHUP end a command as Ctrl-C does: clocks restored, results kept, exit code 130.
 
     A signal that is ignored stays ignored: ``nohup tuner run`` outlives its terminal.
+
+    Args:
+        told: what has become of the work.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -114,7 +117,7 @@ def orderly_stop() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as order:
-        raise RunInterrupted("interrupted; trials that had ended are stored") from order
+        raise RunInterrupted(told) from order
     finally:
         for number, before in heeded.items():
             signal.signal(number, before)

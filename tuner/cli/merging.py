@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import NamedPath, database_option
 from tuner.cli.output import console, echo, json_option, writable, write_json
 from tuner.errors import InputError
@@ -70,6 +71,7 @@ def pull(
     from tuner.database.pulling import pulled
 
     with (
+        orderly_stop("interrupted; runs that were merged stay, and the same command adds the rest"),
         pulled(address, timeout_s=timeout_s, command=remote_command) as (file, source),
         Database(database) as there,
     ):
@@ -97,7 +99,7 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
     metavar="FILE",
     required=True,
     callback=writable,
-    help="The file to write; an existing one is replaced; - is standard output.",
+    help="The file to write; an existing copy is replaced; - is standard output.",
 )
 @database_option
 def copy(*, out: str, database: Path | None) -> None:
@@ -106,13 +108,16 @@ def copy(*, out: str, database: Path | None) -> None:
     It is of one moment, whoever writes meanwhile. Jobs, users and uses stay behind.
     """
     from tuner.database import default_path
-    from tuner.database.copying import copied
+    from tuner.database.copying import check_target, copied
 
+    source = database or default_path()
     target = None if out == "-" else Path(out)
+    if target is not None:
+        check_target(target, source)
     if target is None and sys.stdout.isatty():
         raise InputError("--out -: a database is no text; name a file, or send it to a program")
     try:
-        with copied(database or default_path(), None if target is None else target.parent) as file:
+        with copied(source, None if target is None else target.parent) as file:
             if target is not None:
                 file.replace(target)
                 return

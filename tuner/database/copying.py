@@ -51,6 +51,23 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
         yield copy
 
 
+def check_target(target: Path, path: Path) -> None:
+    """Refuse to replace a database that is in use by a copy, which holds less.
+
+    Args:
+        target: where a copy is to be.
+        path: of the database that is copied.
+
+    Raises:
+        InputError: the target is that database, its mirror, or another database with one.
+    """
+    own = [file.resolve() for file in (path, mirror_of(path))]
+    if target.resolve() in own or mirror_of(target).exists():
+        raise InputError(
+            f"--out {target}: this is a database in use, and a copy holds less; name another file"
+        )
+
+
 def _copy(source: sqlite3.Connection, copy: Path) -> None:
     with closing(sqlite3.connect(copy, isolation_level=None)) as target:
         source.backup(target)

@@ -284,6 +284,8 @@ def gpu_model(name: str) -> GpuModel:
         return replace(gpu, name=key, power=_scaled(gpu.power, _FURTHER[number]))
     near = difflib.get_close_matches(key, _TABLE, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
+    if kind in _TABLE:
+        hint = f"; further GPUs like {kind} are {kind}.{min(_FURTHER)} to {kind}.{max(_FURTHER)}"
     raise UnknownNameError(f"no simulated GPU {name!r}; choose from {', '.join(_TABLE)}{hint}")
 
 

@@ -321,6 +321,8 @@ def cuda_index(spec: str) -> int:
         UnknownNameError: the text names no GPU.
     """
     match = _CUDA.fullmatch(spec)
+    if match is None and spec.startswith("kind:"):
+        raise UnknownNameError(f"{spec!r}: a kind is for jobs of the daemon; name a GPU, as cuda:0")
     if match is None:
         simulated = [f"sim:{name}" for name in gpu_names()]
         raise UnknownNameError(

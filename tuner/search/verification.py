@@ -18,7 +18,9 @@ from tuner.search.answer import SearchOutcome
 POLICY = "verify"
 """In the place of a policy's name, in runs that verify."""
 
-NOTHING_TO_VERIFY = "no answer of another GPU of this kind is stored that could be verified: this is a search"
+NOTHING_TO_VERIFY = (
+    "no finished run on another GPU of this kind is stored that could be verified: this is a search"
+)
 
 RIVALS = 1
 """Contenders that tied with the answer there, of which so many are measured here too.
@@ -51,12 +53,12 @@ class VerifiableAnswer:
     def trials(self, search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
         """The policy: the answer, then its rivals, as far as they are in the space of this run."""
         known = [
-            {one.configuration for one in candidates} | {default}
+            {one: one for one in (default, *(each.configuration for each in candidates))}
             for candidates, default in zip(search.candidates, search.defaults, strict=True)
         ]
         limits_w = search.power_limits_w or (None,)
-        trials = [
-            trial
+        trials = [  # with the tunables in the order of this run, which a stored answer has lost
+            replace(trial, configurations=tuple(map(dict.__getitem__, known, trial.configurations)))
             for trial in (self.answer, *self.rivals)
             if trial.clock_mhz in search.clocks
             and trial.power_limit_w in limits_w

@@ -10,6 +10,7 @@ from tuner.model import WorkloadName
 from tuner.model.records import canonical
 from tuner.options import OPTIONS
 from tuner.sweep.tables import Choice, GroupTable, SweepDocument, Value
+from tuner.untrusted.text import plain_line
 
 MOST_JOBS = 100_000
 """Of one file; more are a mistake in a list, or several sweeps."""
@@ -44,7 +45,7 @@ class SweepJob:
         """The job in a line."""
         chosen = [f"{OPTIONS[name].flag} {shown(value)}" for name, value in self.options.items()]
         where = [f"on {self.device}"] if self.device else []
-        return " ".join([*self.workloads, self.objective, *where, *chosen])
+        return plain_line(" ".join([*self.workloads, self.objective, *where, *chosen]))
 
     def attributes(self) -> dict[str, set[str]]:
         """What exclusions are held against: each name with the values that the job has of it."""
