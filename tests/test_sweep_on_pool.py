@@ -113,6 +113,7 @@ class Played:
     Attributes:
         facts: of each worker, by address.
         faults: raised in the place of the next runs.
+        first: given by the next run; None for a run that has ended well.
         ran: addresses where jobs ran, in order.
     """
 
@@ -123,6 +124,7 @@ class Played:
         facts = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, {SIM: H200, "": H200})
         self.facts = dict.fromkeys(addresses, facts)
         self.faults: list[Exception] = []
+        self.first: LaneAnswer | None = None
         self.ran: list[str] = []
         self.stopped = False
         self._answer = answer
@@ -149,7 +151,8 @@ class Played:
         if self.faults:
             answer.set_exception(self.faults.pop(0))
         else:
-            answer.set_result(self._answer)
+            answer.set_result(self.first or self._answer)
+            self.first = None
         return answer
 
     def run_everywhere(self, function: Callable[..., Any], *args: Any) -> None:
@@ -183,6 +186,13 @@ def test_a_job_that_crashes_runs_once_more_elsewhere(played: Played, tmp_path: P
     played.faults = [ChildCrashedError("killed"), ChildTimeoutError("silent")]
     failed = ended(played, tmp_path)
     assert (failed.end, failed.reason) == ("failed", "silent")
+
+
+def test_a_job_that_cannot_begin_runs_once_more_elsewhere(played: Played, tmp_path: Path) -> None:
+    """A worker whose GPU does not open costs no job."""
+    played.first = LaneAnswer({"end": "failed", "reason": "no GPU"})
+    assert ended(played, tmp_path).end == "finished"
+    assert played.ran == ["a", "b"]
 
 
 def test_a_job_that_takes_workers_with_it_ends(played: Played, tmp_path: Path) -> None:
