@@ -121,8 +121,10 @@ class Played:
 
     def __init__(self, answer: LaneAnswer, *addresses: str) -> None:
         here = Catalog.load(()).kernel("scan-lf").fingerprint
-        facts = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, {SIM: H200, "": H200})
-        self.facts = dict.fromkeys(addresses, facts)
+        self.facts = {}
+        for address in addresses:
+            identities = {SIM: H200, "": replace(H200, uuid=f"GPU-{address}")}
+            self.facts[address] = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, identities)
         self.faults: list[Exception] = []
         self.first: LaneAnswer | None = None
         self.ran: list[str] = []
@@ -217,6 +219,14 @@ def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: 
     played.facts = {"b": replace(good, version="0.0")}
     with pytest.raises(PoolError, match=r"it has tuner 0\.0"):
         lanes.known([job()])
+
+
+def test_a_gpu_has_one_worker(played: Played, tmp_path: Path) -> None:
+    """A second worker of the same GPU gets no jobs: two would measure each other's load."""
+    played.facts["b"] = played.facts["a"]
+    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    list(lanes.run([job(4), job(8)]))
+    assert played.ran == ["a", "a"]
 
 
 @pytest.mark.parametrize(
