@@ -86,6 +86,18 @@ def test_only_finished_runs_are_taken_over(here: Path, tmp_path: Path, status: R
     assert merged(here, other) == (0, 0, 0)
 
 
+def test_limited_runs_are_taken_over_where_asked_for(here: Path, tmp_path: Path) -> None:
+    """A run that a budget has ended comes with its status, and the report has its number here."""
+    other = tmp_path / "other.db"
+    add_run(other, 2, RunStatus.LIMITED)
+    with Database(here) as database:
+        report = merge_file(database, other, limited=True)
+    with Store(here) as store:
+        run = store.run(report.newest_run or 0)
+    assert run is not None
+    assert (run.status, run.trials) == (RunStatus.LIMITED, 2)
+
+
 def test_a_merged_run_is_not_gone_on_with_in_place_of_an_own_one(here: Path, tmp_path: Path) -> None:
     """An own run that was interrupted is resumed, though the same was finished elsewhere and merged since."""
     own = add_run(here, status=RunStatus.INTERRUPTED)

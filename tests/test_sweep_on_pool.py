@@ -113,6 +113,7 @@ class Played:
     Attributes:
         facts: of each worker, by address.
         faults: raised in the place of the next runs.
+        first: given by the next run; None for a run that has ended well.
         ran: addresses where jobs ran, in order.
     """
 
@@ -120,9 +121,12 @@ class Played:
 
     def __init__(self, answer: LaneAnswer, *addresses: str) -> None:
         here = Catalog.load(()).kernel("scan-lf").fingerprint
-        facts = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, {SIM: H200, "": H200})
-        self.facts = dict.fromkeys(addresses, facts)
+        self.facts = {}
+        for address in addresses:
+            identities = {SIM: H200, "": replace(H200, uuid=f"GPU-{address}")}
+            self.facts[address] = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, identities)
         self.faults: list[Exception] = []
+        self.first: LaneAnswer | None = None
         self.ran: list[str] = []
         self.stopped = False
         self._answer = answer
@@ -149,7 +153,8 @@ class Played:
         if self.faults:
             answer.set_exception(self.faults.pop(0))
         else:
-            answer.set_result(self._answer)
+            answer.set_result(self.first or self._answer)
+            self.first = None
         return answer
 
     def run_everywhere(self, function: Callable[..., Any], *args: Any) -> None:
@@ -185,6 +190,13 @@ def test_a_job_that_crashes_runs_once_more_elsewhere(played: Played, tmp_path: P
     assert (failed.end, failed.reason) == ("failed", "silent")
 
 
+def test_a_job_that_cannot_begin_runs_once_more_elsewhere(played: Played, tmp_path: Path) -> None:
+    """A worker whose GPU does not open costs no job."""
+    played.first = LaneAnswer({"end": "failed", "reason": "no GPU"})
+    assert ended(played, tmp_path).end == "finished"
+    assert played.ran == ["a", "b"]
+
+
 def test_a_job_that_takes_workers_with_it_ends(played: Played, tmp_path: Path) -> None:
     """A job whose workers are lost is tried three times."""
     played.faults = [WorkerLostError("gone")] * 5
@@ -207,6 +219,14 @@ def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: 
     played.facts = {"b": replace(good, version="0.0")}
     with pytest.raises(PoolError, match=r"it has tuner 0\.0"):
         lanes.known([job()])
+
+
+def test_a_gpu_has_one_worker(played: Played, tmp_path: Path) -> None:
+    """A second worker of the same GPU gets no jobs: two would measure each other's load."""
+    played.facts["b"] = played.facts["a"]
+    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    list(lanes.run([job(4), job(8)]))
+    assert played.ran == ["a", "a"]
 
 
 @pytest.mark.parametrize(

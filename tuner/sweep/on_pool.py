@@ -236,19 +236,19 @@ def _given(answer: Future[LaneAnswer]) -> LaneAnswer:
     """What a job gave.
 
     Raises:
-        PoolError: it was told to stop, and not by this sweep.
+        PoolError: it has no run: it could not begin, or was told to stop, and not by this sweep.
         TunerError: as of the call.
     """
     given = answer.result()
     if given.found["end"] == INTERRUPTED:
         raise PoolError("it was stopped on its worker")
+    if given.found.get("run") is None:  # such as of a GPU that fell off: all jobs of its worker would fail
+        raise PoolError(given.found["reason"])
     return given
 
 
 def _taken_over(task: _Task, given: LaneAnswer, store: Store, host: str) -> JobResult:
     """The result of a job whose run is stored here now."""
-    if not given.database:
-        return JobResult(task.job, seconds=task.seconds, **given.found)
     with tempfile.TemporaryDirectory(prefix="tuner-sweep-") as folder:
         path = Path(folder) / "job.db"
         path.write_bytes(given.database)

@@ -19,6 +19,8 @@ from tuner.sweep.lane import Lane
 from tuner.untrusted.files import shown_bytes
 from tuner.untrusted.limits import RUN_BYTES
 
+_FILE_BYTES = 2 * RUN_BYTES  # indices and empty pages beside the run
+
 SERVER = "tuner.sweep.pool_lane:PoolLane"
 """For ``ChildOrder``."""
 
@@ -73,7 +75,7 @@ class PoolLane:
         bytes_limit: of a job's database file.
     """
 
-    def __init__(self, kernel_files: Sequence[Path], bytes_limit: int = RUN_BYTES) -> None:
+    def __init__(self, kernel_files: Sequence[Path], bytes_limit: int = _FILE_BYTES) -> None:
         self._missing = [path for path in kernel_files if not path.is_file()]
         self._lane = Lane([path for path in kernel_files if path not in self._missing], None)
         self._bytes_limit = bytes_limit

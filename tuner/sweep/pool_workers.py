@@ -167,13 +167,23 @@ class SweepWorkers:
         except TunerError as error:
             self._leave_out(address, f"{address}: {error}")
             return
-        why = _other_package(facts)
+        why = _other_package(facts) or self._same_gpu(facts)
         if why:
             self._leave_out(address, f"{facts.host} ({address}): {why}")
             return
         self._facts[address] = facts
         if why := self._other_sources(facts):
             _LOG.warning("pool: a worker takes no jobs: %s", why)
+
+    def _same_gpu(self, facts: LaneFacts) -> str:
+        """Which worker has the same GPU; empty where none has."""
+        own = facts.identities.get("")
+        if own is None or own.modelled:
+            return ""
+        for address, other in self.present.items():
+            if other.identities[""].uuid == own.uuid:
+                return f"its GPU {own.uuid} is that of {address} too"
+        return ""
 
     def _leave_out(self, address: str, why: str) -> None:
         self.left_out[address] = why
