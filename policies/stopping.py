@@ -13,6 +13,7 @@ from .surrogate.outlook import Proposal
 GAIN = 0.005  # of the lowest cost: going on for less is not worth it
 BELIEVED = 0.1  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
 SHARE = 1 / 2  # of the evaluations, which must have gained less, too: predictions alone err too often
+SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST = 8  # evaluations that must have gained less, however few there were
 ROOTS, ENOUGH = 1.5, 100  # evaluations before a search ends: by the root of the space's size, at most so many
@@ -91,7 +92,8 @@ class ExpectationStop(StopRule):
 
     *Prediction*: the surrogate's expected gain of measuring all that is left. It errs where a space is
     rougher than what was seen of it, so it has to be `BELIEVED` times as low. *Experience*: what the latest
-    `SHARE` of the evaluations gained, or as many as `REST` of those left in a small space. Both are asked
+    `SHARE` of the evaluations gained (`SHARE_AT_ONCE` where several are measured at once), or as many as
+    `REST` of those left in a small space. Both are asked
     when `ROOTS` times the root of the space's size are measured, or `ENOUGH`, or of several workloads as many
     as they have configurations (and clocks): their effects mostly add up, however many trials they make
     together. A gain within the uncertainty of measurements is none.
@@ -101,7 +103,8 @@ class ExpectationStop(StopRule):
         run = self._run
         least = max(GAIN, run.noise)
         count = len(run.lowest)
-        latest = max(LEAST, math.ceil(min(SHARE * count, REST * (run.joint.size - count))))
+        share = SHARE if run.search.parallel == 1 else SHARE_AT_ONCE
+        latest = max(LEAST, math.ceil(min(share * count, REST * (run.joint.size - count))))
         before = count - latest
         if before < 1 or run.evaluations < max(LEAST, self._looked_around()):
             return False
