@@ -176,10 +176,16 @@ def test_srun_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pass
 
 
-def test_calls_to_workers_are_answered_once() -> None:
-    """Calls run in the worker that is meant, its errors come back, and a dead worker's calls fail at once."""
+def test_calls_to_workers_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls run in the worker that is meant, its errors come back, and a dead worker's calls fail at once.
+
+    Nobody is lost because the client's timer keeps an identity of the scheduler without its workers.
+    """
     with open_workers("local:1", device=DEVICE) as workers:
         (address,) = workers.present
+        monkeypatch.setattr("distributed.Client.scheduler_info", lambda *_, **__: {"workers": {}})
+        workers.refresh()
+        assert list(workers.present) == [address]
         assert workers.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
         assert workers.call(os.getpid, worker=address) != os.getpid()
         with pytest.raises(PoolError, match="ZeroDivisionError"):

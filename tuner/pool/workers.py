@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FIRST_S = 60.0  # until the first worker is there
 _OTHERS_S = 60.0  # from then on, until as many are there as were asked for
 _POLL_S = 0.5
-_WHOLE_INFO = -1  # of Client.scheduler_info: all workers, not some
+_WHOLE_INFO = -1  # of Scheduler.identity: all workers, not some
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ class Workers:
         if self._client.status != "running":
             raise _lost(f"the connection is {self._client.status}")
         try:
-            found = self._client.scheduler_info(n_workers=_WHOLE_INFO)["workers"]
+            # Client.scheduler_info may return what a timer of the client wrote meanwhile: no workers.
+            scheduler: Any = self._client.scheduler
+            found = self._client.sync(scheduler.identity, n_workers=_WHOLE_INFO)["workers"]
         except Exception as error:  # Dask tells of a lost scheduler in many ways
             raise _lost(_text(error)) from error
         self._present, self._left_out = {}, {}
