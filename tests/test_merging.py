@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from damaging import CONDITIONS
 from mirrored import rows
 
+from tuner.cli.db import db
 from tuner.database import Database, Store
 from tuner.database.faults import mirror_of
 from tuner.database.merging import merge_file
@@ -96,6 +98,15 @@ def test_limited_runs_are_taken_over_where_asked_for(here: Path, tmp_path: Path)
         run = store.run(report.newest_run or 0)
     assert run is not None
     assert (run.status, run.trials) == (RunStatus.LIMITED, 2)
+
+
+def test_limited_is_an_option_of_the_command(here: Path, tmp_path: Path) -> None:
+    """Without it, what a budget has ended is left out; with it, it is taken over."""
+    other = tmp_path / "other.db"
+    add_run(other, 2, RunStatus.LIMITED)
+    words = ["merge", str(other), "--database", str(here)]
+    for options, told in (((), "0 runs added"), (("--limited",), "1 run added, with 2 trials")):
+        assert told in CliRunner().invoke(db, [*words, *options], catch_exceptions=False).output
 
 
 def test_a_merged_run_is_not_gone_on_with_in_place_of_an_own_one(here: Path, tmp_path: Path) -> None:

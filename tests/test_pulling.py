@@ -113,22 +113,22 @@ def test_a_copy_replaces_no_database(tmp_path: Path, there: Path) -> None:
     add_run(other)
     for target in (there, there.with_name(f"{there.name}.mirror"), other):
         before = target.read_bytes()
-        refused = CliRunner().invoke(db, ["copy", "--out", str(target), "--database", str(there)])
+        refused = CliRunner().invoke(db, ["copy", "--output", str(target), "--database", str(there)])
         assert "a database in use" in str(refused.exception)
         assert target.read_bytes() == before
-    again = ["copy", "--out", str(tmp_path / "copy.db"), "--database", str(there)]
+    again = ["copy", "--output", str(tmp_path / "copy.db"), "--database", str(there)]
     assert [CliRunner().invoke(db, again).exit_code for _ in range(2)] == [0, 0]
 
 
 def test_the_command_writes_a_copy_to_a_file_or_to_standard_output(tmp_path: Path, there: Path) -> None:
     """Both are the same, and a missing database is an error that names it."""
-    to_file = CliRunner().invoke(db, ["copy", "--out", str(tmp_path / "a.db"), "--database", str(there)])
-    to_output = CliRunner().invoke(db, ["copy", "--out", "-", "--database", str(there)])
+    to_file = CliRunner().invoke(db, ["copy", "--output", str(tmp_path / "a.db"), "--database", str(there)])
+    to_output = CliRunner().invoke(db, ["copy", "--output", "-", "--database", str(there)])
     assert (to_file.exit_code, to_output.exit_code) == (0, 0)
     assert rows(tmp_path / "a.db")["runs"] == rows(there)["runs"]
     (tmp_path / "b.db").write_bytes(to_output.stdout_bytes)
     assert rows(tmp_path / "b.db") == rows(tmp_path / "a.db")
-    missing = CliRunner().invoke(db, ["copy", "--out", "-", "--database", str(tmp_path / "none.db")])
+    missing = CliRunner().invoke(db, ["copy", "--output", "-", "--database", str(tmp_path / "none.db")])
     assert "none.db: no results are there" in str(missing.exception)
 
 
@@ -178,7 +178,7 @@ def test_the_words_of_a_host_are_quoted(tmp_path: Path) -> None:
         pass
     *_, end, host, command = (tmp_path / "said").read_text().splitlines()
     assert (end, host) == ("--", "host")
-    assert command == "tuner db copy --out - --database '/a b;c/$(d).db'"
+    assert command == "tuner db copy --output - --database '/a b;c/$(d).db'"
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,20 @@ if TYPE_CHECKING:
     from tuner.database.merging import MergeReport
 
 _PIECE_BYTES = 2**20
+_limited_option = click.option(
+    "--limited",
+    is_flag=True,
+    help="Take over runs that a budget or a time limit has ended, too. One that is gone on with afterwards is"
+    " taken over once more, as another run.",
+)
 
 
 @click.command()
 @click.argument("file", type=NamedPath(dir_okay=False, path_type=Path))
+@_limited_option
 @database_option
 @json_option
-def merge(*, file: Path, database: Path | None, json_path: str | None) -> None:
+def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | None) -> None:
     """Take over the finished runs of another database file that are not in this one yet.
 
     FILE is only read. Runs keep their trials, times and answers, and say where they come from. Merging again,
@@ -34,7 +41,7 @@ def merge(*, file: Path, database: Path | None, json_path: str | None) -> None:
     from tuner.database.merging import merge_file
 
     with Database(database) as there:
-        report = merge_file(there, file)
+        report = merge_file(there, file, limited=limited)
     _print_merge(report, str(file), json_path)
 
 
@@ -56,10 +63,17 @@ def merge(*, file: Path, database: Path | None, json_path: str | None) -> None:
     metavar="COMMAND",
     help="The tuner of the host: one that is not on the path of its ssh sessions.",
 )
+@_limited_option
 @database_option
 @json_option
 def pull(
-    *, address: str, timeout_s: float, remote_command: str, database: Path | None, json_path: str | None
+    *,
+    address: str,
+    timeout_s: float,
+    remote_command: str,
+    limited: bool,
+    database: Path | None,
+    json_path: str | None,
 ) -> None:
     """Take over the finished runs of another host, as `tuner db merge` does.
 
@@ -75,7 +89,7 @@ def pull(
         pulled(address, timeout_s=timeout_s, command=remote_command) as (file, source),
         Database(database) as there,
     ):
-        report = merge_file(there, file, source=source)
+        report = merge_file(there, file, source=source, limited=limited)
     _print_merge(report, source, json_path)
 
 
@@ -95,14 +109,14 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
 
 @click.command()
 @click.option(
-    "--out",
+    "--output",
     metavar="FILE",
     required=True,
     callback=writable,
     help="The file to write; an existing copy is replaced; - is standard output.",
 )
 @database_option
-def copy(*, out: str, database: Path | None) -> None:
+def copy(*, output: str, database: Path | None) -> None:
     """Write a copy of the runs and their trials, for `tuner db merge` on another host.
 
     It is of one moment, whoever writes meanwhile. Jobs, users and uses stay behind.
@@ -111,11 +125,11 @@ def copy(*, out: str, database: Path | None) -> None:
     from tuner.database.copying import check_target, copied
 
     source = database or default_path()
-    target = None if out == "-" else Path(out)
+    target = None if output == "-" else Path(output)
     if target is not None:
         check_target(target, source)
     if target is None and sys.stdout.isatty():
-        raise InputError("--out -: a database is no text; name a file, or send it to a program")
+        raise InputError("--output -: a database is no text; name a file, or send it to a program")
     try:
         with copied(source, None if target is None else target.parent) as file:
             if target is not None:
@@ -125,4 +139,4 @@ def copy(*, out: str, database: Path | None) -> None:
                 shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
             sys.stdout.buffer.flush()
     except OSError as error:
-        raise InputError(f"--out {out}: {error.strerror}") from error
+        raise InputError(f"--output {output}: {error.strerror}") from error

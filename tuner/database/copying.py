@@ -64,7 +64,7 @@ def check_target(target: Path, path: Path) -> None:
     own = [file.resolve() for file in (path, mirror_of(path))]
     if target.resolve() in own or mirror_of(target).exists():
         raise InputError(
-            f"--out {target}: this is a database in use, and a copy holds less; name another file"
+            f"--output {target}: this is a database in use, and a copy holds less; name another file"
         )
 
 

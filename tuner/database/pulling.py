@@ -138,7 +138,7 @@ def _arguments(address: str, command: str) -> list[str]:
     host, _, path = address.removeprefix(_SSH).partition(":")
     if not _HOST.fullmatch(host):
         raise InputError(f"{address!r:.120}: {host!r:.80} is no host; {_FORMS}")
-    words = [command, "db", "copy", "--out", "-", *(["--database", path] if path else [])]
+    words = [command, "db", "copy", "--output", "-", *(["--database", path] if path else [])]
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECTING_S}", "-T"]
     return [*options, "--", host, shlex.join(words)]
 

@@ -20,6 +20,6 @@ def merge_lines(report: MergeReport, source: str) -> Iterator[str]:
     yield f"{source}: {added}; {_counted(report.runs_known, 'run')} known already"
     if report.runs_unfinished:
         count = _counted(report.runs_unfinished, "run")
-        yield f"{count} left out: no finished search (running, failed, or ended early or by a limit)"
+        yield f"{count} left out: no finished search (running, failed, ended early, or by a limit: --limited)"
     if report.runs_refused:
         yield f"{_counted(report.runs_refused, 'run')} left out: damaged or not understood"
