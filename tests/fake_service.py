@@ -50,6 +50,7 @@ RUN: Mapping[str, Any] = {
     "policy": "auto",
     "clocks": "off",
     "trials": 1,
+    "merged_from": None,
     "best": TRIAL,
 }
 SAMPLE: Mapping[str, Any] = {

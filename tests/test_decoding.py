@@ -191,7 +191,7 @@ def test_odd_counts_are_left_out(database: Database) -> None:
     assert ledger.spent("2026-11-01", H200.uuid) == (0.0, 0.0)
 
 
-@given(st.lists(JSON | st.binary(max_size=8), min_size=13, max_size=13), JSON)
+@given(st.lists(JSON | st.binary(max_size=8), min_size=15, max_size=15), JSON)
 def test_no_row_raises(values: list[Any], inner: Any) -> None:
     """Whatever the columns hold, decoding gives a value or says why not."""
     text = json.dumps(inner)

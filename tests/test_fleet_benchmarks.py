@@ -110,7 +110,7 @@ def test_verifying_is_held_against_searching(monkeypatch: pytest.MonkeyPatch, tm
         return document("verify", 1.0, 100.0) if "--verify" in words else document("auto", 1.0, 700.0)
 
     monkeypatch.setattr(verification, "tuned", tuned)
-    options = argparse.Namespace(objective="energy", policy="auto")
+    options = argparse.Namespace(objective="energy", policy="auto", window=None)
     row = verification.compared(tmp_path, "scan-lf:N=64", ("cuda:0", "cuda:1"), options)
     assert asked == [
         ("known.db", "cuda:0", False),

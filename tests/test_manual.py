@@ -36,11 +36,16 @@ def test_every_command_has_a_page() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_page_has_all_options(name: str) -> None:
-    """Every option stands on its command's page, with its help; every argument in the synopsis."""
+    """Every option stands on its command's page, with its help; every argument in the synopsis.
+
+    Spellings of earlier versions, which are taken and hidden, stand nowhere.
+    """
     text = PAGES[f"{name.replace(' ', '-')}.1"].replace("\\-", "-").replace("\\e", "\\")
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):
-            assert not parameter.hidden
+            if parameter.hidden:
+                assert parameter.name == "called_earlier"
+                continue
             for spelling in (*parameter.opts, *parameter.secondary_opts):
                 assert spelling in text
             assert (parameter.help or "").split(".")[0].split("`")[0] in text

@@ -216,7 +216,7 @@ def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> 
         ({"kernels": None}, "kernels: None is neither"),
         ({"kernels": "scan-lf:N=4", "clocks": 900}, "clocks: must be text, not 900"),
         ({"kernels": ["scan-lf:N=4", "scan-lf:N=64"], "tunables": {"P": [1]}}, "give them to tuner.Kernel"),
-        ({"kernels": "scan-lg:N=4"}, "did you mean 'scan-lf'"),
+        ({"kernels": "scan-lff:N=4"}, "did you mean 'scan-lf'"),
         ({"kernels": "scan-lf:N=4", "window": 1.0}, "unknown option 'window'; did you mean 'window_s'"),
         ({"kernels": "scan-lf:N=4", "objective": "joules"}, "objective"),
         ({"kernels": "scan-lf:N=4", "policy": "gredy"}, "greedy"),

@@ -39,9 +39,9 @@
     ├── PoolError                 the workers of a pool cannot be had, or answer what cannot be understood
     │   └── WorkerLostError       one of them has gone
     ├── ResourceError             the system gives no more threads, processes or memory just now
-    ├── InstallError              the service cannot be installed or removed; calling again goes on
-    └── RunInterrupted            the user or the system asked to stop; results so far are stored
-        └── PoolLostError         the scheduler of a pool, or the GPU that a run is bound to, has gone
+    ├── RunInterrupted            the user or the system asked to stop; results so far are stored
+    │   └── PoolLostError         the scheduler of a pool, or the GPU that a run is bound to, has gone
+    └── InstallError              the service cannot be installed or removed; calling again goes on
 
 Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
 """

@@ -77,8 +77,8 @@ def pull(
 ) -> None:
     """Take over the finished runs of another host, as `tuner db merge` does.
 
-    ADDRESS is ssh:HOST, ssh:HOST:PATH for another database than that of the user there, or the https URL of a
-    database file. ssh must not ask for a password.
+    ADDRESS is `ssh:HOST`, `ssh:HOST:PATH` for another database than that of the user there, or the https URL
+    of a database file. ssh must not ask for a password.
     """
     from tuner.database import Database
     from tuner.database.merging import merge_file
