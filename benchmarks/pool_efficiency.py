@@ -6,10 +6,12 @@ Efficiency is the rate of trials in the search (from the default trial to the la
 confirmed) over that of one worker, per worker. Contenders are confirmed on one GPU, within the whole time.
 
     python benchmarks/pool_efficiency.py --out benchmarks/results/pool-efficiency.json
-    python benchmarks/pool_efficiency.py --device cuda --workers 1 2 --out benchmarks/results/pool-gpus.json
+    python benchmarks/pool_efficiency.py --device cuda --workers 1 2 --trials 48 --window 0.5 \
+        --out benchmarks/results/pool-gpus.json
 """
 
 import argparse
+import itertools
 import json
 import os
 import tempfile
@@ -79,6 +81,9 @@ def main() -> None:
     parser.add_argument(
         "--window", type=float, help="seconds of every window; the run's own choice if left out"
     )
+    parser.add_argument(
+        "--trials", type=int, help="of a run at most: 160 of scan-lf take minutes on one H200"
+    )
     parser.add_argument("--speed", type=float, default=2.0, help="virtual seconds in a real one")
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     options = parser.parse_args()
@@ -87,12 +92,12 @@ def main() -> None:
     preload = [] if device is None else [str(REAL_TIME)]
     with dask.config.set({"distributed.worker.preload": preload}):
         compile_all(options, device)
-        rows = [
-            measured(options, device, policy, workers)
-            for policy in options.policies
-            for workers in options.workers
-        ]
-    judge(rows)
+        rows: list[dict[str, Any]] = []
+        for policy, workers in itertools.product(options.policies, options.workers):
+            rows.append(measured(options, device, policy, workers))
+            judge(rows)
+            if options.out is not None:
+                write(options, device, rows)
     print(f"{'policy':12} workers  trials  trials/s  efficiency  search s  whole s   best        repeats")
     for row in rows:
         print(
@@ -101,18 +106,22 @@ def main() -> None:
             f"   {row['best_cost']:.4g} ± {1.96 * row['best_uncertainty']:.2g} {row['unit']}"
             f"  {'same' if row['same_best'] else 'another'}"
         )
-    if options.out is not None:
-        document = {
-            "provenance": provenance(),
-            "device": options.device,
-            "speed": None if device is None else options.speed,
-            "workload": options.workload,
-            "objective": options.objective,
-            "window_s": options.window,
-            "modelled": device is not None,
-            "rows": rows,
-        }
-        options.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def write(options: argparse.Namespace, device: str | None, rows: list[dict[str, Any]]) -> None:
+    """Write what was measured so far."""
+    document = {
+        "provenance": provenance(),
+        "device": options.device,
+        "speed": None if device is None else options.speed,
+        "workload": options.workload,
+        "objective": options.objective,
+        "window_s": options.window,
+        "trials": options.trials,
+        "modelled": device is not None,
+        "rows": rows,
+    }
+    options.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def compile_all(options: argparse.Namespace, device: str | None) -> None:
@@ -128,7 +137,11 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
     """One run on so many workers."""
     watch = Watch()
     request = Request(
-        (options.workload,), objective=options.objective, policy=policy, window_s=options.window
+        (options.workload,),
+        objective=options.objective,
+        policy=policy,
+        window_s=options.window,
+        budget=options.trials,
     )
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder, "pool.db")
