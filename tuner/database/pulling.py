@@ -34,6 +34,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PIECE_BYTES = 2**18
 _SILENCE_S = 60.0  # without a byte
 _CONNECTING_S = 15  # of ssh
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _MAGIC = b"SQLite format 3\0"
 _SHOWN_BYTES = 40  # of what is no database
 _SAID_BYTES = 2000  # of what ssh says, at its end
@@ -144,30 +145,45 @@ def _arguments(address: str, command: str) -> list[str]:
 
 
 def _from_ssh(address: str, command: list[str], sink: _Sink) -> None:
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as said, _started(address, command, said) as process:
         try:
-            process = subprocess.Popen(  # noqa: S603 - no shell here, and no host that is an option
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                start_new_session=True,  # with the proxies that it starts
-            )
-        except OSError as error:
-            raise StoreError(f"{address}: {command[0]} cannot be started: {error.strerror}") from error
-        output = cast("IO[bytes]", process.stdout)
-        try:
-            _drain(output, sink)
+            _drain(cast("IO[bytes]", process.stdout), sink)
             status = process.wait(sink.left_s())
         except subprocess.TimeoutExpired as error:
             raise sink.fault("ssh does not end") from error
-        finally:
+        if status:
+            raise sink.fault(f"ssh ended with status {status}{_last_words(said)}")
+
+
+@contextmanager
+def _started(address: str, command: list[str], said: IO[bytes]) -> "Iterator[subprocess.Popen[bytes]]":
+    """A process, killed with all that it has started where the block ends before it.
+
+    Signals that end this process wait until that is sure; the other inherits that they are blocked.
+    """
+    process = None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - no shell here, and no host that is an option
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,  # with the proxies that it starts
+        )
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process
+    except OSError as error:
+        if process is not None:
+            raise
+        raise StoreError(f"{address}: {command[0]} cannot be started: {error.strerror}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if process is not None:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            output.close()
-        if status:
-            raise sink.fault(f"ssh ended with status {status}{_last_words(said)}")
+            cast("IO[bytes]", process.stdout).close()
 
 
 def _drain(pipe: IO[bytes], sink: _Sink) -> None:
