@@ -21,7 +21,7 @@ from tuner.search.request import Request, choose_run_clocks, conditions_of, make
 from tuner.search.setup import open_setup
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
-TX1, K40C = "sim:jetson-tx1", "sim:k40c"
+TX1, K40C, K20C = "sim:jetson-tx1", "sim:k40c", "sim:k20c"
 
 
 @pytest.fixture
@@ -90,10 +90,17 @@ def test_another_gpu_tells_of_the_same_workload_only(store: Store) -> None:
     tune(of(4), store, spec=K40C)
     tune(of(8), store, spec=K40C)
 
-    (known,) = Begun(store, of(4)).known()
+    (known,) = Begun(store, of(4), K20C).known()
 
     assert known.sizes["N"] == 4
     assert "K40c" in known.device
+
+
+def test_a_gpu_of_another_compute_capability_tells_nothing(store: Store) -> None:
+    """What is best there is often slow here, and costs a search more trials than knowing nothing."""
+    tune(of(4), store, spec=K40C)
+
+    assert Begun(store, of(4), TX1).known() == ()
 
 
 @pytest.mark.parametrize(

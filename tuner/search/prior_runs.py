@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from tuner.config import KernelFile
 from tuner.database.neighbours import distance, size_point, sizes_named
+from tuner.devices.gpus import limits_of
 from tuner.errors import InputError
 from tuner.interfaces import PriorRun, TrialStore
 from tuner.model import Configuration, DeviceIdentity, Workload
@@ -30,13 +32,14 @@ def knowledge(
 ) -> tuple[PriorRun, ...]:
     """What runs that had finished before this one began measured of the same kernels, nearest first.
 
-    Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources:
-    at other sizes on a GPU of this name, or of the same workload on another GPU. Where several workloads
-    run together, those of the same workload alone on a GPU of this name are taken, too. A modelled run tells
-    nothing of a real GPU, nor the other way round; nor does a replay: a recording that was made of runs of
-    this database would be searched with its own answers at hand. This GPU's runs come first, then those of
-    near sizes at near batches (``tuner.database.ranking``), then the nearest size, then the newest. Of a long
-    run, points are taken evenly from the cheapest to the last.
+    Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources: at
+    other sizes on a GPU of this name, or of the same workload on another GPU of this name, or of a model with
+    the same compute capability. Where several workloads run together, those of the same workload alone on a
+    GPU of this name are taken, too. A modelled run tells nothing of a real GPU, nor the other way round; nor
+    does a replay: a recording that was made of runs of this database would be searched with its own answers
+    at hand. This GPU's runs come first, then those of near sizes at near batches
+    (``tuner.database.ranking``), then the nearest size, then the newest. Of a long run, points are taken
+    evenly from the cheapest to the last.
 
     A finished run never changes, so that a resumed run knows what it knew when it began.
 
@@ -98,10 +101,15 @@ def _told(
 
 
 def _elsewhere(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
-    """Another GPU; of recordings, of another model: two of one GPU may hold the same measurements."""
-    if device.recorded:
-        return bool(measured_on["name"] != device.name)
-    return bool(measured_on["uuid"] != device.uuid)
+    """Another GPU of this model, or one of another model of the same compute capability.
+
+    Recordings of one model may hold the same measurements. What a GPU of another compute capability has
+    measured can make a search twice as long (``benchmarks/knowledge_across_kinds.py``).
+    """
+    if _here(measured_on, device):
+        return not device.recorded and bool(measured_on["uuid"] != device.uuid)
+    own, other = limits_of(device), limits_of(replace(device, name=str(measured_on["name"])))
+    return own is not None and other is not None and own.compute_capability == other.compute_capability
 
 
 def _here(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
