@@ -1,5 +1,8 @@
 """Merging: finished runs of another database are taken over once, as they are, with where they come from."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ from click.testing import CliRunner
 from damaging import CONDITIONS
 from mirrored import rows
 
+from tuner.cli import main
 from tuner.cli.db import db
 from tuner.database import Database, Store
 from tuner.database.faults import mirror_of
@@ -123,3 +127,28 @@ def test_a_long_source_is_cut_and_travels_on(here: Path, there: Path, tmp_path: 
     """What one host stores as the origin of a run, another one takes."""
     merged(here, there, "x" * 5000)
     assert merged(tmp_path / "third.db", here) == (3, 0, 9)
+
+
+def test_the_command_says_what_was_merged_and_what_was_not(here: Path, there: Path) -> None:
+    """Runs are counted; a damaged one is named, with exit status 1; the history says what was merged."""
+    add_run(there, status=RunStatus.LIMITED)
+    with closing(sqlite3.connect(there)) as connection, connection:
+        connection.execute("UPDATE trials SET measurement = '{}' WHERE run_id = 2 AND number = 1")
+    arguments = ["db", "merge", str(there), "--database", str(here)]
+    told = CliRunner().invoke(main, arguments)
+    assert told.exit_code == 1
+    assert f"{there}: 1 run added, with 2 trials; 0 runs known already" in told.output
+    assert "1 run left out: not finished" in told.output
+    assert "left out: run 2: its trial 1 is damaged" in told.output
+    counts = json.loads(CliRunner().invoke(main, [*arguments, "--json", "-"]).stdout)
+    assert (counts["runs_known"], counts["runs_unfinished"], counts["runs_refused"]) == (1, 1, 1)
+    listed = CliRunner().invoke(main, ["history", "--database", str(here), "--json", "-"])
+    runs = json.loads(listed.stdout)["runs"]
+    assert [(run["merged_from"] or {}).get("source") for run in runs] == [str(there), None]
+
+
+def test_a_file_that_is_not_there_makes_no_database(tmp_path: Path) -> None:
+    """A mistyped name is an error before anything is made."""
+    missing, made = str(tmp_path / "none.db"), tmp_path / "made.db"
+    assert CliRunner().invoke(main, ["db", "merge", missing, "--database", str(made)]).exit_code == 2
+    assert not made.exists()

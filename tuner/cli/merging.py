@@ -26,7 +26,7 @@ _limited_option = click.option(
 
 
 @click.command()
-@click.argument("file", type=NamedPath(dir_okay=False, path_type=Path))
+@click.argument("file", type=NamedPath(exists=True, dir_okay=False, path_type=Path))
 @_limited_option
 @database_option
 @json_option
