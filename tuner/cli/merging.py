@@ -26,7 +26,7 @@ _limited_option = click.option(
 
 
 @click.command()
-@click.argument("file", type=NamedPath(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=NamedPath(dir_okay=False, path_type=Path))
 @_limited_option
 @database_option
 @json_option
@@ -40,6 +40,8 @@ def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | 
     from tuner.database import Database
     from tuner.database.merging import merge_file
 
+    if not file.exists():  # before a database is made
+        raise InputError(f"{file}: there is no such file; name what `tuner run` or `tuner db copy` wrote")
     with Database(database) as there:
         report = merge_file(there, file, limited=limited)
     _print_merge(report, str(file), json_path)
