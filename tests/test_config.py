@@ -649,8 +649,9 @@ def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path, sizes: int) -> 
     for name, values in ranges:
         powers = [2**exponent for exponent in range(values[-1].bit_length())]
         beside = {power + step for power in powers for step in (-1, 1)}
-        chosen = beside.union(values[:: max(1, len(values) // spread)]).intersection(values)
-        for place, value in enumerate(sorted(chosen)):
+        asked = beside.union(values[:: max(1, len(values) // spread)])
+        chosen = sorted(value for value in asked if value in values)  # an intersection would walk the range
+        for place, value in enumerate(chosen):
             workload = kernel.workload({**others, name: value}, batch=3)
             space = kernel.space(workload)
             every = max(1, len(space) // 10)
