@@ -171,6 +171,7 @@ class Ranks:
         self.configurations = [candidate.configuration for candidate in candidates]
         self._rows = {configuration: row for row, configuration in enumerate(self.configurations)}
         self._left = np.ones(len(candidates), dtype=bool)
+        self._near: dict[Configuration, tuple[Configuration, ...]] = {}  # of those asked for
         names = tunable_names(self.configurations)
         self.ranks: RankArray = np.empty((len(candidates), len(names)), dtype=np.int32)
         for column, name in enumerate(names):
@@ -178,21 +179,27 @@ class Ranks:
             order = _ordered([value for value in values if value is not None], tunables.get(name, ()))
             self.ranks[:, column] = [-1 if value is None else order[value] for value in values]
 
-    def neighbours(self, configuration: Configuration) -> list[Configuration]:
+    def neighbours(self, configuration: Configuration) -> tuple[Configuration, ...]:
         """The candidates that differ from one in a single tunable (Hamming distance 1), in their order.
 
         Only tunables that have a value in both count. Where the new value gives others a value, or takes it
         from them, the first such candidate stands for all.
         """
+        near = self._near.get(configuration)
+        if near is None:
+            near = self._near[configuration] = self._found_near(configuration)
+        return near
+
+    def _found_near(self, configuration: Configuration) -> tuple[Configuration, ...]:
         if not self.ranks.shape[1]:  # nothing to tune
-            return []
+            return ()
         present = self.ranks[self._rows[configuration]]
         differs = (self.ranks != present) & (self.ranks >= 0) & (present >= 0)
         near = np.flatnonzero(differs.sum(axis=1) == 1)
         changed = differs[near].argmax(axis=1)
         moves = np.stack([changed, self.ranks[near, changed]], axis=1)
         _, first = np.unique(moves, axis=0, return_index=True)
-        return [self.configurations[row] for row in near[np.sort(first)]]
+        return tuple(self.configurations[row] for row in near[np.sort(first)])
 
     def rule_out(self, row: int) -> None:
         """A candidate that compiling rules out is stepped to no more."""

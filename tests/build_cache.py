@@ -84,16 +84,16 @@ class BuildCache:
         """Remove the files that were not used for longest until the rest is within the limit."""
         self._unpruned_bytes = 0
         files = []
-        for path in self._files():
+        for file in self._files():
             with contextlib.suppress(OSError):  # another process prunes too
-                status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path))
+                status = file.stat()
+                files.append((status.st_mtime_ns, status.st_size, file.path))
         excess_bytes = sum(size for _, size, _ in files) - self._limit_bytes
         for _, size, path in sorted(files):
             if excess_bytes <= 0:
                 return
             with contextlib.suppress(OSError):
-                path.unlink()
+                Path(path).unlink()
             excess_bytes -= size
 
     @contextlib.contextmanager
@@ -105,10 +105,15 @@ class BuildCache:
         finally:
             self.directory = directory
 
-    def _files(self) -> Iterator[Path]:
-        if self.directory is not None:
-            for folder, _, names in os.walk(self.directory):
-                yield from (Path(folder, name) for name in names if not name.startswith(_LOCK))
+    def _files(self) -> Iterator["os.DirEntry[str]"]:
+        folders = [] if self.directory is None else [str(self.directory)]
+        while folders:
+            with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif not entry.name.startswith(_LOCK):
+                        yield entry
 
 
 def _chosen_directory() -> Path | None:

@@ -73,8 +73,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
-def pytest_sessionfinish() -> None:
-    BUILDS.prune()
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # once, in the process that starts the others
+        BUILDS.prune()
 
 
 @pytest.hookimpl(wrapper=True)

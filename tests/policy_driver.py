@@ -28,11 +28,13 @@ def play(policy: Policy, search: Search, measure: Measure, budget: float = math.
     """Drive a policy to its end, or until it has asked for ``budget`` trials."""
     played = Played()
     generator = policy(search)
+    asked = 0
     try:
         batch = next(generator)
         while True:
             played.batches.append(batch)
-            if len(played.trials) >= budget:
+            asked += len(batch)
+            if asked >= budget:
                 generator.close()
                 return played
             batch = generator.send([measure(trial) for trial in batch])
