@@ -349,6 +349,9 @@ def test_refused_launch(bench: Bench) -> None:
 # --- the catalogue and the module -----------------------------------------------------------------
 
 
+MOST_LOOPED = 4096  # the first size of a kernel with loops
+
+
 def shipped() -> list[Any]:
     catalog = Catalog.load()
     return [pytest.param(catalog.kernel(name), id=name) for name in catalog.names]
@@ -360,7 +363,10 @@ def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
     told = {"N", "dtype", "H", "W", "M", "K", "P", "L", "DIM", "ROWS", "COLUMNS"}
     if kernel.name == "streamcluster":
         told.remove("K")  # as many rows as there are centres has only the output
-    for workload in kernel.workloads():
+    workloads = kernel.workloads()
+    if kernel.recipe.loops:  # the arrays of long loops are like those of short ones, and take long to plan
+        workloads = [one for one in workloads if int(one.sizes[0][1]) <= MOST_LOOPED]
+    for workload in workloads:
         small = kernel.workload(dict(workload.sizes), 3)
         plan = kernel.plan(small, kernel.default(small))
         if plan.buffers == kernel.plan(workload, kernel.default(workload)).buffers:  # it knows no batch
