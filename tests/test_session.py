@@ -227,7 +227,7 @@ def test_time_limit_counts_on_the_devices_clock(store: Store) -> None:
 
 def test_slowdown_limit_holds(store: Store) -> None:
     """Under --max-slowdown the answer is at most that much slower than the fastest trial."""
-    request = replace(REQUEST, policy="exhaustive", clocks="all")
+    request = replace(REQUEST, policy="exhaustive", clocks="100:998:150")
     free = tune(request, store, spec="sim:jetson-tx1")
     bound = tune(replace(request, max_slowdown=0.01), store, spec="sim:jetson-tx1")
 
