@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import select
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from modelled import NoNvrtc
+from prepared_process import PreparedProcess
 
 from tuner.daemon.attempts import launching, runner
 from tuner.daemon.attempts.attempt import Attempt
+from tuner.daemon.attempts.launching import Launch, Process
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database import Database, Jobs, Store, StoredRun
 from tuner.devices.choice import OpenedDevice
@@ -33,6 +36,41 @@ BOOT_PLAYED = launching._BOOT.replace(
 )
 _BURST_S = 0.002
 _WINDOW_S = 0.02
+
+
+class _Prepared:
+    """A process as attempts are waited for."""
+
+    def __init__(self, process: PreparedProcess) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        handle = os.pidfd_open(self.pid)
+        loop.add_reader(handle, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+        return self._process.wait()
+
+
+async def prepared(spec: int, lines: int, lifeline: int) -> Process:
+    """Start an attempt like a fresh interpreter, its imports done."""
+    descriptors = {0: spec, 1: 2, 2: 2, lines: lines, lifeline: lifeline}
+    words = [str(lines), str(lifeline), *sys.path]
+    return _Prepared(
+        PreparedProcess(launching._BOOT, words, descriptors, os.environ, kind="attempt", session=True)
+    )
 
 
 class HeldGpu:
@@ -117,12 +155,14 @@ class Workshop:
         folder: of the database.
         job_spec: of the job.
         events: what the attempts told.
+        launch: how their processes start.
     """
 
     folder: Path
     job_spec: JobSpec = ORDER
     events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     _job: JobRecord | None = None
+    launch: Launch = prepared
 
     @property
     def database(self) -> Path:
@@ -165,7 +205,7 @@ class Workshop:
             events.close()
 
     async def start(self, **changes: Any) -> runner.AttemptProcess:
-        return await runner.start(self.spec(**changes), self.tell)
+        return await runner.start(self.spec(**changes), self.tell, self.launch)
 
     def runs(self) -> list[StoredRun]:
         with Store(self.database) as store:

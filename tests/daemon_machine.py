@@ -43,7 +43,7 @@ class Machine:
             code, environment = f"{self.first}\n{COMMAND[2]}", {**os.environ, "NOTIFY_SOCKET": self.manager}
             process: subprocess.Popen[str]
             if self.prepared:
-                process = PreparedProcess(code, self.words, log, environment)
+                process = PreparedProcess(code, self.words, {1: 1, 2: log.fileno()}, environment)
             else:
                 words = [*COMMAND[:2], code, *self.words]
                 process = subprocess.Popen(words, stderr=log, text=True, env=environment)
@@ -84,6 +84,10 @@ class Machine:
             except DaemonUnavailableError:  # noqa: PERF203 - that is what is waited for
                 if self._ended():
                     return False
+
+    def give_a_moment(self) -> None:
+        """Wait a little for what a look at the daemon will show; it must live on."""
+        assert not self._ended(), self.log.read_text()
 
     def _ended(self) -> bool:
         """Give it a moment; whether it has ended."""

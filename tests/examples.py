@@ -2,4 +2,4 @@
 
 from hypothesis import settings
 
-FEW = settings(max_examples=max(settings().max_examples // 4, 1))  # where one takes long
+FEW = settings(max_examples=max(settings().max_examples // 3, 1))  # where one takes long

@@ -1,12 +1,13 @@
-"""Processes of daemons that need not import anything: forked from one that has imported it for all tests.
+"""Processes that need not import anything: forked from one that has imported it for all tests.
 
-A daemon imports for a second, and most tests are about what it does then. This file, run as a program,
-imports, and forks twice for each order. The new process is an orphan, and comes to the process of the
-tests, its subreaper: it is waited for and killed like any child.
+A daemon or an attempt at a job imports for a second, and most tests are about what it does then. This file,
+run as a program, imports, and forks twice for each order. The new process is an orphan, and comes to the
+process of the tests, its subreaper: it is waited for and killed like any child.
 """
 
 import atexit
 import ctypes
+import fcntl
 import functools
 import gc
 import importlib
@@ -17,47 +18,66 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ORDER_BYTES = 2**20
 _PID_BYTES = 16
+_MOST_DESCRIPTORS = 8
+_OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
+
+IMPORTS = {
+    "daemon": ("tuner.cli.daemon", "tuner.daemon.process.start"),
+    "attempt": ("tuner.daemon.attempts.launcher", "tuner.policies.bayesian", "scipy.special"),
+}
+"""What a kind of process has imported."""
 
 
 class PreparedProcess(subprocess.Popen[str]):
-    """What ``python -c CODE WORDS`` would be, the imports of a daemon done.
+    """What ``python -c CODE WORDS`` would be, the imports of its kind done.
 
     Args:
         code: Python.
         words: behind the code.
-        stderr: where its standard error goes; standard output is that of the tests.
+        descriptors: number in the process -> descriptor here; standard error and output among them.
         environment: of the process.
+        kind: one of ``IMPORTS``.
+        session: it leads a session of its own.
     """
 
     def __init__(
-        self, code: str, words: Sequence[str], stderr: IO[str], environment: Mapping[str, str]
+        self,
+        code: str,
+        words: Sequence[str],
+        descriptors: Mapping[int, int],
+        environment: Mapping[str, str],
+        *,
+        kind: str = "daemon",
+        session: bool = False,
     ) -> None:
         order = {"code": code, "words": [*words], "environment": dict(environment), "folder": str(Path.cwd())}
-        self._order = json.dumps(order)
-        self._log = stderr
-        super().__init__(["-c", code, *words], stderr=stderr, text=True)
+        self._order = json.dumps({**order, "numbers": [*descriptors], "session": session})
+        self._descriptors = [*descriptors.values()]
+        self._kind = kind
+        super().__init__(["-c", code, *words], text=True)
 
     def _execute_child(self, *given: Any) -> None:
         """In place of what forks in ``subprocess``."""
         del given
-        orders = _orders()
-        socket.send_fds(orders, [self._order.encode()], [1, self._log.fileno()])
+        orders = _orders(self._kind)
+        socket.send_fds(orders, [self._order.encode()], self._descriptors)
         self.pid = int(orders.recv(_PID_BYTES))
         self._child_created = True
 
 
 @functools.cache
-def _orders() -> socket.socket:
-    """Where the process that imports for all waits for orders; it ends with this one."""
+def _orders(kind: str) -> socket.socket:
+    """Where the process that imports for all of a kind waits for orders; it ends with this one."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        waits = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        words = [sys.executable, __file__, str(theirs.fileno()), kind]
+        waits = subprocess.Popen(words, pass_fds=[theirs.fileno()])
     atexit.register(waits.wait)
     atexit.register(ours.close)
     return ours
@@ -66,7 +86,7 @@ def _orders() -> socket.socket:
 def _await_order(orders: socket.socket) -> dict[str, Any]:
     """Returns in every process that was ordered, with the order; the one that waits goes on to wait."""
     while True:
-        order, descriptors, _, _ = socket.recv_fds(orders, _ORDER_BYTES, 2)
+        order, descriptors, _, _ = socket.recv_fds(orders, _ORDER_BYTES, _MOST_DESCRIPTORS)
         if not order:
             sys.exit()
         told, tells = os.pipe()
@@ -81,17 +101,23 @@ def _await_order(orders: socket.socket) -> dict[str, Any]:
         orders.send(os.read(told, _PID_BYTES))
         for descriptor in (told, tells, *descriptors):
             os.close(descriptor)
-    for number, descriptor in enumerate(descriptors, 1):
+    orders.detach()
+    found = dict(json.loads(order))
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for descriptor in descriptors]
+    os.closerange(3, _OUT_OF_THE_WAY)
+    for descriptor, number in zip(moved, found["numbers"], strict=True):
         os.dup2(descriptor, number)
-    os.closerange(3, max(orders.detach(), tells, *descriptors) + 1)
-    return dict(json.loads(order))
+        os.close(descriptor)
+    if found["session"]:
+        os.setsid()
+    return found
 
 
 if __name__ == "__main__":
     from tuner.config.catalog import Catalog, kernels_root
 
     sys.path[0] = ""  # as of -c
-    for name in ("tuner.cli.daemon", "tuner.daemon.process.start"):
+    for name in IMPORTS[sys.argv[2]]:
         importlib.import_module(name)
     Catalog.load(search_path=[kernels_root()])
     gc.collect()

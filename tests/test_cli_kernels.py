@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli import main
-from tuner.config import json_schema
+from tuner.config import KernelFile, json_schema
+from tuner.model import Workload
 
 TEXT = """
 [kernel]
@@ -65,6 +66,17 @@ def _no_shipped_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("tuner.config.catalog.kernels_root", lambda: tmp_path / "shipped")
 
 
+@pytest.fixture
+def _two_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first and the last size of a kernel: to count at all of 500 sizes takes seconds."""
+    workloads = KernelFile.workloads
+
+    def ends(kernel: KernelFile) -> list[Workload]:
+        return workloads(kernel)[:: max(1, len(workloads(kernel)) - 1)]
+
+    monkeypatch.setattr(KernelFile, "workloads", ends)
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["kernels", *map(str, arguments)])
 
@@ -76,6 +88,7 @@ def document(*arguments: str | Path) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.usefixtures("_two_sizes")
 def test_list_shows_every_kernel(file: Path) -> None:
     """The list has a line per kernel with family, sizes, tunables, number of configurations and origin."""
     result = run("list", "--kernel", file)

@@ -2,13 +2,14 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from cli_process import COMMAND, PATIENCE_S, document
+from prepared_process import PreparedProcess
 
 from tuner.client import Client, Use
 from tuner.config.catalog import Catalog
@@ -31,22 +32,23 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.socket = folder / "s"
-        self._process: subprocess.Popen[str] | None = None
+        self._process: PreparedProcess | None = None
+        self._stderr: TextIO | None = None
         (folder / "daemon.toml").write_text(SETTINGS)
 
     def start(self) -> None:
         """Return when it answers."""
         words = ("daemon", "--foreground", "--config", self._folder / "daemon.toml", "--device", DEVICE)
         places = ("--state", self._folder / "state", "--socket", self.socket)
-        self._process = subprocess.Popen(
-            [*COMMAND, *map(str, (*words, *places))],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        assert self._process.stderr is not None
+        reading, writing = os.pipe()
+        self._stderr = os.fdopen(reading)
+        with os.fdopen(writing, "w") as log:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            self._process = PreparedProcess(
+                COMMAND[2], [*map(str, (*words, *places))], {1: 1, 2: log.fileno()}, environment
+            )
         lines = []
-        for line in self._process.stderr:
+        for line in self._stderr:
             lines.append(line)
             if "ready" in line:
                 return
@@ -54,10 +56,11 @@ class Running:
 
     def stop(self, number: signal.Signals) -> int:
         assert self._process is not None
+        assert self._stderr is not None
         self._process.send_signal(number)
-        _, stderr = self._process.communicate(timeout=PATIENCE_S)
-        assert "Traceback" not in stderr
-        code, self._process = self._process.returncode, None
+        code, self._process = self._process.wait(PATIENCE_S), None
+        with self._stderr as told:
+            assert "Traceback" not in told.read()
         return code
 
     def close(self) -> None:

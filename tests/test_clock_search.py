@@ -24,7 +24,7 @@ from tuner.model.objective import Objective
 SLOWER = {512: 1.04, 256: 1.0, 128: 1.07}
 """Factors of three configurations: 512 is the default, 256 is the best at every clock."""
 
-VERY_FEW = settings(max_examples=max(settings().max_examples // 16, 1))  # of whole searches
+VERY_FEW = settings(max_examples=max(settings().max_examples // 8, 1))  # of whole searches
 
 search_exhaustively = partial(steered, inner=exhaustive)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sqlite3
 import stat
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from cli_process import COMMAND, PATIENCE_S, await_rows, rows, tuner
 from daemon_machine import Machine, machine
+from prepared_process import PreparedProcess
 
 from tuner.cli.daemon_summary import sentences
 from tuner.daemon.process import machine as gpus
@@ -119,10 +121,12 @@ def test_a_storm_of_signals_ends_it_in_order(machine: Machine) -> None:
 def test_second_daemon_is_refused(machine: Machine) -> None:
     """A state directory has one daemon: another one ends at once, and says who is there."""
     process = machine.start()
-    second = subprocess.run([*COMMAND, *machine.words], capture_output=True, text=True, check=False)
+    with machine.log.open("a") as log:  # without a service manager, for which it would wait
+        second = PreparedProcess(COMMAND[2], machine.words, {1: 1, 2: log.fileno()}, os.environ)
+    machine.processes.append(second)
 
-    assert second.returncode == 2
-    assert f"another daemon works there (process {process.pid})" in second.stderr
+    assert second.wait(PATIENCE_S) == 2
+    assert f"another daemon works there (process {process.pid})" in machine.log.read_text()
     assert machine.client().status()["pid"] == process.pid
 
 

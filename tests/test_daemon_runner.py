@@ -62,6 +62,7 @@ def stored(workshop: Workshop) -> list[str]:
 
 def test_a_job_is_tuned_and_stored(workshop: Workshop) -> None:
     """An attempt tells its run, trials and answer, ends by the order's limit, and its run is the job's."""
+    workshop.launch = launching.fresh_interpreter
     result = workshop.attempt()
 
     assert (result.status, result.message, result.run) == ("limited", "", 1)

@@ -50,9 +50,7 @@ def told(machine: Machine) -> str:
 def until(machine: Machine, words: str, *, there: bool = True) -> None:
     """Wait until the daemon tells of something, or does so no more."""
     while (words in told(machine)) != there:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            machine.processes[-1].wait(0.05)
-        assert machine.processes[-1].poll() is None, machine.log.read_text()
+        machine.give_a_moment()
 
 
 def refused(machine: Machine) -> tuple[int, str, str]:
@@ -206,7 +204,7 @@ def test_uses_are_stored_by_themselves_and_a_lost_directory_is_told(machine: Mac
     client = machine.client()
     client.best("scan-lf:N=1024", count=5000)
     while uses(machine.database) < 4999:  # counts fade
-        assert machine.processes[-1].poll() is None
+        machine.give_a_moment()
 
     state, elsewhere = machine.database.parent, machine.database.parent.with_name("elsewhere")
     state.rename(elsewhere)

@@ -17,7 +17,7 @@ from tuner.database import Store
 
 DEVICE = ("--device", "sim:k40c", "--clocks", "all")
 TWO = ("scan-lf:N=4", "fft:N=4", *DEVICE)  # thousands of trials of few configurations
-COUNT = 150  # long enough to be killed in the middle
+COUNT = 60  # long enough to be killed in the middle
 WHOLE = ("--policy", "random", "--budget", str(COUNT))
 
 Start = Callable[..., "subprocess.Popen[str]"]

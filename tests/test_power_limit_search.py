@@ -25,7 +25,7 @@ SLOWER = {512: 1.04, 256: 1.0, 128: 1.07}
 
 LIMITS_W = tuple(range(700, 190, -10))
 ENERGY = Objective("energy")
-FEW = settings(max_examples=max(settings().max_examples // 16, 1))  # of whole searches
+FEW = settings(max_examples=max(settings().max_examples // 8, 1))  # of whole searches
 
 search_exhaustively = partial(limited, inner=exhaustive)
 
