@@ -23,8 +23,8 @@ from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.errors import CompileError
-from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources
+from tuner.interfaces import Progress
+from tuner.model import Plan, Resources
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
 from tuner.search import setup
 from tuner.system.signals import StopRequest
@@ -34,7 +34,6 @@ BOOT_PLAYED = launching._BOOT.replace(
     "from tuner.daemon.attempts.attempt",
     "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.attempts.attempt",
 )
-_BURST_S = 0.002
 _WINDOW_S = 0.02
 
 
@@ -73,50 +72,6 @@ async def prepared(spec: int, lines: int, lifeline: int) -> Process:
     )
 
 
-class HeldGpu:
-    """What the worker hosts: a modelled GPU in real time, one burst of which may never end."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
-        self._model = SimulatedDevice("jetson-tx1", 0, NoNvrtc())
-        self.identity: DeviceIdentity = replace(
-            self._model.identity, spec="cuda:0", name="played", uuid="GPU-played", modelled=False
-        )
-        self.limits: DeviceLimits = self._model.limits
-        (self._folder / f"worker-{os.getpid()}").touch()
-
-    def check(self, plan: Plan, seed: int) -> Check:
-        return self._model.check(plan, seed)
-
-    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        with (self._folder / "bursts").open("a") as file:
-            file.write(".")
-            number = file.tell()
-        if self._hold(number):
-            (self._folder / "held").touch()
-            while True:
-                time.sleep(PATIENCE_S)
-        record = self._model.run(plans, window_s)
-        start_s = time.monotonic()
-        time.sleep(_BURST_S)
-        return replace(record, start_s=start_s, end_s=start_s + record.end_s - record.start_s)
-
-    def _hold(self, number: int) -> bool:
-        try:
-            return number == int((self._folder / "hold").read_text())
-        except FileNotFoundError:
-            return False
-
-    def free_memory_bytes(self) -> int:
-        return self._model.free_memory_bytes()
-
-    def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        return self._model.pulse(pulses)
-
-    def close(self) -> None:
-        self._model.close()
-
-
 class PlayedWorker(WorkerDevice):
     """A real worker; resources are those that kernel files declare."""
 
@@ -132,7 +87,7 @@ def play() -> None:
     def opened(spec: str | None, *args: object, **options: object) -> OpenedDevice:
         del spec, args, options
         return OpenedDevice(
-            PlayedWorker("cuda:0", target="daemon_attempts:HeldGpu", args=(os.environ["HELD_GPU"],)), ""
+            PlayedWorker("cuda:0", target="held_gpu:HeldGpu", args=(os.environ["HELD_GPU"],)), ""
         )
 
     setup.__dict__["open_device"] = opened

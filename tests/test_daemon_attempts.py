@@ -274,6 +274,7 @@ def descriptors() -> int:
 def test_no_descriptor_is_left(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an attempt the daemon holds what it held before, also where no process could be started."""
     behave(monkeypatch, "pass")
+    workshop.launch = launching.fresh_interpreter
 
     async def twice() -> tuple[int, int, int]:
         await (await workshop.start()).result()
