@@ -78,6 +78,13 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"pairwise tier: {config.getoption('pairwise')}"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of tests that all need a GPU or a browser are not even read where none of them is to run."""
+    name, chosen = collection_path.name, str(config.option.markexpr)
+    needs = "gpu" if name.endswith("_gpu.py") else "browser" if name.startswith("test_browser_") else ""
+    return True if needs and f"not {needs}" in chosen else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("pairwise") == "never":
         left_out = [item for item in items if item.get_closest_marker("pairwise")]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_vanished_scheduler_interrupts_a_run_that_resumes(tmp_path: Path, *, con
     assert first.outcome.status is RunStatus.INTERRUPTED
     assert any("scheduler of the pool" in notice for notice in first.outcome.notices)
     before = stored(database)
-    second = tuned("local:2", database, Listener(), resume=True)
+    second = tuned("local:1", database, Listener(), resume=True)
     assert second.outcome.status is RunStatus.FINISHED
     assert second.outcome.resumed == len(before)
     trials = stored(database)
@@ -193,7 +194,7 @@ def test_calls_to_workers_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> 
         pid = workers.call(os.getpid, worker=address)
         waiting = workers.submit(time.sleep, WAIT_S, worker=address)
         os.kill(pid, signal.SIGKILL)
-        while not waiting.done():
+        while not wait((waiting,), 0.05).done:
             workers.refresh()
         with pytest.raises(WorkerLostError):
             waiting.result()
