@@ -25,38 +25,53 @@ struct TileShape {
     static __device__ __forceinline__ int index(int v, int e) { return v * E + (reverse ? E - 1 - e : e); }
 };
 
-// Reads the elements of a tile that are among the first `room` ones; the others are the identity.
-template <class Op, class Shape, class Item>
-__device__ __forceinline__ void read_tile(const typename Op::In* __restrict__ tile, long long room,
-                                          Item (&value)[Shape::P]) {
+// Elements of an array that a thread holds of a tile.
+template <class T, class Shape>
+struct Part {
+    T at[Shape::P];
+};
+
+template <class T, class Shape>
+__device__ __forceinline__ Part<T, Shape> whole_part(const T* __restrict__ tile) {
     constexpr int E = Shape::E;
-    using In = typename Op::In;
+    Pack<T, E> packs[Shape::V];
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) packs[v] = *reinterpret_cast<const Pack<T, E>*>(tile + Shape::place(v));
+    Part<T, Shape> part;
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v)
+#pragma unroll
+        for (int e = 0; e < E; ++e) part.at[Shape::index(v, e)] = packs[v].at[e];
+    return part;
+}
+
+template <class Op, class Shape, class Item, class... Elements>
+__device__ __forceinline__ void read_whole(Item (&value)[Shape::P], const Part<Elements, Shape>&... parts) {
+#pragma unroll
+    for (int i = 0; i < Shape::P; ++i) value[i] = Op::read(parts.at[i]...);
+}
+
+// Reads the elements of a tile that are among the first `room` ones, one from each array; the others are the identity.
+template <class Op, class Shape, class Item, class... Elements>
+__device__ __forceinline__ void read_tile(long long room, Item (&value)[Shape::P],
+                                          const Elements* __restrict__... tiles) {
     if (room >= Shape::size) {
-        Pack<In, E> packs[Shape::V];
-#pragma unroll
-        for (int v = 0; v < Shape::V; ++v)
-            packs[v] = *reinterpret_cast<const Pack<In, E>*>(tile + Shape::place(v));
-#pragma unroll
-        for (int v = 0; v < Shape::V; ++v)
-#pragma unroll
-            for (int e = 0; e < E; ++e) value[Shape::index(v, e)] = Op::read(packs[v].at[e]);
+        read_whole<Op, Shape>(value, whole_part<Elements, Shape>(tiles)...);
         return;
     }
 #pragma unroll
     for (int v = 0; v < Shape::V; ++v)
 #pragma unroll
-        for (int e = 0; e < E; ++e) {
+        for (int e = 0; e < Shape::E; ++e) {
             const int at = Shape::place(v) + e;
-            value[Shape::index(v, e)] = at < room ? Op::read(tile[at]) : Op::identity();
+            value[Shape::index(v, e)] = at < room ? Op::read(tiles[at]...) : Op::identity();
         }
 }
 
 // Writes them likewise.
-template <class Op, class Shape, class Item>
-__device__ __forceinline__ void write_tile(typename Op::Out* __restrict__ tile, long long room,
-                                           const Item (&value)[Shape::P]) {
+template <class Op, class Shape, class Item, class Out>
+__device__ __forceinline__ void write_tile(Out* __restrict__ tile, long long room, const Item (&value)[Shape::P]) {
     constexpr int E = Shape::E;
-    using Out = typename Op::Out;
 #pragma unroll
     for (int v = 0; v < Shape::V; ++v) {
         const int at = Shape::place(v);
@@ -172,7 +187,7 @@ __device__ __forceinline__ void raise(Item (&value)[Shape::P], const Item (&befo
         for (int e = E - 1; e >= 0; --e) {
             Item& here = value[v * E + e];
             if constexpr (Shape::exclusive)
-                here = e > 0 ? Op::join(base, value[v * E + (e > 0 ? e - 1 : 0)]) : base;
+                here = Op::without(e > 0 ? Op::join(base, value[v * E + (e > 0 ? e - 1 : 0)]) : base, here);
             else
                 here = Op::join(base, here);
             here = Op::lift(high, here);
