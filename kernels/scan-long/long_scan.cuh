@@ -54,7 +54,7 @@ __device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::C
         return Op::widen(Op::identity());
     }
     if (threadIdx.x < kWarp) {
-        const bool settled = Op::settles(total);
+        const bool settled = Op::settles(total);  // then it is what all up to its end amount to
         if (leads) board.tell(tile, settled ? kAll : kOwn, total);
         const Carry before = look_back<Op, groups, pause_ns>(board, first, tile, threadIdx.x);
         if (leads) {

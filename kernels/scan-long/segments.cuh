@@ -121,19 +121,32 @@ __device__ __forceinline__ long long offsets_below(const Offset* __restrict__ of
     return low;
 }
 
-// Flags of a tile's elements and of the one behind, for all threads of a block: set where segments begin. `begin` is the
-// tile's first element in its row.
+// Sets the bits of a tile's elements at which segments begin, as `beginnings` has it, for all threads of a block; `begin`
+// is the tile's first element in its row.
 template <class Shape, class Offset>
-__device__ __forceinline__ void mark_segments(unsigned char* flags, const Offset* __restrict__ offsets, long long count,
-                                              long long begin) {
-    constexpr int L = Shape::L, size = Shape::size;
-    unsigned* const words = reinterpret_cast<unsigned*>(flags);
-    for (int i = threadIdx.x; i <= size / 4; i += L) words[i] = 0;
-    const long long first = offsets_below<L>(offsets, count, begin);
-    for (long long i = first + threadIdx.x; i < count; i += L) {
-        const long long at = offsets[i] - begin;
-        if (at > size) break;
-        if (at >= 0 && (i == first || offsets[i] != offsets[i - 1])) flags[at] = 1;  // of empty segments, one marks
+__device__ __forceinline__ void mark_segments(unsigned (&bits)[Shape::size / 32], const Offset* __restrict__ offsets,
+                                              long long count, long long begin) {
+    const long long bound = begin + Shape::reverse;
+    for (int i = threadIdx.x; i < Shape::size / 32; i += Shape::L) bits[i] = 0;
+    const long long first = offsets_below<Shape::L>(offsets, count, bound);
+    for (long long i = first + threadIdx.x; i < count; i += Shape::L) {
+        const long long at = offsets[i] - bound;
+        if (at >= Shape::size) break;
+        if (at >= 0) atomicOr(&bits[at / 32], 1u << at % 32);
     }
     __syncthreads();
+}
+
+// Whether segments begin at a thread's elements, from such bits.
+template <class Shape>
+__device__ __forceinline__ Part<unsigned char, Shape> marked(const unsigned (&bits)[Shape::size / 32]) {
+    Part<unsigned char, Shape> begins;
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const int place = Shape::place(v);
+        const unsigned pack = bits[place / 32] >> place % 32;  // a pack lies in a word
+#pragma unroll
+        for (int e = 0; e < Shape::E; ++e) begins.at[Shape::index(v, e)] = pack >> e & 1;
+    }
+    return begins;
 }

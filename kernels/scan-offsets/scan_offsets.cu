@@ -9,7 +9,7 @@ __global__ void __launch_bounds__(L, blocks)
                  unsigned long long* board, long long length, long long ends, int of_row, int count) {
     using Op = Segmented<Operator>;
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
-    alignas(16) __shared__ unsigned char heads[Shape::size + 16];
+    __shared__ unsigned heads[Shape::size / 32];
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
     scan_tiles<Op, Shape, stay, groups, 0>(
         rows, y, board,
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(L, blocks)
             const long long begin = rows.begin(tile), room = rows.room(tile);
             const Part<T, Shape> part = part_of<T, Shape>(x + begin, room);  // on its way during the search
             mark_segments<Shape>(heads, offsets + rows.row(tile) * ends, ends, rows.within(tile));
-            make_items<Op, Shape>(value, room, part, beginnings<Shape>(heads, room));
+            make_items<Op, Shape>(value, room, part, marked<Shape>(heads));
         },
         [=](unsigned tile) { fetch_ahead(x + rows.begin(tile), rows.extent(tile)); });
 }
