@@ -115,6 +115,7 @@ def error(plan: Plan, x: Array, y: Array, heads: Array | None = None) -> float:
     if dtype not in ROUNDOFF or operator not in ("sum", "product"):
         return 0.0 if np.array_equal(y, right.astype(y.dtype)) else math.inf
     scale = abs(right).max(axis=1)
+    scale[scale == 0] = 1
     errors = abs(y - right).max(axis=1) / scale
     worst = float(errors.max())
     units = UNITS + (2 * math.sqrt(x.shape[1]) if operator == "product" else 0)

@@ -58,7 +58,7 @@ def signs(shape: tuple[int, int], dtype: str, seed: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize("way", ["forward", "reverse"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_maps_are_composed_in_their_order(dtype: str, way: str) -> None:
-    """Recurrences without rounding are exact over many tiles, in either direction and any order of threads."""
+    """Recurrences without rounding are exact over many tiles, in both directions and any order of threads."""
     sizes: dict[str, int | str] = {"N": LONG, "dtype": dtype, "direction": way}
     plans = [plan_of(sizes, 2, **values) for values in WAYS_TO_SCAN]
     host_build.build_plans(plans)
