@@ -1,4 +1,4 @@
-"""The scan of segments as a problem: flags and offsets, every form and type, judged by law and by reference."""
+"""The scan of segments as a problem: flags and offsets, every form and type, by law and by reference."""
 
 import itertools
 from typing import Any
