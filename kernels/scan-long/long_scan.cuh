@@ -107,7 +107,7 @@ __device__ __forceinline__ void scan_rows(const Rows<Shape>& rows, Out* __restri
     scan_tiles<Op, Shape, stay, groups, pause_ns>(
         rows, y, board,
         [=](unsigned tile, Item(&value)[Shape::P]) {
-            read_tile<Op, Shape>(rows.room(tile), value, (x + rows.begin(tile))...);
+            read_tile<Op, Shape>(rows.room(tile), value, threadIdx.x, (x + rows.begin(tile))...);
         },
         [=](unsigned tile) { (fetch_ahead(x + rows.begin(tile), rows.extent(tile)), ...); });
 }

@@ -199,24 +199,39 @@ struct Range<long long> {
 };
 
 // NaN is the least and the largest number of all: it stays from where it stands on.
+template <class Item>
+__device__ __forceinline__ Item least(Item a, Item b) {
+    if ((b < a || b != b) && !(a != a)) a = b;
+    return a;
+}
+template <class Item>
+__device__ __forceinline__ Item largest(Item a, Item b) {
+    if ((a < b || b != b) && !(a != a)) a = b;
+    return a;
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ float least(float a, float b) {
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+}
+__device__ __forceinline__ float largest(float a, float b) {
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+}
+#endif
+
 template <class T>
 struct Min : Plain<T> {
     using Item = typename Plain<T>::Item;
     static __device__ __forceinline__ Item identity() { return Range<Item>::top(); }
-    static __device__ __forceinline__ Item join(Item a, Item b) {
-        if ((b < a || b != b) && !(a != a)) a = b;
-        return a;
-    }
+    static __device__ __forceinline__ Item join(Item a, Item b) { return least(a, b); }
 };
 
 template <class T>
 struct Max : Plain<T> {
     using Item = typename Plain<T>::Item;
     static __device__ __forceinline__ Item identity() { return Range<Item>::bottom(); }
-    static __device__ __forceinline__ Item join(Item a, Item b) {
-        if ((a < b || b != b) && !(a != a)) a = b;
-        return a;
-    }
+    static __device__ __forceinline__ Item join(Item a, Item b) { return largest(a, b); }
 };
 
 // Logical operators: elements that are not zero are true; sums are 0 or 1.
