@@ -38,7 +38,7 @@ LEAST = 1024  # elements of a tile
 
 
 def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
-    """Tiles of 2048 to 16384 elements by shuffles; more ways to wait and to stay in the middle of that.
+    """Pipelines; tiles of 2048 to 32768 elements by shuffles, some of them in more ways to wait and to stay.
 
     Of kernels other than ``scan-long``, whose spaces are small, all tiles of 1024 elements or more.
     """
@@ -46,9 +46,11 @@ def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
         return [c for c in kernel.space(workload) if int(c["P"]) * int(c["L"]) >= LEAST]
 
     def wanted(c: Configuration) -> bool:
+        if c["slots"]:
+            return True
         tile, quick = int(c["P"]) * int(c["L"]), c.get("pause", 0) == 0
         plain = c["blocks"] == 1 and c.get("groups", 1) == 1 and quick
-        if not c["shuffle"] or not 2048 <= tile <= 16384:
+        if not c["shuffle"] or not 2048 <= tile <= 32768:
             return False
         middle = c["P"] in (16, 24) and c["L"] in (128, 256)
         simple = plain and c["L"] in (128, 256, 512) and int(c["P"]) >= 8
