@@ -34,6 +34,7 @@ from tuner.model import Configuration, Workload
 
 ROUNDS = 22
 FINALISTS = 4
+FAIR = 10  # times the error allowed to us: CUB adds up floats as floats
 LEAST = 1024  # elements of a tile
 
 
@@ -104,7 +105,7 @@ def contest(
         data.poison(cp)
         peer.run()
         error = data.error(cp)
-        if error <= answers.allowed_error(data.family, data.n):
+        if error <= FAIR * answers.allowed_error(data.family, data.n):
             tried.append((median([bench.timer.once(peer.run) for _ in range(5)]), error, peer))
     tried.sort(key=lambda one: one[0])
     moves = bare(cp, "scan", data.inputs, data.output)
