@@ -1,31 +1,30 @@
-"""The scan of one long row against CUB's DeviceScan, side by side in one run on one GPU.
+"""Scans of one long row against CUB's DeviceScan, side by side in one run on one GPU.
 
-For every type and length some configurations of ``scan-long`` are timed, and every form of CUB: as it comes,
-and with other tunings. The best few of both go with bare copies into interleaved rounds. The first half of
-those rounds chooses configuration and form, the second half is reported. Times are medians with a cold L2
-(160 MB are zeroed before every repeat) of everything that a call puts into the stream: the kernel's board
-set to zero and its launch, CUB's initialisation and its launch. CUB's temporary storage is allocated before.
+For every case some configurations of the kernel are timed, and every form of CUB: as it comes, and with other
+tunings. The best few of both go with bare copies into interleaved rounds. The first half of those rounds
+chooses configuration and form, the second half is reported. Times are medians with a cold L2 (160 MB are
+zeroed before every repeat) of everything that a call puts into the stream: the kernel's board set to zero and
+its launch, CUB's initialisation and its launch. CUB's temporary storage is allocated before. Forms of CUB
+whose error is not allowed do not count. *Of a copy* is of the fastest copy, by the bytes that are moved.
 
     python benchmarks/long_scan_peers.py --out benchmarks/results/long-scan-peers-h200.json [--seconds 200]
+                                         [--only 'recurrence|segments|complex']
 """
 
 import argparse
-import ctypes
-import functools
 import json
 import math
-import os
-import subprocess
+import re
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import answers
 from bare import bare
 from cold_timing import copy_bandwidth, median, spread
+from long_scan_cases import CASES, Case, make
+from long_scan_cub import Form, asked_of, compiled, forms, peers
 from peer import Peer
 from provenance import provenance
 from sweep import Bench, Result, opened
@@ -33,176 +32,26 @@ from sweep import Bench, Result, opened
 from tuner.config import KernelFile
 from tuner.model import Configuration, Workload
 
-HERE = Path(__file__).parent
 ROUNDS = 22
 FINALISTS = 4
-PIECE = 2**16  # elements whose errors are joined by one block
-CTYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
-FORMS_PER_UNIT = 4
-# Threads and elements of 4 bytes: 48 KB of them are more than static shared memory holds.
-TUNINGS = ((128, 16), (128, 24), (256, 16), (256, 24), (384, 16), (512, 12), (512, 20))
-DELAYS = ((688, 1140), (350, 450))
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row: its type, what is done with it, and its length."""
-
-    dtype: str
-    operator: str
-    form: str
-    n: int
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return f"{self.form} {self.operator}, {self.dtype}, N = 2^{self.n.bit_length() - 1}"
-
-    @property
-    def sizes(self) -> dict[str, int | str]:
-        """Of the workload."""
-        return {"N": self.n, "dtype": self.dtype, "operator": self.operator, "form": self.form}
-
-
-CASES = (
-    *(Case("float32", "sum", "inclusive", 2**k) for k in (24, 28, 20, 22, 26, 30, 21, 23, 25, 27, 29)),
-    *(Case(dtype, "sum", "inclusive", 2**k) for dtype in ("int32", "float64", "int64") for k in (22, 26)),
-    Case("float32", "sum", "exclusive", 2**26),
-    Case("float32", "min", "inclusive", 2**26),
-)
-
-
-@dataclass(frozen=True)
-class Form:
-    """One instantiation of CUB: its settings, its function, and the cases that it is for."""
-
-    form: str
-    function: str
-    dtype: str
-    operator: str
-    way: str
-
-
-def forms() -> list[Form]:
-    """All that are compiled."""
-    found = []
-    for dtype, operator, way in dict.fromkeys((case.dtype, case.operator, case.form) for case in CASES):
-        name = "least" if operator == "min" else "sum" if way == "inclusive" else "exclusive_sum"
-        found += [
-            Form(f"default, counts of {bits} bits", f"{name}<{CTYPES[dtype]}, {count}>", dtype, operator, way)
-            for bits, count in ((32, "int"), (64, "long long"))
-        ]
-        if name == "sum":
-            found += [
-                Form(
-                    f"{threads} threads, {items} per thread (of 4 bytes), delay {delay} ns",
-                    f"sum_tuned<{CTYPES[dtype]}, {threads}, {items}, {delay}, {latency}>",
-                    dtype,
-                    operator,
-                    way,
-                )
-                for threads, items in TUNINGS
-                for delay, latency in DELAYS
-                if dtype == "float32" or delay == DELAYS[0][0]
-            ]
-    return found
-
-
-def compiled(listed: list[Form], architecture: int, folder: Path) -> list[Any]:
-    """The functions of the forms, from libraries of a few each that are compiled at a time.
-
-    Raises:
-        OSError: there is no nvcc.
-        subprocess.CalledProcessError: it fails.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    flags = [f"-arch=sm_{architecture}", "-O3", "-std=c++17", f"-I{HERE}", "-shared", "-Xcompiler", "-fPIC"]
-
-    def library(first: int) -> list[Any]:
-        part = listed[first : first + FORMS_PER_UNIT]
-        text = '#include "cub_long.cuh"\n' + "".join(_definition(k, form) for k, form in enumerate(part))
-        source, made = folder / f"cub-long-{first}.cu", folder / f"cub-long-{first}.so"
-        source.write_text(text)
-        subprocess.run(["nvcc", *flags, "-o", str(made), str(source)], check=True)
-        loaded = ctypes.CDLL(str(made.resolve()))
-        return [getattr(loaded, f"form_{k}") for k in range(len(part))]
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [one for part in pool.map(library, range(0, len(listed), FORMS_PER_UNIT)) for one in part]
-
-
-def _definition(k: int, form: Form) -> str:
-    element = CTYPES[form.dtype]
-    arguments = (
-        f"void* room, size_t* bytes, const {element}* x, {element}* y, long long n, cudaStream_t stream"
-    )
-    return (
-        f'extern "C" int form_{k}({arguments}) {{ return {form.function}(room, bytes, x, y, n, stream); }}\n'
-    )
-
-
-class LongRow(answers.Data):
-    """One row whose error is joined by many blocks."""
-
-    def error(self, cp: Any, answer: Any = None) -> float:
-        """See ``answers.Data.error``; of whole numbers and least values, how many differ."""
-        given = (self.output if answer is None else answer).reshape(-1, PIECE)
-        right = self.reference.reshape(-1, PIECE)
-        if self.scale is None:
-            return float(_differing(cp)(given, right, axis=1).sum())
-        errors = _largest(cp)(given, right, axis=1).max() / self.scale
-        return float(errors) if bool(cp.isfinite(errors)) else math.inf
-
-
-@functools.cache
-def _largest(cp: Any) -> Any:
-    code = "(abs(double(y) - right) <= 1e300 ? abs(double(y) - right) : 1e308)"
-    return cp.ReductionKernel("T y, float64 right", "float64 z", code, "max(a, b)", "z = a", "0", "largest")
-
-
-@functools.cache
-def _differing(cp: Any) -> Any:
-    return cp.ReductionKernel(
-        "T y, T right", "float64 z", "double(y != right)", "a + b", "z = a", "0", "differing"
-    )
-
-
-def make(cp: Any, case: Case) -> LongRow:
-    """A random row and its answer, in float64 or exact."""
-    rng = cp.random.Generator(cp.random.Philox4x3210(1))
-    if case.dtype.startswith("float"):
-        x = 2 * rng.random((1, case.n), dtype=getattr(cp, case.dtype)) - 1
-    else:
-        x = rng.integers(-(2**31), 2**31, (1, case.n)).astype(case.dtype)
-    exact = case.operator == "min" or not case.dtype.startswith("float")
-    wide = x.dtype if exact else cp.float64
-    if case.operator == "min":
-        right = _least(cp, x)
-    else:
-        right = cp.cumsum(x[0], dtype=wide)[None]
-        if case.form == "exclusive":
-            right -= x
-    scale = None if exact else abs(right).max()
-    return LongRow("scan", case.n, (x,), cp.empty_like(x), right, scale)
-
-
-def _least(cp: Any, x: Any) -> Any:
-    """Least values so far, by doubling."""
-    y = x.copy()
-    step = 1
-    while step < y.shape[1]:
-        y[:, step:] = cp.minimum(y[:, step:], y[:, :-step].copy())
-        step *= 2
-    return y
+FAIR = 10  # times the error allowed to us: CUB adds up floats as floats
+LEAST = 1024  # elements of a tile
 
 
 def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
-    """Tiles of 2048 to 16384 elements by shuffles; more ways to wait and to stay in the middle of that."""
+    """Pipelines; tiles of 2048 to 32768 elements by shuffles, some of them in more ways to wait and to stay.
+
+    Of kernels other than ``scan-long``, whose spaces are small, all tiles of 1024 elements or more.
+    """
+    if kernel.name != "scan-long":
+        return [c for c in kernel.space(workload) if int(c["P"]) * int(c["L"]) >= LEAST]
 
     def wanted(c: Configuration) -> bool:
+        if c["slots"]:
+            return True
         tile, quick = int(c["P"]) * int(c["L"]), c.get("pause", 0) == 0
         plain = c["blocks"] == 1 and c.get("groups", 1) == 1 and quick
-        if not c["shuffle"] or not 2048 <= tile <= 16384:
+        if not c["shuffle"] or not 2048 <= tile <= 32768:
             return False
         middle = c["P"] in (16, 24) and c["L"] in (128, 256)
         simple = plain and c["L"] in (128, 256, 512) and int(c["P"]) >= 8
@@ -223,6 +72,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--build", type=Path, default=Path("build-cub-long"), help="folder for CUB's library")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no case is begun after these")
+    parser.add_argument("--only", default="", help="cases whose names this regular expression finds")
     options = parser.parse_args()
     bench, begin = opened(), time.monotonic()
     listed = forms()
@@ -230,7 +80,7 @@ def main() -> None:
     copy_gb_s = copy_bandwidth(bench.cp, bench.timer)
     document: dict[str, Any] = {"provenance": {**provenance(), "copy_gb_s": copy_gb_s}, "rows": []}
     print(f"copy: {copy_gb_s:.0f} GB/s; CUB built after {time.monotonic() - begin:.0f} s", flush=True)
-    for case in CASES:
+    for case in (case for case in CASES if re.search(options.only, case.name)):
         if time.monotonic() - begin > options.seconds:
             print(f"left out: {case.name}")
             continue
@@ -241,51 +91,34 @@ def main() -> None:
         bench.cp.get_default_memory_pool().free_all_blocks()
 
 
-def peers(cp: Any, functions: list[Any], listed: list[Form]) -> Iterator[tuple[Form, Callable[..., Peer]]]:
-    """The forms, and what makes each ready for a row."""
-
-    def ready(form: Form, function: Any, data: LongRow) -> Peer:
-        (x,), y = data.inputs, data.output
-        stream = ctypes.c_void_p(cp.cuda.get_current_stream().ptr)
-        arrays = (ctypes.c_void_p(x.data.ptr), ctypes.c_void_p(y.data.ptr), ctypes.c_longlong(data.n), stream)
-        size = ctypes.c_size_t(0)
-        if function(None, ctypes.byref(size), *arrays):
-            raise RuntimeError(f"{form.function} does not tell its size")
-        room = cp.empty(max(size.value, 1), cp.uint8)
-        call = functools.partial(function, ctypes.c_void_p(room.data.ptr), ctypes.byref(size), *arrays)
-        return Peer("cub.DeviceScan", form.form, call, lambda: data.output, keep=room)
-
-    for form, function in zip(listed, functions, strict=True):
-        yield form, functools.partial(ready, form, function)
-
-
 def contest(
     bench: Bench, case: Case, listed: list[tuple[Form, Callable[..., Peer]]], copy_gb_s: float
 ) -> dict[str, Any]:
     """Our best configuration, CUB's best form and the fastest copy of one row."""
-    cp, kernel = bench.cp, bench.catalog.kernel("scan-long")
+    cp, kernel = bench.cp, bench.catalog.kernel(case.kernel)
     data = make(cp, case)
     workload = kernel.workload(case.sizes, batch=1)
     results = bench.sweep(kernel, workload, data, 5, shortlist(kernel, workload))
     chosen = [r for r in results if not r.trouble][:FINALISTS]
     tried = []
-    for form, ready in listed:
-        if (form.dtype, form.operator, form.way) == (case.dtype, case.operator, case.form):
-            peer = ready(data)
-            data.poison(cp)
-            peer.run()
-            error = data.error(cp)
+    for peer in (ready(case, data) for form, ready in listed if form.asked == asked_of(case)):
+        data.poison(cp)
+        peer.run()
+        error = data.error(cp)
+        if error <= FAIR * answers.allowed_error(data.family, data.n):
             tried.append((median([bench.timer.once(peer.run) for _ in range(5)]), error, peer))
     tried.sort(key=lambda one: one[0])
     moves = bare(cp, "scan", data.inputs, data.output)
     runs = {f"{r.configuration}": r.run for r in chosen}
     runs |= {peer.key: peer.run for _, _, peer in tried[:FINALISTS]} | moves
     times = bench.timer.interleaved(runs, ROUNDS, seed=case.n)
+    moved_bytes = sum(array.nbytes for array in (*data.inputs, data.output))
     return {
         **case.sizes,
         "name": case.name,
-        **_row(times, chosen, tried, list(moves)),
-        "roofline_ms": 2 * data.output.nbytes / copy_gb_s / 1e6,
+        **_row(times, chosen, tried, list(moves), moved_bytes / (2 * data.output.nbytes)),
+        "bytes": moved_bytes,
+        "roofline_ms": moved_bytes / copy_gb_s / 1e6,
         "wrong": [f"{r.configuration}: {r.trouble}" for r in results if r.trouble.startswith("wrong")],
         "troubles": sum(bool(r.trouble) for r in results),
         "configurations": [{**dict(r.configuration), "ms": r.ms} for r in results if not r.trouble],
@@ -294,9 +127,17 @@ def contest(
 
 
 def _row(
-    times: dict[str, list[float]], chosen: list[Result], tried: list[Any], moves: list[str]
+    times: dict[str, list[float]], chosen: list[Result], tried: list[Any], moves: list[str], copies: float
 ) -> dict[str, Any]:
-    """What the second half of the rounds says of those that the first half chose."""
+    """What the second half of the rounds says of those that the first half chose.
+
+    Args:
+        times: of each contender, a time for every round.
+        chosen: our configurations.
+        tried: time alone, error and peer of each form of CUB.
+        moves: names of the bare copies.
+        copies: bytes that are moved, by those of a copy.
+    """
     half = ROUNDS // 2
 
     def best(names: list[str]) -> str:
@@ -313,22 +154,23 @@ def _row(
         "peer": peer,
         "peer_ms": peer_ms,
         "peer_error": next(error for _, error, one in tried if one.key == peer),
-        "peer_default_ms": next(one for one, _, p in tried if p.form.startswith("default")),
+        "peer_default_ms": next((one for one, _, p in tried if p.form.startswith("default")), math.nan),
         "copy": copy,
         "copy_ms": copy_ms,
         "ratio": peer_ms / ms,
-        "of_copy": copy_ms / ms,
+        "of_copy": copies * copy_ms / ms,
     }
 
 
 def line(row: dict[str, Any]) -> str:
     """One case, for the terminal."""
-    ours = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms, {100 * row['of_copy']:.1f} % of a copy"
+    rate = f"{row['bytes'] / row['ms'] / 1e6:.0f} GB/s"
+    ours = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms, {rate}, {100 * row['of_copy']:.1f} % of a copy"
     by_default = f"{row['peer_default_ms']:.4f} as it comes"
     peer = f"{row['ratio']:.3f} x CUB ({row['peer_ms']:.4f}, {row['peer']}; {by_default})"
     errors = f"error {row['error']:.1e} (CUB {row['peer_error']:.1e})"
     wrong = f"wrong {len(row['wrong'])}, left out {row['troubles']}"
-    return f"{row['name']:42} {ours}  {peer}  {errors}  {row['configuration']}  {wrong}"
+    return f"{row['name']:60} {ours}  {peer}  {errors}  {row['configuration']}  {wrong}"
 
 
 if __name__ == "__main__":

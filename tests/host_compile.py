@@ -47,7 +47,7 @@ ADDRESSES = (  # for host_addresses.py; static shared arrays are plain statics, 
 
 
 BARRIER = re.compile(
-    r"(?<!void )\b((?:__syncthreads|__syncwarp|meet<[^;{}]*>|cluster_wait|await)\([^;{}]*\));"
+    r"(?<!void )\b((?:__syncthreads|__syncwarp|meet<[^;{}]*>|cluster_wait|await|mbarrier_wait)\([^;{}]*\));"
 )
 
 

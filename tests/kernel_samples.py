@@ -27,6 +27,7 @@ KERNELS = {  # applications and dense linear algebra have tests of their own
 }
 UNSEEN_BY_HOST = ("blocks", "cap")  # bounds of registers and of residency: the same code, word for word
 LEAST, ODD = 256, 253  # sizes of samples: several warps share a problem, which fills a power of two or not
+SEVERAL = 23  # of what else a size counts, as offsets of segments
 LONG = 2**14  # beyond, values are sampled and not pairs
 MOST_POINTS = 2**17  # of all problems of a launch, unless one has more
 
@@ -74,8 +75,9 @@ def all_sizes() -> list[Row]:
 
 
 def workloads(kernel: KernelFile, lengths: Iterable[int | str]) -> Iterator[Row]:
-    """Combinations of the sizes, N from ``lengths``: those that are listed."""
-    for sizes in combinations({**kernel.sizes, "N": tuple(lengths)}):
+    """Combinations of the sizes, N from ``lengths``: those listed, and of other ranges ``SEVERAL``."""
+    others = {name: (SEVERAL,) for name, values in kernel.sizes.items() if isinstance(values, range)}
+    for sizes in combinations({**kernel.sizes, **others, "N": tuple(lengths)}):
         yield {"kernel": kernel.name, **sizes}
 
 

@@ -148,6 +148,46 @@ def test_arrays_are_watched_within_a_block() -> None:
         host_build.run(KERNELS, "handed", 2, 64, 0, [y, np.bool_(0)], flags=CHECKED)
 
 
+# The second warp hands the first one a number in each of two phases, by way of a barrier that counts.
+COUNTED = Source(
+    "counted.cu",
+    """
+__global__ void passed_on(float* y, int how) {
+    __shared__ __mbarrier_t ready, taken;
+    __shared__ float room;
+    const int lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) __mbarrier_init(&ready, 1), __mbarrier_init(&taken, 32);
+    __syncthreads();
+    for (int k = 0; k < 2; ++k) {
+        if (threadIdx.x < 32) {
+            if (how != 1)
+                while (!__mbarrier_test_wait_parity(&ready, k)) {}
+            y[lane] = y[lane + 32] = room;
+            __mbarrier_arrive(&taken);
+        } else if (lane == 0) {
+            if (how != 2 && k > 0) __mbarrier_test_wait_parity(&taken, k - 1);
+            room = float(k + 1);
+            if (how != 3) __mbarrier_arrive(&ready);
+        }
+    }
+}
+""",
+)
+
+
+@pytest.mark.parametrize("order", host_build.ORDERS)
+def test_barriers_that_count_arrivals_order_memory(order: Order) -> None:
+    """Who has waited for a phase sees what was written before its arrivals, and nothing that came after."""
+    y = np.zeros(64, np.float32)
+    host_build.run(COUNTED, "passed_on", 1, 64, 0, [y, 0], flags=CHECKED, order=order)
+    assert (y == 2).all()
+    for how in (1, 2):
+        with pytest.raises(HostRunError, match=r"with no barrier between|arrivals that never come"):
+            host_build.run(COUNTED, "passed_on", 1, 64, 0, [y, how], flags=CHECKED, order=order)
+    with pytest.raises(HostRunError, match=r"waits at line 11 for arrivals that never come"):
+        host_build.run(COUNTED, "passed_on", 1, 64, 0, [y, 3], flags=CHECKED, order=order)
+
+
 def test_atomics_are_no_races() -> None:
     """Threads may count in one place without a barrier."""
     total = np.zeros(1, np.uint32)

@@ -92,7 +92,7 @@ def test_types_that_do_not_fit_each_other_are_refused(made: str) -> None:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint32"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint32", "complex64"])
 def test_every_operator_is_judged(operator: str, dtype: str) -> None:
     """By any operator, in any form and direction, what is right passes and one wrong value fails.
 

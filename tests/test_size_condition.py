@@ -29,7 +29,15 @@ def some_sizes(kernel: KernelFile, seed: int) -> dict[str, int | str]:
     return found
 
 
-LONG_RULES = ("gemm-batched", "potrf", "potrf-batched", "scan-long", "trsm-batched")  # for an expression
+LONG_RULES = (  # for an expression
+    "gemm-batched",
+    "potrf",
+    "potrf-batched",
+    "scan-flags",
+    "scan-long",
+    "scan-offsets",
+    "trsm-batched",
+)
 
 
 def workload_at(kernel: KernelFile, seed: int) -> Workload | None:

@@ -1,4 +1,4 @@
-// Elements of 16 bits, which are computed with as float, and bits of values that are passed on by words.
+// Elements of 16 bits, which are computed with as float, complex ones, and values as words.
 #pragma once
 
 struct Half {
@@ -44,6 +44,32 @@ __device__ __forceinline__ Half to_half(float x) {
     return made;
 }
 #endif
+
+// A complex number; its order is that of NumPy: by the real parts, then by the imaginary ones.
+template <class T>
+struct alignas(2 * sizeof(T)) Complex {
+    T re, im;
+};
+
+template <class T>
+__device__ __forceinline__ Complex<T> operator+(const Complex<T>& a, const Complex<T>& b) {
+    return {a.re + b.re, a.im + b.im};
+}
+
+template <class T>
+__device__ __forceinline__ Complex<T> operator*(const Complex<T>& a, const Complex<T>& b) {
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+template <class T>
+__device__ __forceinline__ bool operator!=(const Complex<T>& a, const Complex<T>& b) {
+    return a.re != b.re || a.im != b.im;
+}
+
+template <class T>
+__device__ __forceinline__ bool operator<(const Complex<T>& a, const Complex<T>& b) {
+    return a.re < b.re || (a.re == b.re && a.im < b.im);
+}
 
 // A value as words of 4 bytes.
 template <class T>

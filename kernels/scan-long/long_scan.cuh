@@ -18,21 +18,26 @@ __device__ __forceinline__ void fetch_ahead(const In* from, long long count) {
 }
 
 // A launch of tiles: of each row, and in all.
-template <class Op, class Shape>
+template <class Shape>
 struct Rows {
-    const typename Op::In* x;
-    typename Op::Out* y;
     long long length;
     unsigned of_row, count;
 
-    __device__ __forceinline__ unsigned first_of(unsigned tile) const { return tile / of_row * of_row; }
+    __device__ __forceinline__ unsigned row(unsigned tile) const { return tile / of_row; }
+    __device__ __forceinline__ unsigned first_of(unsigned tile) const { return row(tile) * of_row; }
     // Elements of all rows before a tile
-    __device__ __forceinline__ long long begin(unsigned tile) const { return tile / of_row * length + within(tile); }
+    __device__ __forceinline__ long long begin(unsigned tile) const { return row(tile) * length + within(tile); }
     // Elements of its row behind the beginning of a tile
     __device__ __forceinline__ long long room(unsigned tile) const { return length - within(tile); }
+    // Elements of its row before a tile
     __device__ __forceinline__ long long within(unsigned tile) const {
         const unsigned rank = tile % of_row;
         return (long long)(Shape::reverse ? of_row - 1 - rank : rank) * Shape::size;
+    }
+    // Elements of a tile
+    __device__ __forceinline__ long long extent(unsigned tile) const {
+        const long long behind = room(tile);
+        return behind < Shape::size ? behind : Shape::size;
     }
 };
 
@@ -42,16 +47,18 @@ __device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::C
                                                      unsigned tile, const typename Op::Carry& total) {
     using Carry = typename Op::Carry;
     __shared__ Carry shared;
+    const bool leads = threadIdx.x == 0;
     if (tile == first) {
-        if (threadIdx.x == 0) board.tell(tile, kAll, total);
+        if (leads) board.tell(tile, kAll, total);
         __syncthreads();
         return Op::widen(Op::identity());
     }
     if (threadIdx.x < kWarp) {
-        if (threadIdx.x == 0) board.tell(tile, kOwn, total);
+        const bool settled = Op::settles(total);  // then it is what all up to its end amount to
+        if (leads) board.tell(tile, settled ? kAll : kOwn, total);
         const Carry before = look_back<Op, groups, pause_ns>(board, first, tile, threadIdx.x);
-        if (threadIdx.x == 0) {
-            board.tell(tile, kAll, Op::join(before, total));
+        if (leads) {
+            if (!settled) board.tell(tile, kAll, Op::join(before, total));
             shared = before;
         }
     }
@@ -60,8 +67,11 @@ __device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::C
 }
 
 // With `stay`, blocks go on with further tiles, each drawn while the tile before is worked at.
-template <class Op, class Shape, bool stay, int groups, int pause_ns>
-__device__ __forceinline__ void scan_tiles(const Rows<Op, Shape>& rows, Word* board) {
+//
+//   read(tile, value)  makes the items of a tile      fetch(tile)  has its elements brought to the second-level cache
+template <class Op, class Shape, bool stay, int groups, int pause_ns, class Out, class Read, class Fetch>
+__device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out* __restrict__ y, Word* board, Read read,
+                                           Fetch fetch) {
     using Item = typename Op::Item;
     using Carry = typename Op::Carry;
     __shared__ unsigned drawn;
@@ -76,19 +86,28 @@ __device__ __forceinline__ void scan_tiles(const Rows<Op, Shape>& rows, Word* bo
         unsigned next = 0;
         if (stay && leads) next = atomicAdd(counter, 1u);
 
-        const long long begin = rows.begin(tile), room = rows.room(tile);
         Item value[Shape::P], before[Shape::V];
-        read_tile<Op, Shape>(rows.x + begin, room, value);
+        read(tile, value);
         const Carry total = Op::widen(scan_tile<Op, Shape>(value, before, held));
-        if (stay && leads && next < rows.count) {
-            const long long behind = rows.room(next);
-            fetch_ahead(rows.x + rows.begin(next), behind < Shape::size ? behind : Shape::size);
-        }
+        if (stay && leads && next < rows.count) fetch(next);
         const Carry carry =
             carried<Op, groups, pause_ns>(Board<Carry>{board + 1}, rows.first_of(tile), tile, total);
         raise<Op, Shape>(value, before, carry);
-        write_tile<Op, Shape>(rows.y + begin, room, value);
+        write_tile<Op, Shape>(y + rows.begin(tile), rows.room(tile), value);
         if (!stay) return;
         if (leads) drawn = next;
     }
+}
+
+// Scans rows of items that are made of an element of each of some arrays.
+template <class Op, class Shape, bool stay, int groups, int pause_ns, class Out, class... In>
+__device__ __forceinline__ void scan_rows(const Rows<Shape>& rows, Out* __restrict__ y, Word* board,
+                                          const In* __restrict__... x) {
+    using Item = typename Op::Item;
+    scan_tiles<Op, Shape, stay, groups, pause_ns>(
+        rows, y, board,
+        [=](unsigned tile, Item(&value)[Shape::P]) {
+            read_tile<Op, Shape>(rows.room(tile), value, threadIdx.x, (x + rows.begin(tile))...);
+        },
+        [=](unsigned tile) { (fetch_ahead(x + rows.begin(tile), rows.extent(tile)), ...); });
 }

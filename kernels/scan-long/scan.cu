@@ -12,6 +12,6 @@ __global__ void __launch_bounds__(L, blocks)
     scan_long(const T* __restrict__ x, T* __restrict__ y, unsigned long long* board, long long length, int of_row,
               int count) {
     using Shape = TileShape<P, L, E, shuffle, exclusive, reverse>;
-    const Rows<Op, Shape> rows{x, y, length, unsigned(of_row), unsigned(count)};
-    scan_tiles<Op, Shape, stay, groups, pause_ns>(rows, board);
+    const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
+    scan_rows<Op, Shape, stay, groups, pause_ns>(rows, y, board, x);
 }

@@ -18,28 +18,81 @@ struct TileShape {
     static_assert(P % E == 0 && L % kWarp == 0, "threads hold whole packs, blocks whole warps");
 
     // Where in the tile, as it lies in memory, a thread's pack v begins.
-    static __device__ __forceinline__ int place(int v) {
-        const int lane = threadIdx.x % W, at = (threadIdx.x - lane) * P + (v * W + lane) * E;
+    static __device__ __forceinline__ int place(int v, int rank) {
+        const int lane = rank % W, at = (rank - lane) * P + (v * W + lane) * E;
         return reverse ? size - E - at : at;
     }
+    static __device__ __forceinline__ int place(int v) { return place(v, threadIdx.x); }
     static __device__ __forceinline__ int index(int v, int e) { return v * E + (reverse ? E - 1 - e : e); }
 };
 
-// Reads the elements of a tile that are among the first `room` ones; the others are the identity.
-template <class Op, class Shape, class Item>
-__device__ __forceinline__ void read_tile(const typename Op::In* __restrict__ tile, long long room,
-                                          Item (&value)[Shape::P]) {
+// Elements of an array that a thread holds of a tile.
+template <class T, class Shape>
+struct Part {
+    T at[Shape::P];
+};
+
+template <class T, class Shape>
+__device__ __forceinline__ Part<T, Shape> whole_part(const T* __restrict__ tile, int rank = threadIdx.x) {
     constexpr int E = Shape::E;
-    using In = typename Op::In;
+    Pack<T, E> packs[Shape::V];
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) packs[v] = *reinterpret_cast<const Pack<T, E>*>(tile + Shape::place(v, rank));
+    Part<T, Shape> part;
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v)
+#pragma unroll
+        for (int e = 0; e < E; ++e) part.at[Shape::index(v, e)] = packs[v].at[e];
+    return part;
+}
+
+template <class Op, class Shape, class Item, class... Elements>
+__device__ __forceinline__ void read_whole(Item (&value)[Shape::P], const Part<Elements, Shape>&... parts) {
+#pragma unroll
+    for (int i = 0; i < Shape::P; ++i) value[i] = Op::read(parts.at[i]...);
+}
+
+// Reads the elements of a tile for the thread of a rank that are among the first `room` ones, one from each array; the
+// others are the identity.
+template <class Op, class Shape, class Item, class... Elements>
+__device__ __forceinline__ void read_tile(long long room, Item (&value)[Shape::P], int rank,
+                                          const Elements* __restrict__... tiles) {
     if (room >= Shape::size) {
-        Pack<In, E> packs[Shape::V];
+        read_whole<Op, Shape>(value, whole_part<Elements, Shape>(tiles, rank)...);
+        return;
+    }
 #pragma unroll
-        for (int v = 0; v < Shape::V; ++v)
-            packs[v] = *reinterpret_cast<const Pack<In, E>*>(tile + Shape::place(v));
+    for (int v = 0; v < Shape::V; ++v)
 #pragma unroll
-        for (int v = 0; v < Shape::V; ++v)
+        for (int e = 0; e < Shape::E; ++e) {
+            const int at = Shape::place(v, rank) + e;
+            value[Shape::index(v, e)] = at < room ? Op::read(tiles[at]...) : Op::identity();
+        }
+}
+
+// Writes a pack in one access: compilers that see its elements write them one by one.
+template <class T, int E>
+__device__ __forceinline__ void put_pack(T* to, const Pack<T, E>& pack) {
+    if constexpr (sizeof(pack) == 16) {
+        uint4 bits;
+        memcpy(&bits, &pack, 16);
+        __stwb(reinterpret_cast<uint4*>(to), bits);
+    } else
+        *reinterpret_cast<Pack<T, E>*>(to) = pack;
+}
+
+// Writes them likewise.
+template <class Op, class Shape, class Item, class Out>
+__device__ __forceinline__ void write_tile(Out* __restrict__ tile, long long room, const Item (&value)[Shape::P]) {
+    constexpr int E = Shape::E;
+    if (room >= Shape::size) {
 #pragma unroll
-            for (int e = 0; e < E; ++e) value[Shape::index(v, e)] = Op::read(packs[v].at[e]);
+        for (int v = 0; v < Shape::V; ++v) {
+            Pack<Out, E> pack;
+#pragma unroll
+            for (int e = 0; e < E; ++e) pack.at[e] = Op::write(value[Shape::index(v, e)]);
+            put_pack(tile + Shape::place(v), pack);
+        }
         return;
     }
 #pragma unroll
@@ -47,30 +100,8 @@ __device__ __forceinline__ void read_tile(const typename Op::In* __restrict__ ti
 #pragma unroll
         for (int e = 0; e < E; ++e) {
             const int at = Shape::place(v) + e;
-            value[Shape::index(v, e)] = at < room ? Op::read(tile[at]) : Op::identity();
+            if (at < room) tile[at] = Op::write(value[Shape::index(v, e)]);
         }
-}
-
-// Writes them likewise.
-template <class Op, class Shape, class Item>
-__device__ __forceinline__ void write_tile(typename Op::Out* __restrict__ tile, long long room,
-                                           const Item (&value)[Shape::P]) {
-    constexpr int E = Shape::E;
-    using Out = typename Op::Out;
-#pragma unroll
-    for (int v = 0; v < Shape::V; ++v) {
-        const int at = Shape::place(v);
-        Pack<Out, E> pack;
-#pragma unroll
-        for (int e = 0; e < E; ++e) pack.at[e] = Op::write(value[Shape::index(v, e)]);
-        if (room >= Shape::size) {
-            *reinterpret_cast<Pack<Out, E>*>(tile + at) = pack;
-            continue;
-        }
-#pragma unroll
-        for (int e = 0; e < E; ++e)
-            if (at + e < room) tile[at + e] = pack.at[e];
-    }
 }
 
 // Scans what stands in the lanes of a warp: `value` becomes what lower lanes amount to, and the total of all is returned.
@@ -87,18 +118,24 @@ __device__ __forceinline__ Item scan_lanes(Item& value, int lane) {
     return total;
 }
 
-// Chunks one after another by shuffles, then the totals of warps, of which every warp scans all.
+// Scans a warp's chunks one after another behind `running`, and returns what it and they amount to.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ Item scan_chunks(Item (&total)[Shape::V], Item running) {
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const Item chunk = scan_lanes<Op, kWarp>(total[v], threadIdx.x % kWarp);
+        total[v] = Op::join(running, total[v]);
+        running = Op::join(running, chunk);
+    }
+    return running;
+}
+
+// Chunks by shuffles, then the totals of warps, of which every warp scans all.
 template <class Op, class Shape, class Item>
 __device__ __forceinline__ Item scan_by_shuffles(Item (&total)[Shape::V], Item* held) {
     constexpr int warps = Shape::warps;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    Item running = Op::identity();
-#pragma unroll
-    for (int v = 0; v < Shape::V; ++v) {
-        const Item chunk = scan_lanes<Op, kWarp>(total[v], lane);
-        total[v] = Op::join(running, total[v]);
-        running = Op::join(running, chunk);
-    }
+    Item running = scan_chunks<Op, Shape>(total, Op::identity());
     if constexpr (warps > 1) {
         if (lane == 0) held[warp] = running;
         __syncthreads();
@@ -142,17 +179,23 @@ __device__ __forceinline__ Item scan_by_shared(Item (&total)[Shape::V], Item* he
     return running;
 }
 
-// Joins each pack's elements in place, and makes `before` what the tile's elements before each pack amount to. Returns
-// what all amount to, in every thread.
+// Joins each pack's elements in place; `total` is what each pack amounts to.
 template <class Op, class Shape, class Item>
-__device__ __forceinline__ Item scan_tile(Item (&value)[Shape::P], Item (&before)[Shape::V], Item* held) {
+__device__ __forceinline__ void join_packs(Item (&value)[Shape::P], Item (&total)[Shape::V]) {
     constexpr int E = Shape::E;
 #pragma unroll
     for (int v = 0; v < Shape::V; ++v) {
 #pragma unroll
         for (int e = 1; e < E; ++e) value[v * E + e] = Op::join(value[v * E + e - 1], value[v * E + e]);
-        before[v] = value[v * E + E - 1];
+        total[v] = value[v * E + E - 1];
     }
+}
+
+// Joins each pack's elements in place, and makes `before` what the tile's elements before each pack amount to. Returns
+// what all amount to, in every thread.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ Item scan_tile(Item (&value)[Shape::P], Item (&before)[Shape::V], Item* held) {
+    join_packs<Op, Shape>(value, before);
     if constexpr (Shape::shuffle)
         return scan_by_shuffles<Op, Shape>(before, held);
     else
@@ -172,7 +215,7 @@ __device__ __forceinline__ void raise(Item (&value)[Shape::P], const Item (&befo
         for (int e = E - 1; e >= 0; --e) {
             Item& here = value[v * E + e];
             if constexpr (Shape::exclusive)
-                here = e > 0 ? Op::join(base, value[v * E + (e > 0 ? e - 1 : 0)]) : base;
+                here = Op::without(e > 0 ? Op::join(base, value[v * E + (e > 0 ? e - 1 : 0)]) : base, here);
             else
                 here = Op::join(base, here);
             here = Op::lift(high, here);

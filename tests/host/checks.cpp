@@ -72,6 +72,8 @@ void launch_ends() { races::launch_ends(); }
 void block_begins() { races::block_met(); }
 void block_met() { races::block_met(); }
 void warp_met(int first, unsigned lanes) { races::warp_met(first, lanes); }
+void arrived(const void* barrier, bool last) { races::arrived(barrier, last); }
+void passed(const void* barrier) { races::passed(barrier); }
 
 static void access_outside(const char* address, std::size_t bytes, bool writes, const void* place) {
     if (races::access(address, bytes, writes, place) || is_read_only(address, bytes, writes, place)) return;

@@ -35,6 +35,8 @@ void launch_ends();
 void block_begins();
 void block_met();
 void warp_met(int first, unsigned lanes);
+void arrived(const void* barrier, bool last);
+void passed(const void* barrier);
 void atomic_access(const void* address, std::size_t bytes, int line);
 #else
 static bool watching;
@@ -43,6 +45,8 @@ inline void launch_ends() {}
 inline void block_begins() {}
 inline void block_met() {}
 inline void warp_met(int, unsigned) {}
+inline void arrived(const void*, bool) {}
+inline void passed(const void*) {}
 inline void atomic_access(const void*, std::size_t, int) {}
 #endif
 
@@ -55,6 +59,8 @@ void watch(Span span, const char* name);  // until the launch ends
 void launch_ends();
 void block_met();
 void warp_met(int first, unsigned lanes);
+void arrived(const void* barrier, bool last);  // the thread that runs, at one that counts arrivals
+void passed(const void* barrier);   // its last phase that has ended
 bool access(const char* address, std::size_t bytes, bool writes, const void* place);  // false where nobody watches
 
 }  // namespace races

@@ -98,6 +98,21 @@ template <class T>
 CUDA_HOST_REGISTERS T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = __builtin_LINE()) {
     return cuda_host::shuffle(mask, value, cuda_host::crossed(bits, width), line);
 }
+
+// Barriers of shared memory that count arrivals; a test of a phase is answered when it has ended.
+using __mbarrier_t = unsigned long long;
+static_assert(sizeof(__mbarrier_t) == sizeof(std::uint64_t));
+CUDA_HOST_REGISTERS inline void __mbarrier_init(__mbarrier_t* barrier, unsigned arrivals, int line = __builtin_LINE()) {
+    cuda_host::counted_make(reinterpret_cast<std::uint64_t*>(barrier), arrivals, line);
+}
+CUDA_HOST_REGISTERS inline void __mbarrier_arrive(__mbarrier_t* barrier, int line = __builtin_LINE()) {
+    cuda_host::counted_arrive(reinterpret_cast<std::uint64_t*>(barrier), line);
+}
+CUDA_HOST_REGISTERS inline bool __mbarrier_test_wait_parity(__mbarrier_t* barrier, bool parity,
+                                                            int line = __builtin_LINE()) {
+    cuda_host::counted_wait(reinterpret_cast<std::uint64_t*>(barrier), parity, line);
+    return true;
+}
 inline void __trap(int line = __builtin_LINE()) { cuda_host::fail("__trap()", line); }
 
 // Loads and stores with a cache hint.

@@ -4,9 +4,12 @@
 // Every access is stamped with its thread's clock, which advances where the thread's warp meets, and with the count of
 // block barriers. A thread knows of each lane of its warp the clock up to which a meeting has ordered it before its own
 // accesses (vector clocks, as in C. Flanagan and S. N. Freund, "FastTrack", PLDI 2009, kept apart for every warp).
-// Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one word count
+// Who has passed a barrier that counts arrivals knows what those knew that arrived there, of any warp; such clocks are
+// kept for all threads from the first arrival on. Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one word count
 // as one: of 4 bytes, or of 2 in an array that is first touched by less.
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <new>
 #include <vector>
 
@@ -52,8 +55,16 @@ unsigned barriers_passed;  // by the block; never goes back, so that a new block
 unsigned clock_of[kMaxThreads];
 unsigned known[kMaxThreads][kWarp];
 
+using Clocks = std::vector<unsigned>;  // of all threads
+std::vector<Clocks> beyond;            // what each thread knows of others, or none
+struct Told {
+    Clocks arrived{Clocks(kMaxThreads)}, ended{Clocks(kMaxThreads)};  // in the phase that goes on, and in that before
+};
+std::map<const void*, Told> told;  // at barriers that count
+
 bool ordered(const Access& earlier, int thread) {
     if (earlier.thread == thread || earlier.barriers != barriers_passed) return true;
+    if (!beyond.empty() && beyond[thread][earlier.thread] > earlier.clock) return true;
     if (earlier.thread / kWarp != thread / kWarp) return false;
     return known[thread][earlier.thread % kWarp] > earlier.clock;
 }
@@ -107,7 +118,26 @@ void touch(Area& area, std::size_t at, const Access& now, bool writes) {
     word.reads = made;
 }
 
+void join(Clocks& to, const Clocks& from) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], from[i]);
+}
+
 }  // namespace
+
+void arrived(const void* barrier, bool last) {
+    if (beyond.empty()) beyond.assign(kMaxThreads, Clocks(kMaxThreads));
+    const int first = running / kWarp * kWarp;
+    Clocks& own = beyond[running];
+    for (int lane = 0; lane < kWarp; ++lane) own[first + lane] = std::max(own[first + lane], known[running][lane]);
+    own[running] = ++clock_of[running];
+    Told& here = told[barrier];
+    join(here.arrived, own);
+    if (last) here.ended = here.arrived;
+}
+
+void passed(const void* barrier) {
+    if (const auto found = told.find(barrier); found != told.end()) join(beyond[running], found->second.ended);
+}
 
 void watch(Span span, const char* name) {
     void* const words = std::calloc((span.bytes() + kLeastBytes - 1) / kLeastBytes + 1, sizeof(Word));
@@ -118,6 +148,8 @@ void watch(Span span, const char* name) {
 void launch_ends() {
     for (const Area& area : areas) std::free(area.words);
     areas.clear();
+    beyond.clear();
+    told.clear();
     block_met();
 }
 
@@ -138,6 +170,12 @@ void warp_met(int first, unsigned lanes) {
     for (int lane = 0; lane < kWarp; ++lane)
         if (lanes >> lane & 1u)
             for (int other = 0; other < kWarp; ++other) known[first + lane][other] = joined[other];
+    if (beyond.empty()) return;
+    Clocks all(kMaxThreads);
+    for (int lane = 0; lane < kWarp; ++lane)
+        if (lanes >> lane & 1u) join(all, beyond[first + lane]);
+    for (int lane = 0; lane < kWarp; ++lane)
+        if (lanes >> lane & 1u) beyond[first + lane] = all;
 }
 
 bool access(const char* address, std::size_t bytes, bool writes, const void* place) {

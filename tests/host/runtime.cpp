@@ -30,7 +30,7 @@ namespace {
 constexpr std::size_t kStackBytes = 1024 * 1024;  // frames of unoptimised code under a sanitizer are wide
 constexpr unsigned char kPoison = 0xff;  // NaN as float and double, -1 as int
 
-enum class State { ready, at_warp_barrier, at_block_barrier, done };
+enum class State { ready, at_warp_barrier, at_counted_barrier, at_block_barrier, done };
 
 struct Fibre {
     State state = State::ready;
@@ -40,7 +40,16 @@ struct Fibre {
     bool orders = false;  // memory, not the order of execution alone
     std::uint64_t given = 0, taken = 0;
     unsigned votes = 0;  // of the warp, a bit for each lane
+    const std::uint64_t* counted = nullptr;
+    unsigned parity = 0;
 };
+
+// A barrier that counts, as it stands in its 8 bytes.
+struct Counted {
+    std::uint16_t arrivals, missing;  // of a phase
+    std::uint32_t phase;              // that goes on
+};
+static_assert(sizeof(Counted) == sizeof(std::uint64_t));
 
 // Where a fibre, or the one that resumes them, goes on. Those of the compiler save three registers and ask nobody.
 struct Context {
@@ -149,6 +158,26 @@ void meet(int first, unsigned lanes) {
     if (orders) checks::warp_met(first, lanes);
 }
 
+Counted counted_at(const std::uint64_t* barrier) {
+    Counted counted;
+    std::memcpy(&counted, barrier, sizeof counted);
+    return counted;
+}
+
+bool has_ended(const std::uint64_t* barrier, unsigned parity) { return (counted_at(barrier).phase & 1u) != parity; }
+
+// Lets every lane go whose phase has ended.
+bool release_counted(int first, int last) {
+    bool any = false;
+    for (int t = first; t < last; ++t) {
+        Fibre& fibre = fibres[t];
+        if (fibre.state != State::at_counted_barrier || !has_ended(fibre.counted, fibre.parity)) continue;
+        fibre.state = State::ready;
+        any = true;
+    }
+    return any;
+}
+
 // Lets every lane go whose named partners (those that have not exited) all wait at the same place.
 bool release_warp(int first, int last) {
     bool any = false;
@@ -213,6 +242,10 @@ bool release_block() {
         if (fibre.state == State::at_warp_barrier)
             return say("thread %d waits at line %d for lanes that never come", int(&fibre - fibres.data()), fibre.line),
                    false;
+        if (fibre.state == State::at_counted_barrier)
+            return say("thread %d waits at line %d for arrivals that never come", int(&fibre - fibres.data()),
+                       fibre.line),
+                   false;
     }
     if (!waiting) return false;
     if (done)
@@ -237,8 +270,10 @@ void run_block(const Launch& how) {
         threads[t] = {t % how.block.x, t / how.block.x % how.block.y, t / (how.block.x * how.block.y)};
     checks::block_begins();
     do {
-        run_warps(count, how.order);
-        if (failed) return;
+        do {
+            run_warps(count, how.order);
+            if (failed) return;
+        } while (release_counted(0, count));
     } while (release_block());
 }
 
@@ -286,6 +321,34 @@ void warp_barrier(unsigned mask, int line) {
     current->orders = true;
     exchange(mask, 0, lane(), line);
     current->orders = false;
+}
+
+void counted_make(std::uint64_t* barrier, unsigned arrivals, int line) {
+    atomic_access(barrier, sizeof *barrier, line);
+    const Counted counted{std::uint16_t(arrivals), std::uint16_t(arrivals), 0};
+    std::memcpy(barrier, &counted, sizeof counted);
+}
+
+void counted_arrive(std::uint64_t* barrier, int line) {
+    atomic_access(barrier, sizeof *barrier, line);
+    Counted counted = counted_at(barrier);
+    if (!counted.missing) fail("an arrival at a barrier that nobody made, or one too many", line);
+    const bool last = !--counted.missing;
+    checks::arrived(barrier, last);
+    if (last) counted.missing = counted.arrivals, ++counted.phase;
+    std::memcpy(barrier, &counted, sizeof counted);
+}
+
+void counted_wait(std::uint64_t* barrier, unsigned parity, int line) {
+    atomic_access(barrier, sizeof *barrier, line);
+    if (!has_ended(barrier, parity)) {
+        current->line = line;
+        current->counted = barrier;
+        current->parity = parity;
+        current->state = State::at_counted_barrier;
+        yield();
+    }
+    checks::passed(barrier);
 }
 
 void atomic_access(const void* address, std::size_t bytes, int line) { checks::atomic_access(address, bytes, line); }

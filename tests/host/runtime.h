@@ -21,6 +21,10 @@ int block_count(bool vote, int line);  // a block barrier that tells how many th
 void warp_barrier(unsigned mask, int line);
 unsigned ballot(unsigned mask, bool vote, int line);
 bool kept(int barrier);  // whether the launch leaves this barrier of the source in its place
+// Barriers of shared memory that count arrivals (mbarrier).
+void counted_make(std::uint64_t* barrier, unsigned arrivals, int line);
+void counted_arrive(std::uint64_t* barrier, int line);
+void counted_wait(std::uint64_t* barrier, unsigned parity, int line);  // for the end of the phase of this parity
 void atomic_access(const void* address, std::size_t bytes, int line);
 [[noreturn]] void fail(const char* what, int line);
 

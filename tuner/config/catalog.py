@@ -6,12 +6,12 @@ A later place overrides an earlier one by the name of the kernel. A broken file 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 from platformdirs import user_config_path
 
 from tuner.config import KernelFile, load_kernel_file
+from tuner.config.shipped import kernels_root as kernels_root  # noqa: PLC0414 - callers find it here
 from tuner.errors import InputError, KernelFileError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
 from tuner.pragmas.directives import has_pragmas
@@ -51,13 +51,6 @@ def named_files(
         if path not in paths:
             paths.append(path)
     return tuple(found), tuple(paths)
-
-
-def kernels_root() -> Path:
-    """Folder of the kernels that come with the package, installed or in a checkout."""
-    installed = Path(str(files("tuner"))) / "kernels"
-    # an editable install maps packages only; kernels is data beside the package then
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "kernels"
 
 
 def default_search_path() -> tuple[Path, ...]:

@@ -10,6 +10,8 @@ MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 _FUNCTION = r"^.+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _REFERENCES = ("reference", "reference_function", "reference_entry", "law")
 
+ProblemName = Literal["scan", "tridiagonal", "fft", "segmented-scan", "expression", "consistent", "unchecked"]
+
 
 class SizeRange(FileTable):
     """All whole numbers between two, both included."""
@@ -37,7 +39,7 @@ Sizes = Annotated[
 class ProblemTable(FileTable):
     """The problem, its sizes, and the check of the answer."""
 
-    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent", "unchecked"] | None = Field(
+    name: ProblemName | None = Field(
         default=None,
         description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
         "compared with the answer of the default configuration, where nothing else says what is right; or "

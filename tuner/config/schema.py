@@ -30,7 +30,7 @@ class KernelTable(FileTable):
     headers: list[str] = Field(
         default=[],
         description="Folders, relative to this file, whose *.cuh files can be included by name; those beside "
-        "this file always can.",
+        "this file always can. catalogue:NAME is a folder of the kernels that come with the package.",
     )
     entry: str | None = Field(
         default=None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.config.formulas import Place
+from tuner.config.shipped import header_folder
 from tuner.errors import InputError, KernelFileError
 from tuner.model import Source
 from tuner.untrusted.files import read_bytes
@@ -41,7 +42,7 @@ class SourceFolder:
 
         Args:
             folder: of the kernel file.
-            header_folders: relative to it.
+            header_folders: as the kernel file names them, see ``header_folder``.
             place: what messages begin with.
             texts: sources that are not read from their files, by their names.
 
@@ -51,14 +52,15 @@ class SourceFolder:
         self.folder = folder
         found: dict[str, str] = {}
         for name in [".", *header_folders]:
-            if not _is_folder(folder / name):
-                raise place.error(f"no such folder: {folder / name}")
-            for header in sorted((folder / name).glob("*.cuh")):
+            listed = header_folder(folder, name)
+            if not _is_folder(listed):
+                raise place.error(f"no such folder: {listed}")
+            for header in sorted(listed.glob("*.cuh")):
                 if header.name not in found:
                     found[header.name] = read_text(header, f"{place.path}: {place.key}")
                     if sum(map(len, found.values())) > SOURCE_BYTES:
                         raise place.error(
-                            f"{folder / name}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
+                            f"{listed}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
                             " name a folder of fewer, or use include_paths"
                         )
         self.headers = tuple(found.items())

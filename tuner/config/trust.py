@@ -24,6 +24,7 @@ from tuner.config.document import read_document
 from tuner.config.input_reader import named_files
 from tuner.config.pragma_file import read_pragma_file
 from tuner.config.schema import KernelDocument, StageTable
+from tuner.config.shipped import is_of_catalogue
 from tuner.errors import InputError, KernelFileError
 
 ROOT = Path("/")
@@ -132,7 +133,8 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     kernel = document.kernel
     tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
     stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
-    folders = [*kernel.headers, *kernel.include_paths]
+    headers = [name for name in kernel.headers if not is_of_catalogue(name)]
+    folders = [*headers, *kernel.include_paths]
     for option in kernel.options:
         if _READS_FILES.match(option):
             raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")

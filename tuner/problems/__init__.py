@@ -13,6 +13,7 @@ from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.input_values import stated_draw, stated_values
 from tuner.problems.scan import Scan
+from tuner.problems.segmented_scan import SegmentedScan
 from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference
 from tuner.problems.tridiagonal import Tridiagonal
 from tuner.problems.unchecked import UncheckedProblem
@@ -30,6 +31,7 @@ __all__ = [
     "Norm",
     "Problem",
     "Scan",
+    "SegmentedScan",
     "StatedReference",
     "Tridiagonal",
     "poison",
@@ -45,6 +47,7 @@ __all__ = [
 
 _PROBLEMS: dict[str, type[Problem]] = {
     "scan": Scan,
+    "segmented-scan": SegmentedScan,
     "tridiagonal": Tridiagonal,
     "fft": Fft,
     "expression": Elementwise,

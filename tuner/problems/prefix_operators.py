@@ -28,22 +28,25 @@ class PrefixOperator:
         return self.name in ("and", "or", "xor")
 
     def exact(self, dtype: "np.dtype[Any]") -> bool:
-        """Whether scans are right to the last bit: all but sums and products of reals."""
-        return dtype.kind != "f" or self.name not in ("sum", "product")
+        """Whether scans are right to the last bit: all but sums and products of reals and complex numbers."""
+        return dtype.kind not in "fc" or self.name not in ("sum", "product")
 
-    def neutral(self, dtype: "np.dtype[Any]") -> float:
-        """What joined with a value gives that value; an infinity for least and largest reals."""
+    def neutral(self, dtype: "np.dtype[Any]") -> complex:
+        """What joined with a value gives that value; infinities for least and largest fractions."""
         if self.name in ("min", "max"):
-            real = dtype.kind == "f"
-            bounds = (-math.inf, math.inf) if real else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            return bounds[self.name == "min"]
+            if dtype.kind not in "fc":
+                return (np.iinfo(dtype).min, np.iinfo(dtype).max)[self.name == "min"]
+            bound = math.inf if self.name == "min" else -math.inf
+            return complex(bound, bound) if dtype.kind == "c" else bound
         return 1 if self.name in ("product", "and") else 0
 
     def values(self, xp: Namespace, array: Array) -> Array:
-        """What is joined: truth values, float64 where sums and products round, else the elements."""
+        """What is joined: truth values, double precision where sums and products round, else the elements."""
         if self.logical:
             return array != 0
-        return array if self.exact(array.dtype) else array.astype(xp.float64)
+        if self.exact(array.dtype):
+            return array
+        return array.astype(xp.complex128 if array.dtype.kind == "c" else xp.float64)
 
     def join(self, xp: Namespace, before: Array, after: Array) -> Array:
         """Element by element."""
@@ -58,16 +61,17 @@ class PrefixOperator:
         """Random inputs of which every element tells.
 
         Real sums: [-1, 1), so that partial sums stay near the root of the length and errors relative to them
-        are not flattered by a large total. Real products: so near to 1 that they neither vanish nor overflow.
-        Whole numbers: of 32 bits, or as many as the type has. Logical operators: 0 and 1.
+        are not flattered by a large total. Products: of magnitudes so near to 1 that they neither vanish nor
+        overflow. Whole numbers: of 32 bits, or as many as the type has. Logical operators: 0 and 1.
         """
         if self.logical:
             return Draw("whole", 0, 2)
-        if dtype.kind == "f":
+        if dtype.kind in "fc":
             if self.name != "product":
                 return Draw()
             near = min(0.5, 4 / math.sqrt(length))
-            return Draw(low=1 - near, width=2 * near)
+            middle = math.sqrt(0.5) if dtype.kind == "c" else 1.0  # of both parts
+            return Draw(low=middle - near, width=2 * near)
         limits = np.iinfo(dtype)
         low, most = max(-(2**31), int(limits.min)), min(2**32 - 1, int(limits.max))
         return Draw("whole", low, min(2**32, most - low + 1))

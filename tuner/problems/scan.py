@@ -53,10 +53,10 @@ class Scan(Problem):
         kinds = {
             value_dtype(buffer.dtype).kind for buffer in buffers if buffer.role in ("in", "out", "inout")
         }
-        (kind,) = kinds if kinds in ({"i"}, {"u"}) else ("f",)
+        (kind,) = kinds if kinds in ({"i"}, {"u"}, {"c"}) else ("f",)
         needs = (
             "one input and one output of shape [batch, N], both real, or both signed whole numbers, or both"
-            " unsigned ones"
+            " unsigned ones, or both complex"
         )
         expect_buffers(self.spec, buffers, 1, kind, needs)
 
@@ -81,7 +81,7 @@ class Scan(Problem):
 
         def errors(x: Array, y: Array) -> Array:
             given, made = self.scanned(x, y, sizes)
-            return _largest(np, _differences(scan.operator, given, made, exclusive=exclusive))
+            return largest(np, _differences(scan.operator, given, made, exclusive=exclusive))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
         return sweep(np, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
@@ -96,7 +96,7 @@ class Scan(Problem):
 
         def errors(x: Array, y: Array) -> Array:
             given, made = self.scanned(x, y, sizes)
-            return _largest(xp, _jumps(xp, scan.operator, given, made, exclusive=exclusive))
+            return largest(xp, jumps(xp, scan.operator, given, made, exclusive=exclusive))
 
         (x,), (y,) = inputs.values(), outputs.values()
         return sweep(xp, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
@@ -118,7 +118,7 @@ class Scan(Problem):
 
     def scanned(self, x: Array, y: Array, sizes: Mapping[str, Any]) -> tuple[Array, Array]:
         """Rows in the direction they are scanned in; whole numbers in the type of the output."""
-        given = x if y.dtype.kind == "f" else x.astype(y.dtype, copy=False)
+        given = x if y.dtype.kind in "fc" else x.astype(y.dtype, copy=False)
         back = self.word("direction", sizes) == "reverse"
         return (given[:, ::-1], y[:, ::-1]) if back else (given, y)
 
@@ -135,7 +135,7 @@ def _differences(
     """Errors and right answers of NumPy's rows, piece by piece; of exact ones, what differs."""
     exact = operator.exact(y.dtype)
     before = operator.values(np, np.full((len(x), 1), operator.neutral(x.dtype), x.dtype))
-    before = before if exact else before.astype(np.longdouble)
+    before = before if exact else before.astype(np.clongdouble if x.dtype.kind == "c" else np.longdouble)
     for part in chunks(x.shape[1], 1, _SUMMED):
         inner = operator.accumulate(operator.values(np, x[:, part]))
         right = np.concatenate([before, operator.join(np, before, inner)], axis=1)
@@ -145,27 +145,45 @@ def _differences(
         yield (given != right.astype(given.dtype) if exact else abs(given - right)), right
 
 
-def _jumps(
-    xp: Namespace, operator: PrefixOperator, x: Array, y: Array, *, exclusive: bool
+def jumps(
+    xp: Namespace,
+    operator: PrefixOperator,
+    x: Array,
+    y: Array,
+    begins: Array | None = None,
+    *,
+    exclusive: bool,
 ) -> Iterator[tuple[Array, Array]]:
-    """Errors of the law and sums, piece by piece; where they must be exact, what violates it."""
+    """Errors of the law and sums, piece by piece; where they must be exact, what violates it.
+
+    Args:
+        xp: namespace of the arrays.
+        operator: of the scan.
+        x: rows of inputs, in the direction they are scanned in.
+        y: rows of outputs, likewise.
+        begins: where segments begin; None where rows have none.
+        exclusive: the form.
+    """
     exact = operator.exact(y.dtype)
     neutral = xp.full((len(x), 1), operator.neutral(x.dtype), x.dtype)
-    total = xp.zeros(len(x), xp.float64)
+    total = xp.zeros(len(x), xp.complex128 if y.dtype.kind == "c" else xp.float64)
     for part in chunks(x.shape[1], len(x)):
         element = operator.values(xp, _preceding(xp, x, part, neutral) if exclusive else x[:, part])
         right = operator.join(xp, operator.values(xp, _preceding(xp, y, part, neutral)), element)
+        if begins is not None:
+            alone = operator.values(xp, neutral) if exclusive else element
+            right = xp.where(begins[:, part], alone, right)
         if exact:
             yield y[:, part] != right.astype(y.dtype), y[:, part]
             continue
         sums = operator.values(xp, y[:, part])
         yield abs(sums - right) / 2, operator.join(xp, sums, x[:, part]) if exclusive else sums
         total += element.sum(axis=1)
-    if operator.name == "sum" and not exact:
+    if operator.name == "sum" and not exact and begins is None:
         yield abs(y[:, -1:] - total[:, None]) / 2, y[:, -1:]
 
 
-def _largest(xp: Namespace, pieces: Iterator[tuple[Array, Array]]) -> Array:
+def largest(xp: Namespace, pieces: Iterator[tuple[Array, Array]]) -> Array:
     """Of each row the largest error by the largest sum; of what must be exact, how many errors."""
     worst = scale = xp.zeros(1)
     for errors, sums in pieces:

@@ -47,7 +47,10 @@ class Laws:
 
     def _scan(self, problem: Scan, inputs: _Arrays, outputs: _Arrays, sizes: _Sizes) -> Deviation:
         (x,), (y,) = inputs.values(), outputs.values()
-        if problem.word("operator", sizes) != "sum" or problem.word("direction", sizes) == "reverse":
+        forward_sum = (
+            problem.word("operator", sizes) == "sum" and problem.word("direction", sizes) == "forward"
+        )
+        if not forward_sum or y.dtype.kind == "c":
             return problem.residual(self._cp, inputs, outputs, sizes)
         slot = self._kernels.sums_law(x, y, exclusive=problem.word("form", sizes) == "exclusive")
         what = (

@@ -1,0 +1,23 @@
+// Scans of the segments of long rows in a single pass: as scan-long, but a segment begins at each element whose head is
+// not zero, and at the beginning of each row.
+#include "segments.cuh"
+
+template <class T, class Operator, int P, int L, int E, bool stay, int groups, bool exclusive, bool reverse, int blocks>
+__global__ void __launch_bounds__(L, blocks)
+    scan_flags(const T* __restrict__ x, const unsigned char* __restrict__ heads, T* __restrict__ y,
+               unsigned long long* board, long long length, int of_row, int count) {
+    using Op = Segmented<Operator>;
+    using Shape = TileShape<P, L, E, true, exclusive, reverse>;
+    const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
+    scan_tiles<Op, Shape, stay, groups, 0>(
+        rows, y, board,
+        [=](unsigned tile, typename Op::Item(&value)[P]) {
+            const long long begin = rows.begin(tile), room = rows.room(tile);
+            const Part<T, Shape> part = part_of<T, Shape>(x + begin, room);
+            make_items<Op, Shape>(value, room, part, beginnings<Shape>(heads + begin, room));
+        },
+        [=](unsigned tile) {
+            fetch_ahead(x + rows.begin(tile), rows.extent(tile));
+            fetch_ahead(heads + rows.begin(tile), rows.extent(tile));
+        });
+}

@@ -1,0 +1,23 @@
+// Scans of the segments of long rows in a single pass: as scan-long, but segment k of a row has its elements
+// offsets[k] … offsets[k + 1] - 1. A block finds the offsets of its tile by a search, and marks where segments begin.
+#include "segments.cuh"
+
+template <class T, class Operator, class Offset, int P, int L, int E, bool stay, int groups, bool exclusive, bool reverse,
+          int blocks>
+__global__ void __launch_bounds__(L, blocks)
+    scan_offsets(const T* __restrict__ x, const Offset* __restrict__ offsets, T* __restrict__ y,
+                 unsigned long long* board, long long length, long long ends, int of_row, int count) {
+    using Op = Segmented<Operator>;
+    using Shape = TileShape<P, L, E, true, exclusive, reverse>;
+    __shared__ unsigned heads[Shape::size / 32];
+    const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
+    scan_tiles<Op, Shape, stay, groups, 0>(
+        rows, y, board,
+        [=](unsigned tile, typename Op::Item(&value)[P]) {
+            const long long begin = rows.begin(tile), room = rows.room(tile);
+            const Part<T, Shape> part = part_of<T, Shape>(x + begin, room);  // on its way during the search
+            mark_segments<Shape>(heads, offsets + rows.row(tile) * ends, ends, rows.within(tile));
+            make_items<Op, Shape>(value, room, part, marked<Shape>(heads));
+        },
+        [=](unsigned tile) { fetch_ahead(x + rows.begin(tile), rows.extent(tile)); });
+}

@@ -1,0 +1,168 @@
+"""Scans of segments and linear recurrences on a GPU: right in every type, launch after launch."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
+
+import tuner
+from tuner.config.catalog import Catalog, kernels_root
+from tuner.model import Configuration, Plan
+from tuner.model.elements import bfloat16_bits, bfloat16_values
+
+pytestmark = pytest.mark.gpu
+
+CATALOG = Catalog.load(search_path=[kernels_root()])
+LENGTH = 300_007
+ENDS = 2001
+LAUNCHES = 2000
+STRESSED = 2**22  # elements
+LONGEST = 2**30 + 12_345
+CHUNK = 2**26
+
+WAYS_TO_SCAN: list[dict[str, Any]] = [
+    {"P": 4, "L": 256, "stay": False, "groups": 1},
+    {"P": 4, "L": 256, "stay": True, "groups": 1},
+    {"P": 8, "L": 128, "stay": False, "groups": 2},
+    {"P": 16, "L": 512, "stay": False, "groups": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def cp() -> Any:
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(f"no CUDA GPU: {error}")
+    return cupy
+
+
+def first_with(name: str, sizes: dict[str, Any], values: dict[str, Any]) -> Configuration:
+    kernel = CATALOG.kernel(name)
+    space = kernel.space(kernel.workload(sizes, 1))
+    return next(c for c in space if values.items() <= dict(c).items())
+
+
+def segments(name: str, batch: int, index: str) -> tuple[Any, Any]:
+    """Flags or offsets of random segments, some of them empty, and where they begin."""
+    rng = np.random.default_rng(batch)
+    inner = np.sort(rng.integers(0, LENGTH + 1, (batch, ENDS - 2)), axis=1)
+    inner[:, 100:110] = inner[:, [100]]
+    offsets = np.pad(inner, ((0, 0), (1, 1)), constant_values=((0, 0), (0, LENGTH)))
+    heads = np.zeros((batch, LENGTH + 1), bool)
+    heads[np.arange(batch)[:, None], offsets] = True
+    heads = heads[:, :-1]
+    return (heads.astype(np.uint8) if name == "scan-flags" else offsets.astype(index)), heads
+
+
+@pytest.mark.parametrize("name", ["scan-flags", "scan-offsets"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_segments_are_right_in_every_type(cp: Any, name: str, dtype: str) -> None:
+    """Every operator of a type, forms, directions and ways in turn, is right to rounding, or exact."""
+    kernel = CATALOG.kernel(name)
+    for k, operator in enumerate(OPERATORS):
+        sizes: dict[str, str] = {"operator": operator, "form": FORMS[k % 2], "direction": WAYS[k // 2 % 2]}
+        batch, index = 1 + k % 2, ["int32", "int64"][k % 2]
+        given = {"N": LENGTH, "dtype": dtype, **sizes}
+        if name == "scan-offsets":
+            given |= {"ends": ENDS, "index": index}
+        workload = kernel.workload(given, batch)
+        values = kernel.default(workload) if k % 2 else first_with(name, given, WAYS_TO_SCAN[k // 2 % 3])
+        plan: Plan = kernel.plan(workload, values)
+        x = numbers(plan, k)
+        told, heads = segments(name, batch, index)
+        bits = dtype == "bfloat16"
+        arrays = cp.asarray(bfloat16_bits(x) if bits else x), cp.asarray(told)
+        y = tuner.apply(name, *arrays, configuration=dict(values), dtype=dtype, **sizes).get()
+        assert error(plan, x, bfloat16_values(y) if bits else y, heads) <= 1, str(workload)
+
+
+def maps(cp: Any, shape: tuple[int, int], dtype: str) -> tuple[Any, Any]:
+    """Factors of -1 and 1, and small whole numbers: no answer is rounded, and any other order differs."""
+    rng = cp.random.default_rng(1)
+    a = 2 * rng.integers(0, 2, shape).astype(cp.int8) - 1
+    return a.astype(dtype), rng.integers(-3, 4, shape).astype(dtype)
+
+
+def composed(cp: Any, a: Any, b: Any, before: Any = 0) -> Any:
+    """The recurrence of such a row: the signs so far, times the sum of the numbers by theirs."""
+    signs = 1 - 2 * (cp.cumsum(a[0] < 0, dtype=cp.int64) % 2)
+    return signs * (before + cp.cumsum(signs * b[0].astype(cp.int64)))
+
+
+@pytest.mark.parametrize(("dtype", "way"), list(itertools.product(["float32", "float64"], WAYS)))
+def test_recurrences_are_exact(cp: Any, dtype: str, way: str) -> None:
+    """Recurrences without rounding are right to the last bit in every way and direction."""
+    for N, values in itertools.product((1_000_003, 2**22), WAYS_TO_SCAN[:3]):
+        a, b = maps(cp, (1, N), dtype)
+        back = slice(None, None, -1 if way == "reverse" else 1)
+        right = composed(cp, a[:, back], b[:, back])[back]
+        configuration = first_with("linear-recurrence", {"N": N, "dtype": dtype, "direction": way}, values)
+        y = tuner.apply("linear-recurrence", a, b, configuration=dict(configuration), direction=way)
+        assert bool((y[0] == right).all()), (N, values)
+
+
+@pytest.mark.parametrize("values", WAYS_TO_SCAN[1:], ids=str)
+def test_the_longest_recurrences_are_exact(cp: Any, values: dict[str, Any]) -> None:
+    """Every element of a row of more than 2^30 is right."""
+    if cp.cuda.runtime.memGetInfo()[0] < 14 * LONGEST:
+        pytest.skip("not enough memory")
+    a, b = cp.empty((1, LONGEST), cp.float32), cp.empty((1, LONGEST), cp.float32)
+    for start in range(0, LONGEST, CHUNK):
+        part = slice(start, min(start + CHUNK, LONGEST))
+        a[:, part], b[:, part] = maps(cp, (1, part.stop - start), "float32")
+    configuration = first_with("linear-recurrence", {"N": LONGEST}, values)
+    y = tuner.apply("linear-recurrence", a, b, configuration=dict(configuration))
+    before = 0
+    for start in range(0, LONGEST, CHUNK):
+        part = slice(start, start + CHUNK)
+        right = composed(cp, a[:, part], b[:, part], before)
+        assert bool((y[0, part] == right).all())
+        before = right[-1]
+    del a, b, y
+    cp.get_default_memory_pool().free_all_blocks()
+
+
+def stressed(cp: Any, name: str) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
+    """Inputs, their exact answer, and sizes: what tiles tell has 3 or 4 words."""
+    if name == "linear-recurrence":
+        a, b = maps(cp, (1, STRESSED), "float64")
+        return (a, b), composed(cp, a, b)[None].astype(cp.float64), {"dtype": "float64"}
+    rng = cp.random.default_rng(2)
+    x = rng.integers(-(2**31), 2**31, (1, STRESSED)).astype(cp.int64)
+    heads = (rng.random((1, STRESSED)) < 1e-5).astype(cp.uint8)
+    heads[0, 0] = 1
+    sums = cp.cumsum(x[0])
+    starts = cp.flatnonzero(heads[0])
+    right = sums - (sums - x[0])[starts[cp.cumsum(heads[0], dtype=cp.int64) - 1]]
+    return (x, heads), right[None], {"dtype": "int64"}
+
+
+@pytest.mark.parametrize("name", ["linear-recurrence", "scan-flags"])
+@pytest.mark.parametrize("values", WAYS_TO_SCAN[:3], ids=str)
+def test_launches_give_the_same_answer_every_time(cp: Any, name: str, values: dict[str, Any]) -> None:
+    """Thousands of launches of two scans at a time, beside copies, agree to the last bit."""
+    arrays, right, sizes = stressed(cp, name)
+    configuration = dict(first_with(name, {"N": STRESSED, **sizes}, values))
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
+    outs = [cp.empty_like(right) for _ in range(2)]
+    junk = cp.zeros((2, 2**22), cp.float32)
+    wrong = [cp.zeros((), cp.int64) for _ in outs]
+    plans = [tuner.plan(name, *arrays, out=y, configuration=configuration) for y in outs]
+    cp.cuda.runtime.deviceSynchronize()
+    for launch in range(LAUNCHES // 2):
+        if launch % 2:
+            with streams[2]:
+                cp.copyto(junk[0], junk[1])
+        for stream, y, plan, count in zip(streams, outs, plans, wrong, strict=False):
+            with stream:
+                y.fill(-1)
+                plan()
+                cp.add(count, (y != right).any(), out=count)
+        if launch % 100 == 0:
+            cp.cuda.runtime.deviceSynchronize()
+    cp.cuda.runtime.deviceSynchronize()
+    assert [int(count) for count in wrong] == [0, 0]
