@@ -11,7 +11,14 @@ import click
 from tuner.cli import completion
 from tuner.cli.balance import show_balance
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import database_option, device_option, kernel_option, search_options, with_files
+from tuner.cli.options import (
+    database_option,
+    device_option,
+    kernel_option,
+    named_database,
+    search_options,
+    with_files,
+)
 from tuner.cli.output import console, echo, json_option, series_option, write_json
 from tuner.errors import InputError, RunInterrupted
 
@@ -108,7 +115,8 @@ def run(
             write_json(json_path, with_trial_series(tuned) if with_series else tuned.document)
     finally:  # a full disk costs no tables, and `| head` no file
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
-        show_run(tuned.document, console(json_path), verbose=verbose, seen=seen)
+        out = console(json_path)
+        show_run(tuned.document, out, verbose=verbose, seen=seen, database=named_database())
     if tuned.outcome.status is RunStatus.INTERRUPTED:
         sys.exit(RunInterrupted.exit_code)
     why = no_answer(tuned)

@@ -55,6 +55,14 @@ class DaemonQueues:
         self._uncertain: set[str] = set()  # keys of jobs whose submission got no answer
         self._told = ""
 
+    def check(self, jobs: Sequence[SweepJob]) -> None:
+        """Ask the daemon whether it has what jobs name.
+
+        Raises:
+            RefusedJobsError: workloads, devices or options that it does not have.
+        """
+        self._checked(jobs)
+
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
         named = self._checked(jobs)
