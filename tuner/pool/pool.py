@@ -4,11 +4,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.errors import PoolError, PoolLostError, TunerError, WorkerLostError
+from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.interfaces import Anchor, Contest, PlannedTrial
 from tuner.model import SAME_GPU, Measurement, Trial
 from tuner.pool.crew import Crew
@@ -137,9 +136,13 @@ class Pool:
             TunerError: what the method raised.
         """
         for _ in range(MOST_LOSSES):
-            with suppress(WorkerLostError):
-                return self.crew.home.call(owner, method, *args)
-            self.crew.lose(self.crew.home)
+            home = self.crew.home
+            try:
+                return home.call(owner, method, *args)
+            except WorkerLostError:
+                self.crew.lose(home)
+            except InputError as error:
+                raise home.named(error) from error
             self._wait_for_home()
         raise PoolLostError(f"{self.crew.home.name} was lost {MOST_LOSSES} times with the same call")
 
@@ -244,7 +247,7 @@ class Pool:
             raise
         except TunerError as error:
             if member is self.crew.home:
-                raise
+                raise (member.named(error) if isinstance(error, InputError) else error) from error
             self.crew.refuse(member, f"{member.name} measures no more: {error}")
             raise WorkerLostError(str(error)) from error
         if job.is_anchor:
