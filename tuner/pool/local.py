@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.listing import count_gpus
-from tuner.errors import InputError
+from tuner.errors import InputError, PoolError
 from tuner.pool.worker_process import SETTINGS, worker_options
 from tuner.system.owned_folder import owned_folder
 
@@ -61,6 +61,9 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
 
     Yields:
         A connected client, the certificates (Dask's ``Security``), and the address of the scheduler.
+
+    Raises:
+        PoolError: the processes cannot be started.
     """
     import dask  # noqa: PLC0415 - only where --on is used
     from distributed import Client, Nanny, Scheduler, Security  # noqa: PLC0415 - as above
@@ -81,13 +84,20 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
             for place, spec in enumerate(devices)
         }
         scheduler = {"cls": Scheduler, "options": {**common, "port": 0}}
-        cluster = SpecCluster(
-            workers=workers,
-            scheduler=scheduler,
-            loop=stack.enter_context(_loop_without_interrupts()),
-            security=security,
-            silence_logs=logging.CRITICAL,
-        )
+        loop = stack.enter_context(_loop_without_interrupts())
+        try:
+            cluster = SpecCluster(
+                workers=workers,
+                scheduler=scheduler,
+                loop=loop,
+                security=security,
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            raise PoolError(
+                f"the processes of the pool cannot be started: {error.__cause__ or error}; a script that"
+                " tunes on them needs `if __name__ == '__main__':` above the call"
+            ) from error
         stack.enter_context(cluster)
         client = stack.enter_context(Client(cluster, security=security, set_as_default=False))
         yield client, security, cluster.scheduler_address
