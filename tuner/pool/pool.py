@@ -9,9 +9,10 @@ from typing import Any
 
 from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.interfaces import Anchor, Contest, PlannedTrial
-from tuner.model import SAME_GPU, Measurement, Trial
+from tuner.model import Measurement, Trial
 from tuner.pool.crew import Crew
 from tuner.pool.member import Member
+from tuner.pool.net_energies import NetEnergies
 from tuner.pool.scaling import measured_on, ratio_of, scaled
 from tuner.pool.trial_queue import MOST_LOSSES, TrialQueue
 from tuner.pool.worker_setup import Answer, SetupOrder, stop_setup
@@ -58,6 +59,7 @@ class Pool:
         self._workers = workers
         self._order = order
         self._jobs: dict[Future[Any], _Job] = {}
+        self._energies = NetEnergies()
         self._alone_s = math.inf  # when nobody was there any more
 
     @property
@@ -225,7 +227,7 @@ class Pool:
         """Have a member measure a trial, held against what is known in its own units."""
         planned = job.planned
         if planned is not None:
-            contest = _as_seen(planned.contest, job.member)
+            contest = self._as_seen(planned, job.member)
             answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, contest)
             self._jobs[answer] = job
 
@@ -254,7 +256,13 @@ class Pool:
             self._anchored(member, measured)
             return None
         cost_j, member.anchor_j = measured.energy_total_j + member.anchor_j, 0.0
-        return job.planned.trial, measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
+        found = measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
+        self.learn(job.planned.trial, found)
+        return job.planned.trial, found
+
+    def learn(self, trial: Trial, measured: Measurement) -> None:
+        """Take note of what a trial shows of power, in home's units, for the GPUs that did not measure it."""
+        self._energies.add(trial.setting, measured)
 
     def _anchored(self, member: Member, measured: Measurement) -> None:
         member.anchor_j = measured.energy_total_j
@@ -265,10 +273,11 @@ class Pool:
         why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
         self.crew.refuse(member, f"{member.name} is refused: {why}")
 
-
-def _as_seen(contest: Contest | None, member: Member) -> Contest | None:
-    """A contest whose best trial has the times and joules that a member would measure."""
-    if contest is None or contest.best is None or member.ratio in (None, SAME_GPU):
-        return contest
-    trial, measurement = contest.best
-    return replace(contest, best=(trial, scaled(measurement, member.gpu.ratio.inverse)))
+    def _as_seen(self, planned: PlannedTrial, member: Member) -> Contest | None:
+        """The contest of a trial, with the times and joules that a member would measure."""
+        contest, back = planned.contest, member.gpu.ratio.inverse
+        if contest is None or contest.best is None:
+            return contest
+        trial, measurement = contest.best
+        elsewhere = self._energies.at(planned.trial.setting, back)
+        return replace(contest, best=(trial, scaled(measurement, back)), elsewhere=elsewhere)
