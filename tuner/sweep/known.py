@@ -154,7 +154,7 @@ class _Refused:
     def __init__(self) -> None:
         self.reasons: dict[tuple[str, str], None] = {}
 
-    def allows(self, job: SweepJob, check: Callable[[], None]) -> bool:
+    def allows(self, job: SweepJob, check: Callable[[], object]) -> bool:
         """False where a check of a job fails; ``InputError`` is a reason to refuse it."""
         try:
             check()

@@ -189,18 +189,20 @@ class _LaneThread(threading.Thread):
             while not self._stopped and (job := self._waiting.take()) is not None:
                 self._happening.put(JobStarted(job))
                 begun_s = time.monotonic()
-                found = self._found(job)
-                if self._stopped or found["end"] == INTERRUPTED:
-                    self._waiting.release(job)
-                elif found["end"] == BUSY:
-                    self._waiting.put_back(job)
-                else:
-                    self._waiting.release(job)
-                    self._happening.put(JobResult(job, seconds=time.monotonic() - begun_s, **found))
+                self._conclude(job, self._found(job), begun_s)
         finally:
             if self._child is not None:
                 self._child.close()
             self._happening.put(_Left())
+
+    def _conclude(self, job: SweepJob, found: Mapping[str, Any], begun_s: float) -> None:
+        """Tell what became of a job, or put it back; one that was stopped is left."""
+        if found["end"] == BUSY and not self._stopped:
+            self._waiting.put_back(job)
+            return
+        self._waiting.release(job)
+        if found["end"] != INTERRUPTED and not self._stopped:
+            self._happening.put(JobResult(job, seconds=time.monotonic() - begun_s, **found))
 
     def stop(self) -> None:
         """Have the job that runs end in order; one that does not is killed."""
