@@ -36,7 +36,8 @@ DAY_S = 86_400.0
 # Grattafiori et al., "The Llama 3 Herd of Models" (2024), section 3.3.4: 419 unexpected interruptions in 54
 # days on 16,384 H100.
 GPU_DAYS_PER_FAILURE = 16_384 * 54 / 419
-CHANGES_PER_JOB = 3  # queued, running, finished
+CHANGES_PER_JOB = 3  # queued, running, finished: every queue is asked whether they concern it
+OWN_CHANGES = 2  # running, finished: they wake the queue of the job; the others run clients' jobs meanwhile
 WAITING_PER_GPU = 10  # jobs
 START_S = 0.2  # of an attempt, from the daemon's order to its run: the median of 25 small jobs was 0.17 s
 BUSY = 0.8
@@ -109,7 +110,7 @@ def limits(costs: Costs, runs: Sequence[RecordedRun]) -> dict[str, float]:
         "job_s": job_s,
         "writer_gpus": 1.0 / (trials_per_s * costs.writer_s),
         "events_gpus": 1.0 / (trials_per_s * costs.event_s),
-        "one_daemon_gpus": (job_s / _place_s(1, costs)) ** 0.5,  # its work grows as the square
+        "one_daemon_gpus": (job_s / _every_queue_s(costs)) ** 0.5,  # its work grows as the square
         "merge_gpus": costs.merge_trials_per_s / trials_per_s,
     }
 
@@ -196,8 +197,13 @@ def simulated(
 
 
 def _place_s(gpus: int, costs: Costs) -> float:
-    """Seconds of the daemon for a job: its changes wake every queue, its queue looks at all that wait."""
-    return gpus * (CHANGES_PER_JOB * costs.wake_s + WAITING_PER_GPU * costs.look_s)
+    """Seconds of the daemon for a job: all queues hear of it, its own wakes and looks at all that wait."""
+    return OWN_CHANGES * costs.wake_s + gpus * _every_queue_s(costs)
+
+
+def _every_queue_s(costs: Costs) -> float:
+    """Seconds for a job, for each GPU of the daemon."""
+    return CHANGES_PER_JOB * costs.hear_s + WAITING_PER_GPU * costs.look_s
 
 
 def queue_times(gpus: int, runs: Sequence[RecordedRun], chance: random.Random) -> dict[str, float]:

@@ -5,8 +5,10 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.daemon.attempts.messages import LineReader, line, parse_line
+from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.queue.shares import Shares
 from tuner.database import Store
 from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial
@@ -25,7 +27,8 @@ class Costs:
     Attributes:
         writer_s: ``Store.add`` of one trial, with the mirror.
         event_s: a trial's line read by the daemon.
-        wake_s: one device queue that looks up after a change of a job; every change wakes every queue.
+        wake_s: one device queue that looks up after a change of a job that concerns it.
+        hear_s: one device queue that is asked whether a change concerns it; every queue is, of every change.
         look_s: one waiting job, each time that a queue looks for its next one.
         merge_trials_per_s: of ``tuner db merge``; its target, not measured here.
     """
@@ -33,13 +36,15 @@ class Costs:
     writer_s: float
     event_s: float
     wake_s: float
+    hear_s: float
     look_s: float
     merge_trials_per_s: float = 1e6 / 60.0
 
 
 def measured_costs() -> Costs:
     """Costs on this machine; the least of several rounds, as others use it too."""
-    return Costs(*(min(cost() for _ in range(_ROUNDS)) for cost in (_writer_s, _event_s, _wake_s, _look_s)))
+    each = (_writer_s, _event_s, _wake_s, _hear_s, _look_s)
+    return Costs(*(min(cost() for _ in range(_ROUNDS)) for cost in each))
 
 
 def _writer_s(count: int = 100) -> float:
@@ -99,16 +104,32 @@ def _wake_s(queues: int = 200, changes: int = 20) -> float:
     return asyncio.run(whole())
 
 
+def _hear_s(queues: int = 1000, changes: int = 20) -> float:
+    """Queues that run clients' jobs, asked about another job that has come to wait."""
+    unused: Any = None
+    devices = [f"cuda:{number}" for number in range(queues)]
+    by_device = {device: DeviceQueue(device, unused, unused, unused, unused) for device in devices}
+    for number, queue in enumerate(by_device.values()):
+        queue.running = _job(number)
+    waiting = [_job(queues)]
+    asked = DeviceQueues(by_device)
+    begun_s = time.perf_counter()
+    for _ in range(changes):
+        asked.hear(waiting)
+    return (time.perf_counter() - begun_s) / (queues * changes)
+
+
+def _job(number: int) -> JobRecord:
+    return JobRecord(
+        number,
+        JobSpec((_NAME,), device="cuda:0"),
+        *(Origin.CLIENT, 0.0, JobState.QUEUED, "", None, 0, 0, 1000),
+        *("2026-11-26T12:00:00+00:00", None, None),
+    )
+
+
 def _look_s(jobs: int = 1000, looks: int = 20) -> float:
-    records = [
-        JobRecord(
-            number,
-            JobSpec((_NAME,), device="cuda:0"),
-            *(Origin.CLIENT, 0.0, JobState.QUEUED, "", None, 0, 0, 1000),
-            *("2026-11-26T12:00:00+00:00", None, None),
-        )
-        for number in range(1, jobs + 1)
-    ]
+    records = [_job(number) for number in range(1, jobs + 1)]
     shares = Shares()
     begun_s = time.perf_counter()
     for _ in range(looks):

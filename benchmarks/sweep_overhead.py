@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from process_memory import MemoryPeak
+from process_memory import MemoryPeak, tree
 from provenance import provenance
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -112,6 +112,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         command_s = time.monotonic() - begun_s
         peak = _status_bytes(root, "VmHWM") if options.on == "daemon" else 0
+        cpu = _daemon_cpu(root) if options.on == "daemon" else {}
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = summary(json.loads(result.read_text()))
     return {
@@ -122,7 +123,8 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "daemon_peak_rss_bytes": peak,
         "tree_peak_bytes": memory.peak_bytes,
         "tree_measure": memory.measure,
-        "driver_cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "command_cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        **cpu,
     }
 
 
@@ -151,6 +153,25 @@ def _daemon(folder: Path) -> Iterator[Scene]:
     with Scene(folder, devices=devices, bare=True) as scene:
         scene.start()
         yield scene
+
+
+def _daemon_cpu(daemon: int) -> dict[str, float]:
+    """Processor seconds of the daemon, of what starts its attempts, and of attempts that have ended."""
+    own_s, _ = _cpu_s(daemon)
+    others = [_cpu_s(pid) for pid in tree(daemon) if pid != daemon]
+    return {
+        "daemon_cpu_s": own_s,
+        "launcher_cpu_s": sum(own for own, _ in others),
+        "attempts_cpu_s": sum(ended for _, ended in others),
+    }
+
+
+def _cpu_s(pid: int) -> tuple[float, float]:
+    """Processor seconds of a process, and of its children that it has waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system, ended_user, ended_system = (int(field) for field in fields[11:15])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (user + system) / ticks, (ended_user + ended_system) / ticks
 
 
 def _status_bytes(pid: int, name: str) -> int:

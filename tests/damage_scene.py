@@ -181,7 +181,7 @@ def _served(path: Path) -> tuple[dict[Row, str], list[str], int]:
 async def _served_by_daemon(path: Path) -> tuple[dict[Row, str], list[str], int]:
     storage, told = Storage(path), list[str]()
     storage.put_right = lambda found: told.extend(found.lines)
-    board = Board(storage, Subscriptions(), lambda: None)
+    board = Board(storage, Subscriptions(), lambda _: None)
     try:
         await board.load()
         index = await storage.run(lambda books: _answers().answerer.read(books.store))

@@ -47,6 +47,18 @@ def test_a_dry_run_lists_jobs(file: Path) -> None:
     ]
 
 
+def test_a_dry_run_refuses_unknown_kernels(tmp_path: Path) -> None:
+    """A kernel that is not there is told by its place in the file, with exit code 2."""
+    path = tmp_path / "sweep.toml"
+    path.write_text('[[group]]\nname = "scans"\nkernels = ["scan-fl"]\nsizes = { N = [4, 8] }\n')
+    result = tuner("sweep", path, "--dry-run")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"Error: {path}: [[group]] 1: unknown kernel 'scan-fl'; choose from: ")
+    assert "did you mean 'scan-lf'?" in line
+
+
 def test_a_sweep_is_run_and_gone_on_with(file: Path, tmp_path: Path) -> None:
     """Jobs are told in a table and as JSON; the same command then runs nothing; a failed one ends in 1."""
     words = (

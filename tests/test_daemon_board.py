@@ -48,7 +48,7 @@ class HeldStorage(Storage):
 async def boards(folder: Path) -> AsyncIterator[tuple[Board, HeldStorage]]:
     """A board over a database that can be held."""
     storage = HeldStorage(folder / "tuner.db")
-    board = Board(storage, Subscriptions(), lambda: None)
+    board = Board(storage, Subscriptions(), lambda _: None)
     await board.load()
     try:
         yield board, storage
@@ -128,7 +128,7 @@ def test_an_odd_job_is_left_alone(tmp_path: Path) -> None:
                 )
 
             await storage.run(spoil)
-            again = Board(storage, Subscriptions(), lambda: None)
+            again = Board(storage, Subscriptions(), lambda _: None)
             await again.load()
 
             assert [job.id for job in again.jobs] == [2]

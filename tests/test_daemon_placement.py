@@ -10,6 +10,7 @@ from service_rig import ROOT, WORKLOAD, PlayedAttempt, Rig, catalog, plays, sett
 
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices.admission import windows_of
+from tuner.daemon.devices.queue import DeviceQueue
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.placement import GONE_AFTER_S, Placement
 from tuner.daemon.settings.tables import WindowTable
@@ -270,3 +271,33 @@ async def test_a_job_for_several_devices_says_once_why_it_waits(tmp_path: Path) 
         await rig.until(waiting.id, "queued", reason="none of its devices is free for it now")
         await asyncio.sleep(130.0)  # of fast time: two looks of each device
         assert len(await rig.storage.run(lambda books: books.jobs.events(waiting.id))) == 2
+
+
+@plays
+async def test_a_change_of_a_job_wakes_the_queues_that_it_concerns(tmp_path: Path) -> None:
+    """A job wakes idle queues that may run it when it comes to wait, and where it runs its own queue."""
+    woken: list[str] = []
+    wake = DeviceQueue.wake
+
+    def heard(queue: DeviceQueue) -> None:
+        woken.append(queue.device)
+        wake(queue)
+
+    def wakes() -> list[str]:
+        since, woken[:] = sorted(woken), []
+        return since
+
+    with pytest.MonkeyPatch.context() as patch:
+        async with working(tmp_path, devices=THREE, kind=KIND) as rig:
+            patch.setattr(DeviceQueue, "wake", heard)
+            first = await rig.submit(device="cuda:0")
+            assert wakes() == ["cuda:0"]
+            await rig.attempts.get()
+            assert set(wakes()) <= {"cuda:0"}
+            await rig.submit(seed=1)
+            assert wakes() == ["cuda:1", "cuda:2"]
+            await rig.attempts.get()
+            await rig.submit(device="cuda:0", seed=2)
+            assert "cuda:0" not in wakes()
+            await rig.service.cancel(first.id, ROOT)
+            assert wakes() == ["cuda:0"]

@@ -1,5 +1,6 @@
 """How the GPUs of a kind differ: groups, spreads, outliers, and what is printed."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from answering_scene import H200, known, store_run
 from cli_process import tuner
+from rich.console import Console
 
 from tuner.database import Store
 from tuner.database.answers import StoredAnswer
 from tuner.model import DeviceIdentity
+from tuner.report.fleet_report import fleet_report
 from tuner.search.fleet import fleet
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
@@ -88,7 +91,7 @@ def test_the_command_tells_spread_and_outliers(tmp_path: Path) -> None:
     shown = tuner("fleet", "--database", path)
     assert shown.exit_code == 0
     assert "the GPUs differ in time by 0.0 % and in energy by 20.0 %" in shown.stdout
-    assert "outlier: GPU-2 needs 19.4" in shown.stdout
+    assert "outlier: GPU-2 (this host cuda:2) needs 19.4" in shown.stdout
     (group,) = json.loads(tuner("fleet", SCAN, "--database", path, "--json", "-").stdout)["fleet"]
     assert group["kind"] == {"model": H200.name, "driver": H200.driver}
     assert [one["energy_j"] for one in group["gpus"]] == [1.0, 1.01, 1.2]
@@ -105,3 +108,17 @@ def test_the_command_tells_one_answer_from_a_workload_that_is_not_stored(tmp_pat
     wrong = tuner("fleet", "fft:N=6", "--database", path)
     assert wrong.exit_code == 2
     assert "fft:N=6: no answer of it is stored; did you mean 'fft:N=64'?" in wrong.stderr
+
+
+def test_the_table_has_the_host_of_each_gpu() -> None:
+    """A pool has told it, or it is where the run was merged from; else it is this host."""
+    first, second, third = answers(1.0, 1.0, 1.0)
+    hosts = (first, replace(second, merged_from="ssh:node7"), replace(third, host="node8"))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(fleet_report(fleet(hosts), 100))
+    rows = [line.split()[:4] for line in console.export_text().splitlines() if "GPU-" in line]
+    assert rows == [
+        ["GPU-0", "this", "host", "cuda:0"],
+        ["GPU-1", "ssh:node7", "cuda:1", "2"],
+        ["GPU-2", "node8", "cuda:2", "3"],
+    ]

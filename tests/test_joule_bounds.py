@@ -53,6 +53,14 @@ def test_idle_power_alone_rules_out() -> None:
     assert bounds_of(BEST).rules_out(timed(4.0), GpuSetting(), IDLE, held(BEST)) is None
 
 
+def test_the_lowest_net_energy_may_be_of_another_gpu() -> None:
+    """A pool's GPU that has measured less than 400 J net lowers the bound of all others."""
+    elsewhere = Energy(250.0, 0.0, 400.0, "fake-counter", "gpu")
+    contest = replace(held(BEST), elsewhere=(elsewhere,))
+
+    assert bounds_of(*SEEN).rules_out(timed(2.0), GpuSetting(), IDLE, contest) is None
+
+
 def test_the_lowest_net_energy_rules_out() -> None:
     """Net of idle the best took 400 J: two seconds spend 200 J idle and, plausibly, no less than that."""
     found = bounds_of(*SEEN).rules_out(timed(2.0), GpuSetting(), IDLE, held(BEST))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fake_pool import FACTS, IDENTITY, FakeWorker, FakeWorkers, facts, taking, trial
 
-from tuner.errors import DeviceUnavailableError, InputError, PoolLostError
+from tuner.errors import DeviceUnavailableError, InputError, PoolLostError, UncheckableError
 from tuner.interfaces import Anchor, Contest, PlannedTrial
 from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
@@ -135,6 +135,19 @@ def test_gpu_that_fails_measures_no_more() -> None:
     broken.fails = DeviceUnavailableError("fell off the bus")
     assert len(measured(pool)) == len(TRIALS)
     assert any("fell off the bus" in sentence for sentence in pool.crew.told)
+
+
+def test_error_of_home_names_its_host() -> None:
+    """A file that home's host lacks is told with host and path, and ends the run."""
+    worker = FakeWorker(facts(0))
+    pool = opened(FakeWorkers(worker))
+    anchor = Anchor(DEFAULT, (), taking(100.0))
+    worker.fails = UncheckableError("input of 'a': /data/a.npy: cannot be read: No such file or directory")
+    told = "host node: input of 'a': /data/a.npy: cannot be read.*; files do not travel"
+    with pytest.raises(UncheckableError, match=told):
+        pool.at_home("measurer", "measure", DEFAULT, (), None)
+    with pytest.raises(UncheckableError, match=told):
+        list(pool.measure_all(iter([PlannedTrial(TRIALS[0], ())]), anchor))
 
 
 def test_home_that_comes_back_goes_on() -> None:

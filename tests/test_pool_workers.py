@@ -79,10 +79,24 @@ def pool_processes(pid: int) -> list[int]:
     return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
+def blocks_interrupts(pid: int) -> bool:
+    """True where SIGINT does not reach a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))
+    return bool(mask & 1 << (signal.SIGINT - 1))
+
+
 def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
-    """A worker that is killed -9 in the middle costs no trial: each is stored once, as without a pool."""
+    """A worker killed -9 costs no trial: each is stored once, as without a pool. Ctrl-C reaches no worker."""
+    interrupted: list[bool] = []
+
+    def kill_one() -> None:
+        workers = pool_processes(os.getpid())
+        interrupted.extend(not blocks_interrupts(worker) for worker in workers)
+        os.kill(workers[0], signal.SIGKILL)
+
     alone = run(REQUEST, Catalog.load(()), Listener(), device=DEVICE, database=tmp_path / "alone.db")
-    listener = Listener(5, lambda: os.kill(pool_processes(os.getpid())[0], signal.SIGKILL))
+    listener = Listener(5, kill_one)
     pool = tuned("local:2", tmp_path / "pool.db", listener)
     trials = stored(tmp_path / "pool.db")
     assert len(set(trials)) == len(trials)
@@ -90,6 +104,7 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
     assert pool.outcome.status is RunStatus.FINISHED
     assert pool.document["best"]["configurations"] == alone.document["best"]["configurations"]
     assert any("is lost" in sentence for sentence in listener.told_)
+    assert interrupted == [False, False]
     assert not pool_processes(os.getpid())
 
 

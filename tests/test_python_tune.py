@@ -1,9 +1,12 @@
 """``tuner.tune``: from kernels on arrays to results, on simulated devices."""
 
 import json
+import multiprocessing
 import pickle
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,11 @@ import tuner as package
 from tuner import Result, tune
 from tuner.devices import choice
 from tuner.errors import EmptySpaceError, InputError
+from tuner.pool import opening
+from tuner.python import tuning
 from tuner.search import driver, running
+from tuner.search.request import Request
+from tuner.search.setup import MeasurementSetup, open_setup
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +257,28 @@ def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str
 
     assert len(lines) <= 12
     assert capsys.readouterr().out.startswith("{'block_size_x': ")
+
+
+def test_trials_are_spread_over_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``on`` opens a pool in the place of the device, and the GPU of arrays is not asked for."""
+    asked = []
+
+    @contextmanager
+    def open_pool(on: str, device: str | None, request: Request, *_: object) -> Iterator[MeasurementSetup]:
+        asked.append((on, device))
+        with open_setup(SIM, request) as setup:
+            yield setup
+
+    monkeypatch.setattr(opening, "open_pool", open_pool)
+    tune(vadd(), device=SIM, on="local:2", store=False, progress=False)
+    monkeypatch.setattr(tuning, "_device_of", lambda _: "cuda:1")
+    with pytest.warns(UserWarning, match="modelled"):
+        tune(vadd(), on="local", store=False, progress=False)
+    assert asked == [("local:2", SIM), ("local", None)]
+
+
+def test_a_worker_that_imports_the_script_does_not_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a guard, a script that a worker process imports is told what it needs."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(InputError, match=r"on='local:2': .* below `if __name__ == '__main__':`"):
+        tune(vadd(), device=SIM, on="local:2", store=False, progress=False)

@@ -21,7 +21,7 @@ def scaling(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def costs(scaling: Any, **given: float) -> Any:
-    free = dict.fromkeys(("writer_s", "event_s", "wake_s", "look_s"), 1e-12)
+    free = dict.fromkeys(("writer_s", "event_s", "wake_s", "hear_s", "look_s"), 1e-12)
     return scaling.Costs(**{**free, **given})
 
 
@@ -42,7 +42,7 @@ def test_a_part_that_is_always_busy_bounds_the_rest(scaling: Any) -> None:
     """With twice the GPUs that the writer, or the daemon, can serve, they measure half of the time."""
     runs = [scaling.RecordedRun(100, 100.0)]
     written = costs(scaling, writer_s=0.1)
-    placed = costs(scaling, wake_s=100.0 / (3 * 20 * 10))
+    placed = costs(scaling, hear_s=100.0 / (3 * 20 * 10))
 
     assert scaling.limits(written, runs)["writer_gpus"] == pytest.approx(10.0)
     writer = scaling.simulated(20, written, runs, chance(), daemon=False)

@@ -107,6 +107,25 @@ def test_a_job_is_refused_with_a_file_that_is_too_large(tmp_path: Path) -> None:
 # --- workers that are played -----------------------------------------------------------------------
 
 
+WITH_DATA = """
+[kernel]
+name = "scale"
+description = "a kernel"
+source = "scale.cu"
+entry = "scale"
+[problem]
+name = "unchecked"
+sizes.N = [4]
+[arguments]
+p = 'inout float32[N] = file("a.npy")'
+[tunables]
+K = [1, 2]
+[launch]
+grid = 1
+block = 4
+"""
+
+
 class Played:
     """Workers that answer at once.
 
@@ -212,6 +231,7 @@ def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: 
         ({"sources": {"scan-lf": "0" * 64}}, "host node has another source of kernel scan-lf"),
         ({"sources": {}}, "host node has no kernel scan-lf"),
         ({"missing": (Path("/my.toml"),)}, "host node has no kernel file /my.toml"),
+        ({"unusable": ("/a.npy: cannot be read",)}, "host node cannot use a kernel file: /a.npy: cannot be"),
     ):
         played.facts["b"] = replace(good, **wrong)
         with pytest.raises(InputError, match=says):
@@ -219,6 +239,19 @@ def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: 
     played.facts = {"b": replace(good, version="0.0")}
     with pytest.raises(PoolError, match=r"it has tuner 0\.0"):
         lanes.known([job()])
+
+
+def test_a_worker_tells_which_data_file_it_lacks(tmp_path: Path) -> None:
+    """A kernel file whose data are not on the worker's host is told with the path."""
+    file = tmp_path / "kernel.toml"
+    file.write_text(WITH_DATA)
+    (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale(float* p) { p[threadIdx.x] *= K; }')
+    facts = PoolLane((file, tmp_path / "none.toml")).facts(("scan-lf",), (), tmp_path)
+
+    assert facts.missing == [tmp_path / "none.toml"]
+    (reason,) = facts.unusable
+    assert f"{tmp_path / 'a.npy'}: cannot be read: No such file" in reason
+    assert list(facts.sources) == ["scan-lf"]
 
 
 def test_a_gpu_has_one_worker(played: Played, tmp_path: Path) -> None:

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from tuner.config.catalog import Catalog
+from tuner.database import Store
 from tuner.errors import DaemonError
+from tuner.model import RunStatus
 from tuner.report.sweep_progress import SweepProgress
+from tuner.sweep import local
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError
+from tuner.sweep.known import RefusedJobsError, told_conditions
+from tuner.sweep.lane import Lane
 from tuner.sweep.local import LocalLanes, _WaitingJobs
 from tuner.sweep.results import JobResult, SweepReport, change_of
 from tuner.sweep.running import JobStarted, run_sweep
@@ -151,6 +156,37 @@ def test_a_device_that_is_not_there_is_told_by_its_jobs(tmp_path: Path) -> None:
     (ended,) = [one for one in lanes.run([absent]) if isinstance(one, JobResult)]
     assert ended.end == "failed"
     assert ended.reason
+
+
+def test_a_job_that_another_process_measures_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again, after all others, and goes on with the run that the other has left."""
+    path, shared, other = tmp_path / "tuner.db", job(**QUICK), job(8, **QUICK)
+    ((_, conditions),) = told_conditions([shared], Catalog.load()).conditions
+    monkeypatch.setattr(local, "_AGAIN_S", 0.0)
+    put_back = _WaitingJobs.put_back
+    with Store(path) as store:
+        run = store.begin(conditions)
+
+    def leave(waiting: _WaitingJobs, busy: SweepJob) -> None:
+        with Store(path) as store:
+            store.end(run, RunStatus.INTERRUPTED, None)
+        put_back(waiting, busy)
+
+    monkeypatch.setattr(_WaitingJobs, "put_back", leave)
+    ended = [one for one in LocalLanes(1, path).run([shared, other]) if isinstance(one, JobResult)]
+
+    assert [(one.job, one.end) for one in ended] == [(other, "finished"), (shared, "finished")]
+    assert ended[1].run == run
+
+
+def test_the_answer_of_another_process_is_taken(tmp_path: Path) -> None:
+    """Where the process that was waited for has found an answer, that is the job's, and nothing runs."""
+    lane = Lane((), tmp_path / "tuner.db")
+    found = lane.run(job(**QUICK))
+
+    assert lane.run_again(job(**QUICK)) == {**found, "end": "known"}
 
 
 def test_jobs_that_share_a_run_take_turns() -> None:

@@ -62,6 +62,10 @@ class InputError(TunerError, ValueError):
     exit_code = 2
 
 
+class RunBusyError(InputError):
+    """Another process is measuring the run; trying again when it has ended helps."""
+
+
 class KernelFileError(InputError):
     """A kernel file is wrong; the message names the file and the key."""
 

@@ -10,7 +10,14 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.db import reading
-from tuner.cli.options import database_option, device_option, kernel_option, search_option, with_files
+from tuner.cli.options import (
+    database_option,
+    device_option,
+    kernel_option,
+    named_database,
+    search_option,
+    with_files,
+)
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.errors import DaemonError, InputError
@@ -189,7 +196,7 @@ def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> N
     out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
     for reason in found.stale:
         out.print(f"stale: {reason}", markup=False, highlight=False)
-    show_run(stored_document(store, run), out)
+    show_run(stored_document(store, run), out, database=named_database())
 
 
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":

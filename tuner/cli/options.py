@@ -46,6 +46,17 @@ database_option = click.option(
     help="The database. Default: tuner/tuner.db in the user's state directory.",
 )
 
+
+def named_database() -> Path | None:
+    """The database of the command that runs, where its command line names one.
+
+    Commands that messages name need it then; one of the environment they find themselves.
+    """
+    context = click.get_current_context()
+    named = context.get_parameter_source("database") is click.core.ParameterSource.COMMANDLINE
+    return context.params["database"] if named else None
+
+
 kernel_option = click.option(
     "--kernel",
     "kernel_files",

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +10,20 @@ import click
 from tuner.cli import completion
 from tuner.cli.balance import show_balance
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import database_option, device_option, kernel_option, search_options, with_files
+from tuner.cli.options import (
+    database_option,
+    device_option,
+    kernel_option,
+    named_database,
+    search_options,
+    with_files,
+)
 from tuner.cli.output import console, echo, json_option, series_option, write_json
 from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
-    from tuner.search.running import SetupOpener
     from tuner.search.tuning import TuningResult
-
-
-_RECENT_RUNS = 100  # among which an unfinished one is looked for
 
 
 @click.command()
@@ -108,7 +110,8 @@ def run(
             write_json(json_path, with_trial_series(tuned) if with_series else tuned.document)
     finally:  # a full disk costs no tables, and `| head` no file
         seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
-        show_run(tuned.document, console(json_path), verbose=verbose, seen=seen)
+        out = console(json_path)
+        show_run(tuned.document, out, verbose=verbose, seen=seen, database=named_database())
     if tuned.outcome.status is RunStatus.INTERRUPTED:
         sys.exit(RunInterrupted.exit_code)
     why = no_answer(tuned)
@@ -128,9 +131,9 @@ def _tune(
     on: str | None,
 ) -> "TuningResult":
     from tuner.config.catalog import Catalog
+    from tuner.pool.opening import opener_on
     from tuner.report.progress import RunProgress
     from tuner.search.running import run as run_search
-    from tuner.search.setup import open_setup
 
     with orderly_stop():
         request.check()
@@ -145,23 +148,8 @@ def _tune(
                 resume=resume,
                 allow_simulated=allow_simulated,
                 exclusive_board=exclusive_board,
-                opener=open_setup if on is None else _pool_opener(on, progress.told, database, resume=resume),
+                opener=opener_on(on, progress.told, database, resume=resume),
             )
-
-
-def _pool_opener(
-    on: str, tell: Callable[[str], None], database: Path | None, *, resume: bool
-) -> "SetupOpener":
-    """What opens a pool; the GPU of the newest unfinished run is its home, where it is to be resumed."""
-    from tuner.database import RESUMABLE, Store
-    from tuner.pool.opening import pool_opener
-
-    preferred: list[str] = []
-    if resume:
-        with Store(database) as store:
-            unfinished = (run for run in store.history(_RECENT_RUNS) if run.status in RESUMABLE)
-            preferred = list(dict.fromkeys(run.conditions["device"]["uuid"] for run in unfinished))
-    return pool_opener(on, tell, preferred)
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

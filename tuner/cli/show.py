@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import database_option
+from tuner.cli.options import database_option, named_database
 from tuner.cli.output import console, json_option, series_option, write_json
 from tuner.cli.stored_runs import document_of, unreadable
 from tuner.errors import InputError
@@ -94,6 +94,6 @@ def _print(document: dict[str, Any], shown: "list[RankedTrial]", *, cut: bool, v
     from tuner.report.run_report import show_run
 
     out = console()
-    show_run(document, out, verbose=verbose, trials=shown)
+    show_run(document, out, verbose=verbose, trials=shown, database=named_database())
     if cut:
         out.print("--top 0 shows all trials", highlight=False)

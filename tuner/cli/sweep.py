@@ -1,17 +1,17 @@
 """``tuner sweep``: run all jobs of a file, in the daemon's queues or in lanes of this machine."""
 
 import sys
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import NamedPath, database_option
+from tuner.cli.options import NamedPath, database_option, named_database
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
-from tuner.errors import DaemonAbsentError, InputError, RunInterrupted
+from tuner.errors import DaemonAbsentError, DaemonUnavailableError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.pool.places import PoolPlace
@@ -32,7 +32,7 @@ _DAEMON = "daemon"
     help="Where jobs run: daemon; local:N for N lanes on this machine without a daemon; or the workers of"
     " dask://HOST:PORT or slurm, as with tuner run --on.",
 )
-@click.option("--dry-run", is_flag=True, help="List the jobs and their number; run nothing.")
+@click.option("--dry-run", is_flag=True, help="Check and list the jobs; run nothing.")
 @database_option
 @socket_option
 @json_option
@@ -50,12 +50,13 @@ def sweep(
     place = _place(where)
     read = read_sweep(file)
     if dry_run:
+        _check_jobs(read, place, socket)
         _list_jobs(read, json_path)
         return
     with orderly_stop(), ExitStack() as stack:
         backend: Backend
         if place is None:
-            backend = _on_daemon(read, socket, database)
+            backend = _on_daemon(read, socket)
         elif place.kind == "local":
             backend = _on_lanes(read, place.workers or 1, database)
         else:
@@ -79,11 +80,10 @@ def _place(where: str) -> "PoolPlace | None":
         ) from error
 
 
-def _on_daemon(read: "SweepFile", socket: str | None, database: Path | None) -> "Backend":
+def _on_daemon(read: "SweepFile", socket: str | None) -> "Backend":
     from tuner.sweep.on_daemon import DaemonQueues
 
-    named = click.get_current_context().get_parameter_source("database")
-    if database is not None and named is click.core.ParameterSource.COMMANDLINE:
+    if named_database() is not None:
         raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
     if read.kernel_files:
         keys = "the daemon reads kernels from its own directories; leave them out, or use --on local"
@@ -122,13 +122,33 @@ def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
         if json_path is not None:
             write_json(json_path, report.document())
     finally:  # a full disk costs no tables
-        show_sweep(report, console(json_path))
+        show_sweep(report, console(json_path), named_database())
     if report.trouble:
         echo(f"Error: {report.trouble}", err=True)
     if report.interrupted:
         echo("interrupted; what has ended is stored", err=True)
         return RunInterrupted.exit_code
     return 1 if report.failed or report.left else 0
+
+
+def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None) -> None:
+    """Refuse jobs that name what is not there: by the daemon, where it would run them and answers.
+
+    Raises:
+        InputError: names the keys of the file.
+    """
+    from tuner.config.catalog import Catalog
+    from tuner.sweep.known import RefusedJobsError, check_workloads
+    from tuner.sweep.on_daemon import DaemonQueues
+
+    try:
+        if place is None and not read.kernel_files:
+            with suppress(DaemonUnavailableError):
+                DaemonQueues(client_of(socket)).check(read.jobs)
+                return
+        check_workloads(read.jobs, Catalog.load(read.kernel_files))
+    except RefusedJobsError as error:
+        raise read.refused(error.refused) from error
 
 
 def _list_jobs(read: "SweepFile", json_path: str | None) -> None:

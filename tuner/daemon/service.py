@@ -82,7 +82,7 @@ class Service:
         self._board = Board(
             storage,
             self._subscriptions,
-            self._changed,
+            self._jobs_changed,
             self._shares,
             hear=self._live.job,
             placement=placement,
@@ -224,8 +224,7 @@ class Service:
         await self._maintenance.refresh(None)
         await self._maintenance.prune()
         await self._maintenance.queue_sets()
-        self._maintenance.backlog_may_have_changed()
-        self._changed()
+        self.wake()
 
     @contextlib.contextmanager
     def _known(self, workloads: Iterable[str]) -> Iterator[None]:
@@ -244,10 +243,11 @@ class Service:
 
     def wake(self) -> None:
         """Look again whether jobs may run."""
-        self._changed()
-
-    def _changed(self) -> None:
         self._queues.wake()
+        self._maintenance.backlog_may_have_changed()
+
+    def _jobs_changed(self, jobs: Sequence[JobRecord]) -> None:
+        self._queues.hear(jobs)
         self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ class StoredAnswer:
         samples: what measuring it again has shown.
         power_limit_w: that it sets; None for as found.
         merged_from: where the run was merged from; empty where it was measured for this database.
+        host: of the GPU, where a pool has told it; else empty.
     """
 
     run: int
@@ -154,6 +155,7 @@ class StoredAnswer:
     samples: SampleHistory = field(default_factory=SampleHistory)
     power_limit_w: int | None = None
     merged_from: str = ""
+    host: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -270,6 +272,7 @@ def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> 
             samples=SampleHistory.of(samples),
             power_limit_w=best.get("power_limit_w"),
             merged_from="" if run.origin is None else run.origin.source or "another database",
+            host=str((best.get("gpu") or {}).get("host", "")),
         )
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)

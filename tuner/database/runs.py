@@ -18,7 +18,7 @@ from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
 from tuner.database.integrity.checksums import row_checksum, verified
 from tuner.database.transaction import Transaction
-from tuner.errors import InputError
+from tuner.errors import InputError, RunBusyError
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.records import (
     Conditions,
@@ -126,7 +126,7 @@ class Store:
         understood, or a trial is lost: what is measured next would not follow from what is known.
 
         Raises:
-            InputError: another process is measuring it.
+            RunBusyError: another process is measuring it.
         """
         fingerprint = digest(conditions.record())
 
@@ -142,7 +142,7 @@ class Store:
                 return None
             number, _, owner = row
             if status is RunStatus.RUNNING and is_alive(owner):
-                raise InputError(
+                raise RunBusyError(
                     f"run {number} is being measured by process {pid_of(owner)}; wait until it has ended"
                 )
             if not self._whole(transaction, number, conditions.names):

@@ -80,10 +80,25 @@ TARGETS = {
 }
 """What each function below calls, under ``tuner.power``."""
 
+_OF_RUNS = (
+    *("open_clock_control", "simulated_clocks", "open_power_limits", "thermometer"),
+    *("simulated_sampler", "sampling_meter", "summed_meter", "load_calibrations"),
+)
+
 
 def _load(name: str) -> Any:  # noqa: ANN401 - each function states the type of its own
     module, _, attribute = TARGETS[name].partition(":")
     return getattr(importlib.import_module(f"tuner.power.{module}"), attribute)
+
+
+def import_for_runs() -> None:
+    """Import what clocks and meters of runs need, so that processes forked later find it imported.
+
+    Raises:
+        ImportError: a package of a vendor is missing.
+    """
+    for name in _OF_RUNS:
+        _load(name)
 
 
 # --- clocks --------------------------------------------------------------------------------------

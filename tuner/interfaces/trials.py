@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.interfaces.energy import SpentEnergy
-from tuner.model import Measurement, Plan, RunStatus, Trial, Workload
+from tuner.model import Energy, Measurement, Plan, RunStatus, Trial, Workload
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions, StoredRun
 
@@ -18,11 +18,14 @@ class Contest:
         objective: whose lowest cost is looked for.
         best: the trial of lowest cost so far, with its measurement; None while there is none.
         measured: trials measured before this one.
+        elsewhere: energies at the trial's setting that the GPUs of a pool have measured, as this GPU would
+            have them: those of which one may have the least net joules.
     """
 
     objective: Objective
     best: tuple[Trial, Measurement] | None
     measured: int
+    elsewhere: tuple[Energy, ...] = ()
 
 
 class Measurer(Protocol):

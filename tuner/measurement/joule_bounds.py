@@ -3,9 +3,9 @@
 Two bounds for a round of t seconds at a clock:
 
 - *certain*: idle power x t. No kernel draws less than the idle GPU at the same clock.
-- *plausible*: idle power x t + the lowest net joules that any trial of the run has had there. Net joules move
-  the data and do the arithmetic, which is the same work in all trials: a slower kernel draws less power, but
-  hardly spends fewer net joules.
+- *plausible*: idle power x t + the lowest net joules that any trial of the run has had there, on whatever GPU
+  of a pool. Net joules move the data and do the arithmetic, which is the same work in all trials: a slower
+  kernel draws less power, but hardly spends fewer net joules.
 
 The risk of the second is a trial with net joules below all measured ones. On the spaces that were recorded
 on an H200, played in random order, 11 % of trials were spared by it; most of the others are within some
@@ -84,7 +84,7 @@ class JouleBounds:
         seen = self._seen.get(setting)
         if not seen or contest.best is None:
             return None
-        least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in seen)
+        least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in (*seen, *contest.elsewhere))
         net_j = max(0.0, least_net_j) if len(seen) >= LEAST_TRIALS else 0.0
         plausible_j = certain_j + net_j
         ceiling = _ceiling(contest.objective, contest.best[1])

@@ -92,7 +92,10 @@ def joined_mean(
         return mean, uncertainty, degrees
     from scipy.special import fdtri  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
 
-    own_scatter = Part(statistics.variance(value for value, _, _ in values), count - 1) if count > 1 else None
+    own_scatter = None
+    if count > 1:  # statistics.variance is exact in fractions, which takes a tenth of a search's time
+        squares = math.fsum((value - mean) ** 2 for value, _, _ in values)
+        own_scatter = Part(squares / (count - 1), count - 1)
     known = None if scatter is None else Part(scatter.variance * mean**2, scatter.degrees)
     if known is None or (
         own_scatter is not None

@@ -120,6 +120,7 @@ class HomeMeasurer:
     def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
         """See ``Measurer.measure``."""
         measured: Measurement = self._pool.at_home("measurer", "measure", trial, tuple(plans), contest)
+        self._pool.learn(trial, measured)
         return replace(measured, gpu=self._pool.crew.home.gpu)
 
     def measure_idle(self, clock_mhz: int | None) -> float:

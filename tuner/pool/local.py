@@ -1,18 +1,23 @@
 """Workers on this host: one process for each GPU, under a scheduler that only this host reaches."""
 
 import logging
-import tempfile
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.listing import count_gpus
-from tuner.errors import InputError
+from tuner.errors import InputError, PoolError
 from tuner.pool.worker_process import SETTINGS, worker_options
+from tuner.system.owned_folder import owned_folder
 
 if TYPE_CHECKING:
     from distributed import Client
+
+POOL_PREFIX = "tuner-pool-"
+"""Of the temporary folders of drivers, for files of Dask."""
 
 _LOOPBACK = "127.0.0.1"
 
@@ -36,7 +41,7 @@ def open_local(on: str, count: int | None, device: str | None) -> "Iterator[tupl
     """
     devices = local_devices(on, count, device)
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-pool-", ignore_cleanup_errors=True) as folder,
+        owned_folder(POOL_PREFIX) as folder,
         own_scheduler(_LOOPBACK, devices, folder) as (client, _, _),
     ):
         yield client, len(devices)
@@ -56,6 +61,9 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
 
     Yields:
         A connected client, the certificates (Dask's ``Security``), and the address of the scheduler.
+
+    Raises:
+        PoolError: the processes cannot be started.
     """
     import dask  # noqa: PLC0415 - only where --on is used
     from distributed import Client, Nanny, Scheduler, Security  # noqa: PLC0415 - as above
@@ -76,12 +84,45 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
             for place, spec in enumerate(devices)
         }
         scheduler = {"cls": Scheduler, "options": {**common, "port": 0}}
-        cluster = SpecCluster(
-            workers=workers, scheduler=scheduler, security=security, silence_logs=logging.CRITICAL
-        )
+        loop = stack.enter_context(_loop_without_interrupts())
+        try:
+            cluster = SpecCluster(
+                workers=workers,
+                scheduler=scheduler,
+                loop=loop,
+                security=security,
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            raise PoolError(
+                f"the processes of the pool cannot be started: {error.__cause__ or error}; a script that"
+                " tunes on them needs `if __name__ == '__main__':` above the call"
+            ) from error
         stack.enter_context(cluster)
         client = stack.enter_context(Client(cluster, security=security, set_as_default=False))
         yield client, security, cluster.scheduler_address
+
+
+@contextmanager
+def _loop_without_interrupts() -> "Iterator[Any]":
+    """Dask's event loop in a thread that SIGINT does not reach, nor any process that it starts.
+
+    Ctrl-C goes to all processes of a terminal. It is for the driver to end its workers; one that is just
+    starting would die of it with a traceback.
+    """
+    from distributed.utils import LoopRunner  # noqa: PLC0415 - only where --on is used
+
+    resource_tracker.ensure_running()  # whose start unblocks SIGINT in the thread that needs it first
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner = LoopRunner()
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
 
 
 def local_devices(on: str, count: int | None, device: str | None) -> list[str]:

@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tuner.errors import InputError, UncheckableError
 from tuner.interfaces import SpentEnergy
 from tuner.model import SAME_GPU, AnchorRatio, Measurement, PoolGpu
 from tuner.pool.worker_setup import (
@@ -87,6 +88,12 @@ class Member:
             call_setup, self.order, owner, method, *args, worker=self.worker.address
         )
         return self.heard(answer)
+
+    def named(self, error: InputError) -> InputError:
+        """An error that it has told, with its host: files of another host are not those of this one."""
+        hint = "; files do not travel: put it there under the same path"
+        needs = hint if isinstance(error, UncheckableError) else ""
+        return type(error)(f"host {self.known.host}: {error}{needs}")
 
     def heard(self, answer: Answer) -> Any:  # noqa: ANN401 - of the call
         """Take note of the totals of an answer; returns its value."""

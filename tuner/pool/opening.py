@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from tuner.database import RESUMABLE, Store
 from tuner.devices.choice import AUTO
 from tuner.devices.replay import PREFIX
 from tuner.errors import InputError
@@ -13,10 +15,13 @@ from tuner.pool.worker_setup import SetupOrder
 from tuner.pool.workers import open_workers
 from tuner.search.request import Request
 from tuner.search.running import SetupOpener
-from tuner.search.setup import MeasurementSetup
+from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.system.board_turns import BoardTurns
 
 _SIMULATED = "sim:"
+
+
+_RECENT_RUNS = 100  # among which an unfinished one is looked for
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,27 @@ class _Limits:
     def supported_w(self) -> tuple[int, ...]:
         """See ``SettableLimits``."""
         return self.limits_w
+
+
+def opener_on(
+    on: str | None, tell: Callable[[str], None], database: Path | None, *, resume: bool
+) -> SetupOpener:
+    """What opens the device of a run, or a pool in its place.
+
+    Args:
+        on: see ``open_workers``; None for one device of this host.
+        tell: takes a sentence for the user.
+        database: of the run; None for the user's own.
+        resume: the GPU of the newest unfinished run is to be home.
+    """
+    if on is None:
+        return open_setup
+    preferred: list[str] = []
+    if resume:
+        with Store(database) as store:
+            unfinished = (run for run in store.history(_RECENT_RUNS) if run.status in RESUMABLE)
+            preferred = list(dict.fromkeys(run.conditions["device"]["uuid"] for run in unfinished))
+    return pool_opener(on, tell, preferred)
 
 
 def pool_opener(on: str, tell: Callable[[str], None], preferred: Sequence[str] = ()) -> SetupOpener:

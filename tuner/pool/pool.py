@@ -4,15 +4,15 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.errors import PoolError, PoolLostError, TunerError, WorkerLostError
+from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.interfaces import Anchor, Contest, PlannedTrial
-from tuner.model import SAME_GPU, Measurement, Trial
+from tuner.model import Measurement, Trial
 from tuner.pool.crew import Crew
 from tuner.pool.member import Member
+from tuner.pool.net_energies import NetEnergies
 from tuner.pool.scaling import measured_on, ratio_of, scaled
 from tuner.pool.trial_queue import MOST_LOSSES, TrialQueue
 from tuner.pool.worker_setup import Answer, SetupOrder, stop_setup
@@ -59,6 +59,7 @@ class Pool:
         self._workers = workers
         self._order = order
         self._jobs: dict[Future[Any], _Job] = {}
+        self._energies = NetEnergies()
         self._alone_s = math.inf  # when nobody was there any more
 
     @property
@@ -137,9 +138,13 @@ class Pool:
             TunerError: what the method raised.
         """
         for _ in range(MOST_LOSSES):
-            with suppress(WorkerLostError):
-                return self.crew.home.call(owner, method, *args)
-            self.crew.lose(self.crew.home)
+            home = self.crew.home
+            try:
+                return home.call(owner, method, *args)
+            except WorkerLostError:
+                self.crew.lose(home)
+            except InputError as error:
+                raise home.named(error) from error
             self._wait_for_home()
         raise PoolLostError(f"{self.crew.home.name} was lost {MOST_LOSSES} times with the same call")
 
@@ -222,7 +227,7 @@ class Pool:
         """Have a member measure a trial, held against what is known in its own units."""
         planned = job.planned
         if planned is not None:
-            contest = _as_seen(planned.contest, job.member)
+            contest = self._as_seen(planned, job.member)
             answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, contest)
             self._jobs[answer] = job
 
@@ -244,14 +249,20 @@ class Pool:
             raise
         except TunerError as error:
             if member is self.crew.home:
-                raise
+                raise (member.named(error) if isinstance(error, InputError) else error) from error
             self.crew.refuse(member, f"{member.name} measures no more: {error}")
             raise WorkerLostError(str(error)) from error
         if job.is_anchor:
             self._anchored(member, measured)
             return None
         cost_j, member.anchor_j = measured.energy_total_j + member.anchor_j, 0.0
-        return job.planned.trial, measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
+        found = measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
+        self.learn(job.planned.trial, found)
+        return job.planned.trial, found
+
+    def learn(self, trial: Trial, measured: Measurement) -> None:
+        """Take note of what a trial shows of power, in home's units, for the GPUs that did not measure it."""
+        self._energies.add(trial.setting, measured)
 
     def _anchored(self, member: Member, measured: Measurement) -> None:
         member.anchor_j = measured.energy_total_j
@@ -262,10 +273,11 @@ class Pool:
         why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
         self.crew.refuse(member, f"{member.name} is refused: {why}")
 
-
-def _as_seen(contest: Contest | None, member: Member) -> Contest | None:
-    """A contest whose best trial has the times and joules that a member would measure."""
-    if contest is None or contest.best is None or member.ratio in (None, SAME_GPU):
-        return contest
-    trial, measurement = contest.best
-    return replace(contest, best=(trial, scaled(measurement, member.gpu.ratio.inverse)))
+    def _as_seen(self, planned: PlannedTrial, member: Member) -> Contest | None:
+        """The contest of a trial, with the times and joules that a member would measure."""
+        contest, back = planned.contest, member.gpu.ratio.inverse
+        if contest is None or contest.best is None:
+            return contest
+        trial, measurement = contest.best
+        elsewhere = self._energies.at(planned.trial.setting, back)
+        return replace(contest, best=(trial, scaled(measurement, back)), elsewhere=elsewhere)

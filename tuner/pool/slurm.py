@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from tuner.errors import InputError, PoolError
-from tuner.pool.local import own_scheduler
+from tuner.pool.local import POOL_PREFIX, own_scheduler
+from tuner.system.owned_folder import owned_folder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,9 +37,7 @@ def open_slurm(on: str) -> "Iterator[tuple[Client, int]]":
     """
     count = allocated_gpus(on, os.environ)
     with ExitStack() as stack:
-        folder = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="tuner-pool-", ignore_cleanup_errors=True)
-        )
+        folder = stack.enter_context(owned_folder(POOL_PREFIX))
         client, security, address = stack.enter_context(own_scheduler(node_address(on), [], folder))
         errors = stack.enter_context(tempfile.TemporaryFile())
         process = _started(on, address, security, count, errors)

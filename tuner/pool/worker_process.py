@@ -4,13 +4,13 @@ import asyncio
 import logging
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from tuner.errors import PoolError
+from tuner.system.owned_folder import owned_folder
 
 DEVICE_VARIABLE = "TUNER_WORKER_DEVICE"
 """Environment variable of a worker process: the device that it owns; unset for the first GPU that it sees."""
@@ -80,7 +80,7 @@ def serve(address: str, device: str = "") -> None:
     security = Security()
     for name in [name for name in os.environ if name.startswith(_SECRETS)]:
         del os.environ[name]  # programs that are tuned need no keys
-    with dask.config.set(SETTINGS), tempfile.TemporaryDirectory(prefix="tuner-worker-") as folder:
+    with dask.config.set(SETTINGS), owned_folder("tuner-worker-") as folder:
         asyncio.run(_serve(address, worker_options(folder, device, _listening(address, security))))
 
 

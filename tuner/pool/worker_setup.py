@@ -5,9 +5,9 @@ import threading
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from tuner import __version__
 from tuner.errors import PoolError
 from tuner.interfaces import SpentEnergy
 from tuner.model import DeviceIdentity, DeviceLimits
@@ -252,7 +252,7 @@ def _taken() -> PoolError:
 
 def _facts(setup: MeasurementSetup) -> WorkerFacts:
     return WorkerFacts(
-        version=__version__,
+        version=import_module("tuner").__version__,  # which imports this room, for tuner.tune
         protocol=PROTOCOL,
         host=platform.node(),
         identity=setup.device.identity,

@@ -1,5 +1,6 @@
 """``tuner.tune``: one call from kernels to a result."""
 
+import multiprocessing
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ def tune(
     restrictions: Restrictions | None = None,
     objective: str = "time",
     device: str | None = None,
+    on: str | None = None,
     policy: str = "auto",
     budget: int | None = None,
     time_limit_s: float | None = None,
@@ -55,6 +57,10 @@ def tune(
         objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
         device: ``cuda:0``, ``sim:h200``, ...; None for the GPU that the arrays are on, else that of this
             machine, or a simulated one with a warning where there is none.
+        on: spread trials over several GPUs, as ``tuner run --on`` does: ``local`` or ``local:N``,
+            ``dask://HOST:PORT`` or ``slurm``; None for one device. With it, ``device`` is None or names what
+            all workers simulate. The processes of ``local`` import the script of the caller, which then
+            needs the guard ``if __name__ == "__main__":``.
         policy: search strategy.
         budget: most trials; None for no limit.
         time_limit_s: longest search in seconds; None for no limit.
@@ -75,14 +81,16 @@ def tune(
         DeviceUnavailableError: the GPU cannot be opened.
         ClockError: clocks were asked for that cannot be set.
     """
-    from tuner.search.request import Request  # noqa: PLC0415 - importing this package costs little
+    from tuner.pool.opening import opener_on  # noqa: PLC0415 - importing this package costs little
+    from tuner.search.request import Request  # noqa: PLC0415 - same
     from tuner.search.running import run  # noqa: PLC0415 - same
 
     given = _several(kernels)
     _check(given, tunables, restrictions, options)
-    _check_texts(objective=objective, policy=policy, clocks=clocks, device=device)
+    _check_texts(objective=objective, policy=policy, clocks=clocks, device=device, on=on)
+    _check_guarded(on)
     own = [one for one in given if isinstance(one, Kernel)]
-    device = _device_of(own) if device is None else device
+    device = _device_of(own) if device is None and on is None else device
     with ExitStack() as stack:
         stack.enter_context(python_words([one.label for one in own], [s for one in own for s in one.symbols]))
         folder = stack.enter_context(data_folder(sum(one.data_bytes for one in own)))
@@ -98,14 +106,17 @@ def tune(
             seed=seed,
             **options,
         )
+        listener = stack.enter_context(_listener(objective, shown=progress))
+        stored = _database(database, folder, store=store)
         tuned = run(
             request,
             catalog,
-            stack.enter_context(_listener(objective, shown=progress)),
+            listener,
             device=device,
-            database=_database(database, folder, store=store),
+            database=stored,
             resume=resume,
             allow_simulated=allow_simulated,
+            opener=opener_on(on, listener.told, stored, resume=resume),
         )
     result = Result(tuned.document if store else tuned.document | {"run": None})
     if result.modelled and device is None:
@@ -135,6 +146,19 @@ def _check_texts(**given: object) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{name}: must be text, not {value!r}")
+
+
+def _check_guarded(on: str | None) -> None:
+    """Refuse a pool in a process that is only about to begin, as a worker that imports the script.
+
+    Raises:
+        InputError: says what the script needs.
+    """
+    if on is not None and getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InputError(
+            f"on={on!r}: a worker process imports this script, and may not tune;"
+            " put the call below `if __name__ == '__main__':`"
+        )
 
 
 def _check(

@@ -37,17 +37,18 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
     clocks = "clocks as found" if group.clocks == "off" else f"clocks {group.clocks}"
     yield from lines_of(f"{named} · {group.objective}, {clocks}", width, "bold")
     yield from lines_of(f"{group.model}, driver {group.driver}: {len(group.gpus)} GPUs", width)
-    rows = [["GPU", "run", f"time{modelled}", f"energy{modelled}", "answer"], *map(_row, group.gpus)]
-    yield from map(ReportLine, table(rows, [""] * len(rows), width, right={1, 2, 3}, indent=GAP))
+    rows = [["GPU", "where", "run", f"time{modelled}", f"energy{modelled}", "answer"], *map(_row, group.gpus)]
+    yield from map(ReportLine, table(rows, [""] * len(rows), width, right={2, 3, 4}, indent=GAP))
     spreads = (("time", group.time_spread), ("energy", group.energy_spread))
     told = [f"{name} by {100 * spread:.1f} %" for name, spread in spreads if spread is not None]
     if told:
         yield from lines_of(f"the GPUs differ in {' and in '.join(told)}{modelled}", width)
+    named_on = {gpu.uuid: _place(gpu) for gpu in group.gpus}
     for one in group.outliers:
         more = f"{100 * one.excess:.1f} ± {100 * one.interval:.1f} %"
         yield from lines_of(
-            f"outlier: {one.uuid} needs {more} more joules than the median of the others{modelled};"
-            f" from {100 * OUTLIER:g} % on a GPU is named",
+            f"outlier: {one.uuid} ({named_on[one.uuid]}) needs {more} more joules than the median of the"
+            f" others{modelled}; from {100 * OUTLIER:g} % on a GPU is named",
             width,
             "bold",
         )
@@ -55,7 +56,12 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
 
 def _row(gpu: GpuAnswer) -> list[str]:
     how = "refuted: not the best here" if gpu.refuted else "verified" if gpu.verified else "searched"
-    return [gpu.uuid, str(gpu.run), _shown(gpu.time, "s"), _shown(gpu.energy, "J"), how]
+    return [gpu.uuid, _place(gpu), str(gpu.run), _shown(gpu.time, "s"), _shown(gpu.energy, "J"), how]
+
+
+def _place(gpu: GpuAnswer) -> str:
+    """The host of a GPU and its name there."""
+    return f"{gpu.host or 'this host'} {gpu.device}".rstrip()
 
 
 def _shown(amount: Amount | None, unit: str) -> str:

@@ -42,5 +42,5 @@ def search_of(job: "Job") -> str:
     slower = job.options.get("max_slowdown")
     limit = "" if slower is None else f", at most {100 * slower:g} % slower"
     clocks = "" if job.clocks == "off" else f", clocks {job.clocks}"
-    how = "verify" if job.options.get("verify") else job.policy
+    how = f"verify, else {job.policy}" if job.options.get("verify") else job.policy
     return f"{job.objective}{limit}, {how}{clocks}"

@@ -1,6 +1,8 @@
 """The report of a run, made from its document: the answer first, on one screen, and no column lost."""
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -31,6 +33,7 @@ def show_run(
     verbose: bool = False,
     seen: Collection[str] = (),
     trials: Sequence[RankedTrial] | None = None,
+    database: Path | None = None,
 ) -> None:
     """Print the report of a run.
 
@@ -40,8 +43,10 @@ def show_run(
         verbose: with everything that the document tells besides its list of trials.
         seen: notices that stand above already, and are not repeated.
         trials: to show, with number, status and flags; None for the top, and what is known for something.
+        database: that commands must name which read more of the run; None for the user's own.
     """
-    console.print(run_report(document, console.width, verbose=verbose, seen=seen, trials=trials))
+    report = run_report(document, console.width, verbose=verbose, seen=seen, trials=trials, database=database)
+    console.print(report)
 
 
 def run_report(
@@ -51,6 +56,7 @@ def run_report(
     *,
     seen: Collection[str] = (),
     trials: Sequence[RankedTrial] | None = None,
+    database: Path | None = None,
 ) -> Group:
     """The report of a run, as rich prints it.
 
@@ -60,8 +66,10 @@ def run_report(
         verbose: see ``show_run``.
         seen: see ``show_run``.
         trials: see ``show_run``.
+        database: see ``show_run``.
     """
-    lines = report_lines(document, max(width, LEAST_WIDTH), verbose=verbose, seen=seen, trials=trials)
+    width = max(width, LEAST_WIDTH)
+    lines = report_lines(document, width, verbose=verbose, seen=seen, trials=trials, database=database)
     return rendered(list(lines))
 
 
@@ -72,6 +80,7 @@ def report_lines(
     verbose: bool = False,
     seen: Collection[str] = (),
     trials: Sequence[RankedTrial] | None = None,
+    database: Path | None = None,
 ) -> Iterator[ReportLine]:
     """The lines of a report; arguments as of ``show_run``."""
     ranked = ranked_trials(document)
@@ -96,7 +105,7 @@ def report_lines(
         cost_line(document),
     ):
         yield from lines_of(line, width)
-    yield from _use(document, width, more=trials is None)
+    yield from _use(document, width, database_words(database), more=trials is None)
     if verbose:
         yield ReportLine("")
         for line in (*detail_lines(document), *notices_of(document, seen, of_ties=not lower)):
@@ -186,7 +195,12 @@ def trial_lines(
         yield from map(ReportLine, rows)
 
 
-def _use(document: Mapping[str, Any], width: int, *, more: bool) -> Iterator[ReportLine]:
+def database_words(database: Path | None) -> str:
+    """What a command must say to read this database; empty for the user's own."""
+    return "" if database is None else f" --database {shlex.quote(str(database))}"
+
+
+def _use(document: Mapping[str, Any], width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
     """What to paste into a build, and where there is more."""
     best, run = document["best"], document.get("run")
     if best is None:
@@ -198,6 +212,6 @@ def _use(document: Mapping[str, Any], width: int, *, more: bool) -> Iterator[Rep
         if use:
             yield from lines_of(f"use: {use}", width)
     elif run is not None:
-        yield from lines_of(f"use: tuner export {run} --format flags", width)
+        yield from lines_of(f"use: tuner export {run} --format flags{named}", width)
     if more and run is not None:
-        yield from lines_of(f"more: tuner show {run}", width)
+        yield from lines_of(f"more: tuner show {run}{named}", width)

@@ -1,12 +1,14 @@
 """A sweep as a whole: what was found in each group, every job of a short one, and what failed."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from tuner.report.run_report import database_words
 from tuner.report.words import MODELLED, RECORDED, lasting, percent, percent_with_interval, with_uncertainty
 from tuner.sweep.results import JobResult, SweepReport, change_of, median_change
 
@@ -17,15 +19,21 @@ _MOST_FAILED = 20
 _NO_VALUE = "–"
 
 
-def show_sweep(report: SweepReport, out: Console) -> None:
-    """Print the report."""
+def show_sweep(report: SweepReport, out: Console, database: Path | None = None) -> None:
+    """Print the report.
+
+    Args:
+        report: of the sweep.
+        out: where to print.
+        database: that commands must name which read more of its runs; None for the user's own.
+    """
     results = report.in_order()
     if results:
         if len(results) <= MOST_ROWS:
             out.print(_jobs(results))
         out.print(_groups(results))
     _show_failed(report.failed, out)
-    for line in _summary(report):
+    for line in _summary(report, database_words(database)):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -82,7 +90,7 @@ def _show_failed(failed: Sequence[JobResult], out: Console) -> None:
         out.print(f"and {len(reasons) - _MOST_FAILED} more reasons", markup=False, highlight=False)
 
 
-def _summary(report: SweepReport) -> list[str]:
+def _summary(report: SweepReport, named: str) -> list[str]:
     counts = report.counts
     ended = f"{len(report.results)} of {len(report.jobs)} jobs have an end"
     parts = [
@@ -96,7 +104,7 @@ def _summary(report: SweepReport) -> list[str]:
     elif report.failed:
         lines.append("the same command tries those again that failed")
     if any(one.run is not None for one in report.results):
-        lines.append("more of a run: `tuner show RUN`, `tuner report RUN`")
+        lines.append(f"more of a run: `tuner show RUN{named}`, `tuner report RUN{named}`")
     return lines
 
 

@@ -40,6 +40,7 @@ class GpuAnswer:
     Attributes:
         uuid: of the GPU.
         device: as it was named where it was measured.
+        host: of the GPU, or where its run was merged from; empty for this host.
         run: number of the run.
         at: when that ended, UTC, ISO 8601.
         verified: True where the answer of another GPU was verified; False where it was searched.
@@ -52,6 +53,7 @@ class GpuAnswer:
 
     uuid: str
     device: str
+    host: str
     run: int
     at: str
     verified: bool
@@ -218,6 +220,7 @@ def _gpu_answer(answer: StoredAnswer) -> GpuAnswer:
     return GpuAnswer(
         answer.uuid,
         str(answer.conditions["device"].get("spec", "")),
+        answer.host or answer.merged_from,
         answer.run,
         answer.at,
         bool(answer.answer.get("verification")),
@@ -262,6 +265,7 @@ def _gpu_document(gpu: GpuAnswer) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid,
         "device": gpu.device,
+        "host": gpu.host,
         "run": gpu.run,
         "at": gpu.at,
         "verified": gpu.verified,

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tuner.config.catalog import Catalog
@@ -24,7 +25,6 @@ from tuner.search.request import (
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.stored import stored_document
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.lane import request_of
 from tuner.sweep.results import JobResult, answer_of
 
 _OF_SETUP = frozenset(
@@ -64,6 +64,24 @@ def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalo
     if told.refused:
         raise RefusedJobsError(told.refused)
     return {} if store is None else answers_under(told.conditions, store)
+
+
+def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> Request:
+    """The request of a job."""
+    return Request(workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options)
+
+
+def check_workloads(jobs: Iterable[SweepJob], catalog: Catalog) -> None:
+    """Refuse jobs whose workloads a catalogue does not have; no device is opened.
+
+    Raises:
+        RefusedJobsError: unknown kernels or sizes.
+    """
+    refused = _Refused()
+    for job in jobs:
+        refused.allows(job, partial(catalog.workloads, job.workloads))
+    if refused.reasons:
+        raise RefusedJobsError(list(refused.reasons))
 
 
 @dataclass(frozen=True)
@@ -136,7 +154,7 @@ class _Refused:
     def __init__(self) -> None:
         self.reasons: dict[tuple[str, str], None] = {}
 
-    def allows(self, job: SweepJob, check: Callable[[], None]) -> bool:
+    def allows(self, job: SweepJob, check: Callable[[], object]) -> bool:
         """False where a check of a job fails; ``InputError`` is a reason to refuse it."""
         try:
             check()

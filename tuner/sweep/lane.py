@@ -8,17 +8,22 @@ from types import FrameType
 from typing import Any
 
 from tuner.config.catalog import Catalog
-from tuner.errors import RunInterrupted, TunerError
+from tuner.database import Store
+from tuner.database.connection import default_path
+from tuner.errors import RunBusyError, RunInterrupted, TunerError
 from tuner.model import RunStatus
-from tuner.search.request import Request
 from tuner.search.running import run
 from tuner.search.trial_event import TrialEvent
 from tuner.search.tuning import no_answer
 from tuner.sweep.jobs import SweepJob
+from tuner.sweep.known import known_results, request_of
 from tuner.sweep.results import answer_of
 
 INTERRUPTED = "interrupted"
 """The end of a job that was told to stop; what it measured is stored."""
+
+BUSY = "busy"
+"""The end of a job whose run another process is measuring."""
 
 
 class Lane:
@@ -37,6 +42,18 @@ class Lane:
         self._kernel_files = kernel_files
         self._database = database
 
+    def run_again(self, job: SweepJob) -> Mapping[str, Any]:
+        """Take the answer of another process that measured the run of a job; without one, run it.
+
+        Returns:
+            As ``run``; ``end`` is ``known`` where there was an answer.
+        """
+        with Store(self._database or default_path()) as store:
+            known = known_results([job], store, self.catalog).get(job.key)
+        return (
+            self.run(job) if known is None else {"end": known.end, "run": known.run, "answer": known.answer}
+        )
+
     def run(self, job: SweepJob, database: Path | None = None) -> Mapping[str, Any]:
         """Run a job, or go on with its unfinished run.
 
@@ -45,7 +62,8 @@ class Lane:
             database: in the place of the lane's; None for that.
 
         Returns:
-            ``end``: ``finished``, ``failed`` or ``interrupted``, with ``reason``, ``run`` and ``answer``.
+            ``end``: ``finished``, ``failed``, ``busy`` or ``interrupted``, with ``reason``, ``run`` and
+            ``answer``.
         """
         try:
             with _stopped_by_sigterm():
@@ -60,6 +78,8 @@ class Lane:
                 )
         except (KeyboardInterrupt, RunInterrupted):
             return {"end": INTERRUPTED}
+        except RunBusyError as error:
+            return {"end": BUSY, "reason": str(error)}
         except TunerError as error:
             return {"end": "failed", "reason": str(error)}
         if tuned.outcome.status is RunStatus.INTERRUPTED:
@@ -67,11 +87,6 @@ class Lane:
         found = {"run": tuned.document["run"], "answer": answer_of(tuned.document)}
         why = no_answer(tuned)
         return {"end": "failed", "reason": why, **found} if why else {"end": "finished", **found}
-
-
-def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> Request:
-    """The request of a job."""
-    return Request(workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options)
 
 
 class _Silent:

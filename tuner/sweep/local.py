@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
@@ -19,13 +20,14 @@ from tuner.errors import ChildError
 from tuner.options import LIMITS
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import known_results
-from tuner.sweep.lane import INTERRUPTED
+from tuner.sweep.lane import BUSY, INTERRUPTED
 from tuner.sweep.results import JobResult
 from tuner.sweep.running import JobStarted
 from tuner.system.process import Child
 
 _LANE = "tuner.sweep.lane:Lane"
 _JOB_S = 366 * 86400.0  # a search ends by itself; its own options limit it
+_AGAIN_S = 2.0  # until a job is tried again whose run another process is measuring
 _LOOKED_AT = 64  # jobs of each device, for one that may run
 _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks are restored by then
 
@@ -87,7 +89,8 @@ class LocalLanes:
 class _WaitingJobs:
     """Jobs that wait, and what jobs that run hold; for several threads.
 
-    A job holds its GPU, and its search: jobs that differ in limits alone go on with each other's runs.
+    A job holds its GPU, and its search: jobs that differ in limits alone go on with each other's runs. One
+    whose run another process is measuring is put back, and comes after all others.
     """
 
     def __init__(self, jobs: Sequence[SweepJob]) -> None:
@@ -95,19 +98,35 @@ class _WaitingJobs:
         for job in jobs:
             self._by_device.setdefault(job.device, deque()).append(job)
         self._busy: set[str] = set()
+        self._put_back: list[tuple[float, SweepJob]] = []  # with the time from which each may be taken
+        self._were_put_back: set[str] = set()  # keys
         self._changed = threading.Condition()
 
     def take(self) -> SweepJob | None:
         """The next job that may run, waited for; None where no job is left."""
         with self._changed:
-            while any(self._by_device.values()):
-                job = self._free()
+            while any(self._by_device.values()) or self._put_back:
+                job = self._free() or self._due()
                 if job is not None:
-                    self._by_device[job.device].remove(job)
                     self._busy |= _held(job)
                     return job
-                self._changed.wait()
+                now_s = time.monotonic()
+                self._changed.wait(
+                    min((at_s - now_s for at_s, _ in self._put_back if at_s > now_s), default=None)
+                )
             return None
+
+    def put_back(self, job: SweepJob) -> None:
+        """Another process measures the run of a job, which waits for it."""
+        with self._changed:
+            self._put_back.append((time.monotonic() + _AGAIN_S, job))
+            self._were_put_back.add(job.key)
+            self._busy -= _held(job)
+            self._changed.notify_all()
+
+    def was_put_back(self, job: SweepJob) -> bool:
+        """True for a job that has been put back before."""
+        return job.key in self._were_put_back
 
     def release(self, job: SweepJob) -> None:
         """A job has ended."""
@@ -117,12 +136,25 @@ class _WaitingJobs:
 
     def _free(self) -> SweepJob | None:
         first = (job for jobs in self._by_device.values() for job in islice(jobs, _LOOKED_AT))
-        return next((job for job in first if self._busy.isdisjoint(_held(job))), None)
+        job = next((job for job in first if self._busy.isdisjoint(_held(job))), None)
+        if job is not None:
+            self._by_device[job.device].remove(job)
+        return job
+
+    def _due(self) -> SweepJob | None:
+        now_s = time.monotonic()
+        due = (one for one in self._put_back if one[0] <= now_s and self._busy.isdisjoint(_held(one[1])))
+        found = next(due, None)
+        if found is None:
+            return None
+        self._put_back.remove(found)
+        return found[1]
 
     def close(self) -> None:
         """No job waits any more."""
         with self._changed:
             self._by_device.clear()
+            self._put_back.clear()
             self._changed.notify_all()
 
 
@@ -157,14 +189,20 @@ class _LaneThread(threading.Thread):
             while not self._stopped and (job := self._waiting.take()) is not None:
                 self._happening.put(JobStarted(job))
                 begun_s = time.monotonic()
-                result = self._result(job, begun_s)
-                self._waiting.release(job)
-                if result is not None:
-                    self._happening.put(result)
+                self._conclude(job, self._found(job), begun_s)
         finally:
             if self._child is not None:
                 self._child.close()
             self._happening.put(_Left())
+
+    def _conclude(self, job: SweepJob, found: Mapping[str, Any], begun_s: float) -> None:
+        """Tell what became of a job, or put it back; one that was stopped is left."""
+        if found["end"] == BUSY and not self._stopped:
+            self._waiting.put_back(job)
+            return
+        self._waiting.release(job)
+        if found["end"] != INTERRUPTED and not self._stopped:
+            self._happening.put(JobResult(job, seconds=time.monotonic() - begun_s, **found))
 
     def stop(self) -> None:
         """Have the job that runs end in order; one that does not is killed."""
@@ -177,14 +215,13 @@ class _LaneThread(threading.Thread):
             timer.daemon = True
             timer.start()
 
-    def _result(self, job: SweepJob, begun_s: float) -> JobResult | None:
-        """Run a job; None where it was stopped."""
+    def _found(self, job: SweepJob) -> Mapping[str, Any]:
+        """Run a job in the process of the lane, see ``Lane.run``."""
+        method = "run_again" if self._waiting.was_put_back(job) else "run"
         try:
             if self._child is None or not self._child.alive:
                 self._child = Child(_LANE, *self._arguments, name="a lane of the sweep")
-            found = self._child.call("run", job, timeout_s=_JOB_S)
+            found: Mapping[str, Any] = self._child.call(method, job, timeout_s=_JOB_S)
         except ChildError as error:
-            found = {"end": "failed", "reason": str(error)}
-        if found["end"] == INTERRUPTED or self._stopped:
-            return None
-        return JobResult(job, seconds=time.monotonic() - begun_s, **found)
+            return {"end": "failed", "reason": str(error)}
+        return found

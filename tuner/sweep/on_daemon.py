@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tuner.client.values import is_ended
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks
 _LOOK_S = 0.25  # between two looks at the jobs
+_SELDOM = 4  # times as long while further jobs wait here, and enough of them there
 _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
 _PAGE = 500  # jobs in one answer of the daemon
 _ACTIVE = tuple(state.value for state in JobState if not state.ended)
@@ -54,6 +56,14 @@ class DaemonQueues:
         self._followed: dict[str, int] = {}
         self._uncertain: set[str] = set()  # keys of jobs whose submission got no answer
         self._told = ""
+
+    def check(self, jobs: Sequence[SweepJob]) -> None:
+        """Ask the daemon whether it has what jobs name.
+
+        Raises:
+            RefusedJobsError: workloads, devices or options that it does not have.
+        """
+        self._checked(jobs)
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
@@ -97,7 +107,7 @@ class DaemonQueues:
                 if time.monotonic() - well_s > _PATIENCE_S:
                     raise
                 self._tell(str(error))
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S * (_SELDOM if any(waiting.values()) else 1))
 
     def _tell(self, reason: str) -> None:
         """Say what is waited for, once while it is the same."""
@@ -178,12 +188,12 @@ class DaemonQueues:
         self, queued: dict[int, SweepJob], begun_s: dict[int, float]
     ) -> Iterator[JobStarted | JobResult]:
         """What has happened to queued jobs; those that have ended are taken out."""
-        for number, state in self._states(queued).items():
-            if state != "queued" and number not in begun_s:
+        for number, job in self._present(queued).items():
+            if job.state != "queued" and number not in begun_s:
                 begun_s[number] = time.monotonic()
                 yield JobStarted(queued[number])
-            if is_ended(state):
-                yield self._result(queued[number], number, begun_s[number])
+            if is_ended(job.state):
+                yield self._result(queued[number], job, begun_s[number])
                 del queued[number]
 
     def _fill(
@@ -226,19 +236,18 @@ class DaemonQueues:
         )
         return queued.id
 
-    def _states(self, queued: Mapping[int, SweepJob]) -> dict[int, str]:
-        """The states of jobs, by their numbers: those that have not ended are few, and listed at once."""
+    def _present(self, queued: Mapping[int, SweepJob]) -> dict[int, "Job"]:
+        """Jobs as they are now, by their numbers: those that have not ended are few, and listed at once."""
         if not queued:
             return {}
-        active = {job.id: job.state for job in self._client.jobs(_ACTIVE, limit=_PAGE)}
-        return {number: active.get(number) or self._client.job(number).state for number in queued}
+        active = {job.id: job for job in self._client.jobs(_ACTIVE, limit=_PAGE)}
+        return {number: active.get(number) or self._client.job(number) for number in queued}
 
-    def _result(self, job: SweepJob, number: int, begun_s: float) -> JobResult:
+    def _result(self, job: SweepJob, ended: "Job", begun_s: float) -> JobResult:
         """The result of a job that has ended."""
-        ended = self._client.job(number)
-        seconds = time.monotonic() - begun_s
+        seconds = _lasted_s(ended, time.monotonic() - begun_s)
         if ended.state != "finished" or ended.run is None:
-            reason = ended.reason or f"job {number} was {ended.state}"
+            reason = ended.reason or f"job {ended.id} was {ended.state}"
             return JobResult(job, "failed", reason=reason, run=ended.run, seconds=seconds)
         try:
             answer = answer_of(self._client.archive.run(ended.run))
@@ -248,6 +257,13 @@ class DaemonQueues:
             reason = ended.reason or "no trial was valid"
             return JobResult(job, "failed", reason=reason, run=ended.run, seconds=seconds)
         return JobResult(job, "finished", run=ended.run, seconds=seconds, answer=answer)
+
+
+def _lasted_s(job: "Job", seen_s: float) -> float:
+    """How long a job took by the daemon's clock; as it was seen, where that does not tell."""
+    if job.started_at is None or job.ended_at is None:
+        return seen_s
+    return (datetime.fromisoformat(job.ended_at) - datetime.fromisoformat(job.started_at)).total_seconds()
 
 
 def _allows(choice: DeviceChoice, device: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner import __version__
 from tuner.config.catalog import Catalog
+from tuner.config.kernel_file import load_kernel_file
 from tuner.devices.choice import identify
 from tuner.errors import InputError
 from tuner.model import DeviceIdentity
@@ -42,6 +43,7 @@ class LaneFacts:
         protocol: of measuring.
         host: its name.
         missing: kernel files of the sweep that it does not have.
+        unusable: why it cannot use others, such as for a file of data that it does not have.
         sources: fingerprints of the sweep's kernels that it has, by their names.
         identities: who the devices are that were asked for.
     """
@@ -52,6 +54,7 @@ class LaneFacts:
     missing: Sequence[Path]
     sources: Mapping[str, str]
     identities: Mapping[str, DeviceIdentity]
+    unusable: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,10 @@ class PoolLane:
 
     def __init__(self, kernel_files: Sequence[Path], bytes_limit: int = _FILE_BYTES) -> None:
         self._missing = [path for path in kernel_files if not path.is_file()]
-        self._lane = Lane([path for path in kernel_files if path not in self._missing], None)
+        there = [path for path in kernel_files if path not in self._missing]
+        reasons = {path: _unusable(path) for path in there}
+        self._unusable = [reason for reason in reasons.values() if reason]
+        self._lane = Lane([path for path in there if not reasons[path]], None)
         self._bytes_limit = bytes_limit
 
     @property
@@ -104,6 +110,7 @@ class PoolLane:
             missing=self._missing,
             sources={name: kernel.fingerprint for name, kernel in here.items()},
             identities={device: identify(own_device(device)) for device in devices},
+            unusable=self._unusable,
         )
 
     def conditions(self, jobs: Sequence[SweepJob], folder: Path) -> ToldConditions:
@@ -140,6 +147,15 @@ class PoolLane:
                 " are sent; use --on local, or a smaller budget"
             )
         return LaneAnswer(found, path.read_bytes())
+
+
+def _unusable(kernel_file: Path) -> str:
+    """Why a kernel file cannot be used here; empty where it can."""
+    try:
+        load_kernel_file(kernel_file)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _own(job: SweepJob) -> SweepJob:

@@ -11,8 +11,7 @@ from tuner.model import WorkloadName
 from tuner.model.device_choice import DeviceChoice
 from tuner.model.records import Conditions
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError, ToldConditions
-from tuner.sweep.lane import request_of
+from tuner.sweep.known import RefusedJobsError, ToldConditions, request_of
 from tuner.sweep.pool_lane import asked_device
 from tuner.sweep.pool_workers import SweepWorkers
 

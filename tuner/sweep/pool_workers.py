@@ -196,6 +196,11 @@ class SweepWorkers:
                 f"host {facts.host} has no kernel file {facts.missing[0]};"
                 " kernel files do not travel: put it there under the same path"
             )
+        if facts.unusable:
+            return (
+                f"host {facts.host} cannot use a kernel file: {facts.unusable[0]};"
+                " files do not travel: put them there under the same paths"
+            )
         for name, source in self._sources.items():
             there = facts.sources.get(name)
             if there is None:

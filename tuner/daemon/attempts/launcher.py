@@ -14,12 +14,15 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from tuner import registry
 from tuner.config.catalog import ReadFolder, kernels_root
 from tuner.daemon.attempts import attempt
+from tuner.devices import power
 from tuner.system.process import die_with_parent
 
 ORDER = b"fork"
@@ -27,6 +30,7 @@ ORDER = b"fork"
 
 _DESCRIPTORS = 4
 _IDLE_S = 60.0  # without an attempt and without an order
+_CHOSEN = ("policy", "explain", "clocks", "power-limits", "readings")
 _IMPORTED_LATER = ("scipy.special", "scipy.linalg", "scipy.optimize")  # by a search on its way
 
 
@@ -38,16 +42,22 @@ def main(orders: int, lifeline: int) -> NoReturn:
         lifeline: descriptor of a pipe whose other end only the daemon holds.
     """
     die_with_parent(lifeline)
-    with contextlib.suppress(ImportError):  # an attempt says what is missing
-        for name in registry.names("policy"):
-            registry.load("policy", name)
-        for name in _IMPORTED_LATER:
-            importlib.import_module(name)
+    _import_all()
     known = ReadFolder.read(kernels_root())
     gc.collect()
     gc.freeze()  # so that collections in the forks do not copy what they share
     _Launcher(socket.socket(fileno=orders), known).serve()
     os._exit(0)
+
+
+def _import_all() -> None:
+    """Import what attempts use; nothing of it opens a GPU. An attempt says what is missing."""
+    choices = [(kind, name) for kind in _CHOSEN for name in registry.names(kind)]
+    imports: list[Callable[[], object]] = [partial(registry.load, *choice) for choice in choices]
+    imports += [partial(importlib.import_module, name) for name in _IMPORTED_LATER]
+    for one in (*imports, power.import_for_runs):
+        with contextlib.suppress(ImportError):
+            one()
 
 
 class _Launcher:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -28,9 +29,8 @@ OnEvent = Callable[[str, Mapping[str, Any]], None]
 
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 65_536  # a pipe's worth
-_PAUSE_S = (
-    0.02  # between two reads: a process that floods the pipe fills it, and the daemon has time for others
-)
+# After two reads so soon: a process that floods the pipe fills it, and the daemon has time for others.
+_PAUSE_S = 0.02
 _SILENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think
 _TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take one
 _KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
@@ -104,6 +104,7 @@ class AttemptProcess:
         self._result: AttemptResult | None = None
         self._pause_timer: asyncio.TimerHandle | None = None
         self._alive_s = self._loop.time()
+        self._read_s = -math.inf
         os.set_blocking(reading, False)
         self._resume()
         self._end = self._loop.create_task(self._supervise())
@@ -198,15 +199,20 @@ class AttemptProcess:
             self._pause_timer = None
 
     def _read(self) -> None:
-        self._pause()
         try:
             data = os.read(self._reading, _READ_BYTES)
         except BlockingIOError:
             data = b"\n"
         except OSError:
             data = b""
-        if data:  # after the end of file, only the end of the process is awaited
-            self._lines.feed(data)
+        now_s = self._loop.time()
+        soon, self._read_s = now_s - self._read_s < _PAUSE_S, now_s
+        if not data:  # after the end of file, only the end of the process is awaited
+            self._pause()
+            return
+        self._lines.feed(data)
+        if soon:
+            self._pause()
             self._pause_timer = self._loop.call_later(_PAUSE_S, self._resume)
 
     def _handle(self, text: bytes) -> None:

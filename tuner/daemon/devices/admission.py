@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -281,10 +282,18 @@ def local_zone(localtime: Path = _LOCALTIME) -> tzinfo:
     try:
         if named and not named.startswith("/"):
             return ZoneInfo(named)
-        with (Path(named) if named else localtime).open("rb") as file:
-            return ZoneInfo.from_file(file, key=None)
+        file = Path(named) if named else localtime
+        return _zone_of(file, file.stat().st_mtime_ns)
     except (OSError, ValueError, ZoneInfoNotFoundError):
         return timezone.utc
+
+
+@lru_cache(maxsize=1)  # it is asked for several times a second while jobs run
+def _zone_of(file: Path, changed_ns: int) -> ZoneInfo:
+    """The zone that a file describes, read again where the file has changed."""
+    del changed_ns
+    with file.open("rb") as opened:
+        return ZoneInfo.from_file(opened, key=None)
 
 
 def local_now() -> datetime:

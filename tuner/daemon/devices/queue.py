@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
@@ -76,6 +76,7 @@ class DeviceQueue:
         self.block_reason = ""
         self.peers: Mapping[str, DeviceQueue] = {}
         self._blocked = False
+        self._held_up = False  # a job waits that cannot run here just now
         self._board = board
         self._admission = admission
         self._results = results
@@ -98,6 +99,21 @@ class DeviceQueue:
     def wake(self) -> None:
         """Look again: something has changed that may concern this device."""
         self._changed.set()
+
+    def hear(self, job: JobRecord) -> None:
+        """Look again if a job that has changed concerns this device.
+
+        That is the job that runs here; and unless that gives way to none, one that has come to wait and may
+        run here, and any of those for which this queue waits.
+        """
+        if self.running is not None and self.running.id == job.id:
+            self.wake()
+        elif self.running is not None and self.running.origin not in OWN:
+            return
+        elif (job.state is JobState.QUEUED or self._held_up) and self._board.placement.may_run(
+            job, self.device
+        ):
+            self.wake()
 
     def stop(self, reason: str) -> None:
         """Start no more jobs, and stop the one that runs; it waits again, for that reason."""
@@ -126,7 +142,7 @@ class DeviceQueue:
         """Run a job, or return how long to wait at most; None to wait for a change."""
         now_s = asyncio.get_running_loop().time()
         waiting = list(self._board.waiting(self.device))
-        self._blocked = False
+        self._blocked, self._held_up = False, bool(waiting)
         if not waiting:
             self.block_reason = ""
             self._admission.forget()
@@ -351,6 +367,12 @@ class DeviceQueues:
         """Have all look again: something has changed."""
         for queue in self._queues.values():
             queue.wake()
+
+    def hear(self, jobs: Sequence[JobRecord]) -> None:
+        """Have those look again that jobs which have changed concern."""
+        for queue in self._queues.values():
+            for job in jobs:
+                queue.hear(job)
 
     def stop(self, reason: str) -> None:
         """Start no more jobs, and stop those that run; they wait again, for that reason."""

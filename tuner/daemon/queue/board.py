@@ -5,7 +5,7 @@ A change goes to the database first, then to memory, then to subscribers.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ class Board:
     Args:
         storage: the database.
         subscriptions: are told of changes.
-        changed: called after every change.
+        changed: called after every change, with the jobs as they are then.
         shares: places and turns of users; those of default limits if None.
         hear: called with every job as it is after a change of it.
         placement: which device may run which job.
@@ -47,7 +47,7 @@ class Board:
         self,
         storage: Storage,
         subscriptions: Subscriptions,
-        changed: Callable[[], None],
+        changed: Callable[[Sequence[JobRecord]], None],
         shares: Shares | None = None,
         *,
         hear: Callable[[JobRecord], None] = lambda _: None,
@@ -81,7 +81,7 @@ class Board:
         self.not_understood = decoding.named(await self._storage.run(lambda db: db.jobs.not_understood()))
         for job in active:
             self._keep(job)
-        self._changed()
+        self._changed(active)
         return recovered
 
     async def _restore_shares(self) -> None:
@@ -177,7 +177,7 @@ class Board:
                 except QueueFullError as error:
                     raise NotNowError(str(error)) from error
                 self._keep(job)
-            self._changed()
+            self._changed((job,))
             return job
 
         return await self._shielded(add())
@@ -230,7 +230,7 @@ class Board:
                 self._subscriptions.missed(number)
             else:
                 self._subscriptions.publish(event)
-        self._changed()
+        self._changed((job,))
         return job
 
     async def prioritise(self, priorities: Mapping[int, float]) -> None:
@@ -243,10 +243,12 @@ class Board:
             return
         async with self._lock:
             await self._storage.run(lambda db: db.jobs.prioritise(priorities))
-            for number in priorities.keys() & self._jobs.keys():
+            known = priorities.keys() & self._jobs.keys()
+            for number in known:
                 self._jobs[number] = replace(self._jobs[number], priority=priorities[number])
                 self._hear(self._jobs[number])
-        self._changed()
+            changed = [self._jobs[number] for number in known]
+        self._changed(changed)
 
     async def settled(self) -> None:
         """Wait until no change is in progress."""
@@ -263,9 +265,9 @@ class Board:
     async def _reload(self, known: JobRecord) -> None:
         """Replace a job by what the database has, which differs."""
         job = await self._storage.run(lambda db: db.jobs.job(known.id))
-        self._keep(job or replace(known, state=JobState.CANCELLED))
+        kept = self._keep(job or replace(known, state=JobState.CANCELLED))
         self._subscriptions.missed(known.id)
-        self._changed()
+        self._changed((kept,))
 
     async def mark_absent(self) -> None:
         """Say of waiting jobs that no device here may run them; take that back where one may again."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from operator import itemgetter
 from typing import NamedTuple
 
 from tuner.daemon.queue.users import User, label, stands_above, user_of
@@ -23,7 +24,7 @@ KILLED = "the daemon ended in the middle"
 
 _RATE = math.log(2.0) / HALF_LIFE_S  # of the decay, per second
 _SHARE = 0.75  # of the places that others have left, which one user may take
-_ORIGINS = list(Origin)
+_RANKS = {origin: rank for rank, origin in enumerate(Origin)}
 _WAITING = (JobState.QUEUED, JobState.PAUSED)
 _MOST_USERS = 1024  # remembered; beyond it, those who have used next to nothing lately are forgotten
 _MOST_SHOWN = 20  # users in status and metrics; the others are one row
@@ -129,10 +130,7 @@ class Shares:
 
         Of an ordinary user, a priority counts between users up to ``[limits] highest_priority``.
         """
-        priority = job.priority
-        if job.origin is Origin.CLIENT and not stands_above(user_of(job)):
-            priority = min(priority, self._limits().highest_priority)
-        return -priority, _ORIGINS.index(job.origin)
+        return _level(job, user_of(job), self._limits().highest_priority)
 
     def ordered(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
         """Waiting jobs, the next one first.
@@ -140,10 +138,16 @@ class Shares:
         Within a level, users take turns: who has used the fewest device seconds lately goes first. Jobs of
         one user go by priority, then by age.
         """
-        jobs = sorted(jobs, key=lambda job: job.id)
-        users = {user_of(job): job.id for job in reversed(jobs)}  # with the oldest job of each
-        turn = {user: (self.device_s(user), oldest) for user, oldest in users.items()}
-        return sorted(jobs, key=lambda job: (self.level(job), turn[user_of(job)], -job.priority))
+        highest = self._limits().highest_priority
+        by_user: dict[User, list[JobRecord]] = {}
+        for job in jobs:
+            by_user.setdefault(user_of(job), []).append(job)
+        keyed = []
+        for user, own in by_user.items():
+            turn = self.device_s(user), min(job.id for job in own)
+            keyed += [(_level(job, user, highest), turn, -job.priority, job.id, job) for job in own]
+        keyed.sort(key=itemgetter(slice(4)))  # records have no order of their own
+        return [job for *_, job in keyed]
 
     # --- places --------------------------------------------------------------------------------------
 
@@ -193,6 +197,14 @@ class Shares:
                 )
             )
         return rows
+
+
+def _level(job: JobRecord, user: User, highest: float) -> tuple[float, int]:
+    """See ``Shares.level``; ``highest`` is what counts of an ordinary user's priority."""
+    priority = job.priority
+    if job.origin is Origin.CLIENT and not stands_above(user):
+        priority = min(priority, highest)
+    return -priority, _RANKS[job.origin]
 
 
 def _faded(seconds: float, age_s: float) -> float:
