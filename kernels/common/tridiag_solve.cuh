@@ -8,10 +8,25 @@
 // There is no pivoting, so systems are meant to be diagonally dominant: with |b| >= |a| + |c| + 0.05 the error is below
 // 1e-6 of the system's largest unknown. Without dominance it is what elimination without pivoting gives, the condition
 // number times rounding for (-1, 2, -1), and unbounded in general. A zero pivot, which a singular matrix has and others
-// may, makes unknowns of that system infinite or NaN, and of no other. Numbers below 2^-126 count as zero.
+// may, makes unknowns of that system infinite or NaN, and of no other.
+//
+// Each row is first multiplied by a power of two that brings its largest coefficient to about 1. That is exact, and
+// keeps products of coefficients in range whatever the magnitude of the row. From there on everything is of the
+// magnitude of 1 or of the unknowns: those may be as large as 2^124 and as small as denormal numbers.
 #pragma once
 #include "tridiag_equations.cuh"
 #include "tridiag_rows.cuh"
+
+// Multiplies each row by a power of two.
+template <int P>
+__device__ __forceinline__ void scale(float (&rows)[4][P]) {
+    auto& [a, b, c, d] = rows;
+#pragma unroll
+    for (int i = 0; i < P; ++i) {
+        const float k = scale_of(fmaxf(fmaxf(fabsf(a[i]), fabsf(b[i])), fabsf(c[i])));
+        a[i] *= k, b[i] *= k, c[i] *= k, d[i] *= k;
+    }
+}
 
 // Leaves row i as x_i = right_i - lower_i x_left - upper_i x_(i+1), where x_left is the unknown before the thread's
 // first. Returns the first unknown by x_left and the thread's last unknown.
@@ -61,6 +76,7 @@ __device__ __forceinline__ void solve_systems(const float* a, const float* b, co
     if (rank == 0) lower[0] = 0.0f;
     if (rank == (N - 1) / P) upper[(N - 1) % P] = 0.0f;
 
+    scale(rows);
     const Row first = eliminate(rows);
     const Row last = {lower[P - 1], upper[P - 1], right[P - 1]};
     Solution ends = {0.0f, last.d};
