@@ -47,13 +47,23 @@ def plan_of(kernel: KernelFile, n: int, batch: int = BATCH, **tunables: int | bo
     return kernel.plan(workload, next(fits))
 
 
-def dominant(batch: int, n: int, seed: int = 0) -> System:
+def plans_of_type(kernel: KernelFile, n: int, dtype: str) -> list[Plan]:
+    """The default of a size and type, and one through shared memory."""
+    workload = kernel.workload({"N": n, "dtype": dtype}, BATCH)
+    shared = next(c for c in kernel.space(workload) if not dict(c)["shuffle"] and dict(c)["P"] == 4)
+    return built([kernel.plan(workload, c) for c in (kernel.default(workload), shared)])
+
+
+def dominant(batch: int, n: int, seed: int = 0, dtype: str = "float32") -> System:
     """Random systems whose diagonal exceeds the rest of its row by ``MARGIN`` at least."""
     rng = np.random.default_rng([n, seed])
     a, c, d = rng.uniform(-1, 1, (3, batch, n))
     sign = rng.choice([-1, 1], (batch, n))
+    if np.dtype(dtype).kind == "c":
+        a, c, d = (array * np.exp(2j * np.pi * rng.uniform(0, 1, (batch, n))) for array in (a, c, d))
+        sign = np.exp(2j * np.pi * rng.uniform(0, 1, (batch, n)))
     b = sign * (abs(a) + abs(c) + MARGIN + rng.uniform(0, 1, (batch, n)))
-    return {name: array.astype(np.float32) for name, array in zip("abcd", (a, b, c, d), strict=True)}
+    return {name: array.astype(dtype) for name, array in zip("abcd", (a, b, c, d), strict=True)}
 
 
 def second_differences(batch: int, n: int) -> System:
@@ -78,6 +88,21 @@ def solved(
 
 def reference(system: System) -> Array:
     x: Array = solve(*(system[name] for name in "abcd"))
+    return x
+
+
+def thomas(system: System) -> Array:
+    """The solution by elimination from the first row on, in long double."""
+    wide = np.clongdouble if system["b"].dtype.kind == "c" else np.longdouble
+    a, b, c, x = (system[name].astype(wide) for name in "abcd")
+    upper = np.zeros_like(b)
+    for i in range(b.shape[1]):
+        lower = a[:, i] if i else 0 * a[:, i]
+        pivot = b[:, i] - lower * upper[:, i - 1]
+        x[:, i] = (x[:, i] - lower * x[:, i - 1]) / pivot
+        upper[:, i] = c[:, i] / pivot
+    for i in range(b.shape[1] - 2, -1, -1):
+        x[:, i] -= upper[:, i] * x[:, i + 1]
     return x
 
 

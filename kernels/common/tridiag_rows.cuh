@@ -2,42 +2,44 @@
 //
 // A system of N rows is filled up to M, the next power of two, with rows of the identity that are never in memory; its
 // G = M / P threads own P consecutive rows each. A warp has 32 P rows at a time, part of a system or several whole
-// ones. They come and go in chunks of E floats, the most that N leaves aligned:
+// ones. They come and go in chunks of E numbers, 16 bytes or as many as N leaves aligned:
 //   direct     each lane its own rows. Lanes are P rows apart, so with many rows an access touches many lines
 //   transpose  lanes side by side, so that an access touches whole lines; rows find their lane through a tile of
 //              shared memory that belongs to the warp alone, one array after the other
 //   async      the same, but memory is copied to tiles of all four arrays without passing registers
 #pragma once
 #include "threads.cuh"
+#include "vectors.cuh"
 
 enum class Access { direct, transpose, async };
 
-template <int N_, int P_, int L_>
+template <class T_, int N_, int P_, int L_>
 struct Shape {
+    using T = T_;
     static constexpr int N = N_, P = P_, L = L_;
     static constexpr int M = next_pow2(N);
     static constexpr int G = M / P;
     static constexpr int rows = kWarp * P;  // of a warp
+    static constexpr int widest = P < int(16 / sizeof(T)) ? P : int(16 / sizeof(T));  // numbers of one access
     static constexpr int aligned = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
-    static constexpr int E = aligned < P ? aligned : P;
+    static constexpr int E = aligned < widest ? aligned : widest;
     static_assert(2 <= P && P <= 32 && P <= M, "a thread holds rows of one system");
     static_assert(P * L % M == 0, "a block holds whole systems");
 };
 
-template <int E>
-struct alignas(4 * E) Chunk {
-    float at[E];
-};
-
 // Place of a warp's row in its tile: lanes side by side, and lanes P rows apart, use different banks. The place of
-// a sum of rows without a common bit is the exclusive or of their places.
-__device__ constexpr int swizzled(int row) { return row ^ row / 32 % 8 * 4; }
+// a sum of rows without a common bit is the exclusive or of their places. A number has `words` of 4 bytes.
+template <int words>
+__device__ constexpr int swizzled(int row) {
+    return row ^ row / (32 / words) % 8 * (4 / words);
+}
 
 // The rows that a lane moves: its own ones, or (striped) chunks beside those of the next lane. `i` counts them, a chunk
 // at a time.
 template <class Shape, bool striped>
 struct Mine {
     static constexpr int N = Shape::N, M = Shape::M, P = Shape::P;
+    static constexpr int words = sizeof(typename Shape::T) / 4;
     static constexpr bool within = M >= Shape::rows;             // the warp's rows are part of one system
     static constexpr bool dense = within || N == M || !striped;  // no gaps in memory between the lane's rows
     static constexpr bool whole = N == M && (within || !striped);  // all of the lane's rows exist, or none
@@ -63,7 +65,7 @@ struct Mine {
         return dense ? step(i) : row / M * N + row % M;
     }
     __device__ __forceinline__ int place(int i) const {
-        return step(i) / 128 * 128 + (swizzled(start) ^ swizzled(step(i)) % 128);
+        return step(i) / 128 * 128 + (swizzled<words>(start) ^ swizzled<words>(step(i)) % 128);
     }
 
     int start;     // of the warp's rows: the lane's first
@@ -71,25 +73,25 @@ struct Mine {
     size_t first;  // element of the arrays: the lane's first row, or where gaps follow, the warp's
 };
 
-template <int E>
-__device__ __forceinline__ void get(float* to, const float* from) {
-    const auto chunk = *reinterpret_cast<const Chunk<E>*>(from);
+template <int E, class T>
+__device__ __forceinline__ void get(T* to, const T* from) {
+    const auto chunk = *reinterpret_cast<const Pack<T, E>*>(from);
 #pragma unroll
     for (int e = 0; e < E; ++e) to[e] = chunk.at[e];
 }
 
-template <int E>
-__device__ __forceinline__ void put(float* to, const float* from) {
-    Chunk<E> chunk;
+template <int E, class T>
+__device__ __forceinline__ void put(T* to, const T* from) {
+    Pack<T, E> chunk;
 #pragma unroll
     for (int e = 0; e < E; ++e) chunk.at[e] = from[e];
-    *reinterpret_cast<Chunk<E>*>(to) = chunk;
+    *reinterpret_cast<Pack<T, E>*>(to) = chunk;
 }
 
 // From lanes side by side to the lanes that own the rows, and back
 template <class Shape>
-__device__ __forceinline__ void to_owners(float* tile, float (&values)[Shape::P]) {
-    constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
+__device__ __forceinline__ void to_owners(typename Shape::T* tile, typename Shape::T (&values)[Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E, own = Shape::widest;
     const Mine<Shape, true> from(0);
     const Mine<Shape, false> to(0);
 #pragma unroll
@@ -101,8 +103,8 @@ __device__ __forceinline__ void to_owners(float* tile, float (&values)[Shape::P]
 }
 
 template <class Shape>
-__device__ __forceinline__ void from_owners(float* tile, float (&values)[Shape::P]) {
-    constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
+__device__ __forceinline__ void from_owners(typename Shape::T* tile, typename Shape::T (&values)[Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E, own = Shape::widest;
     const Mine<Shape, false> from(0);
     const Mine<Shape, true> to(0);
     __syncwarp();  // kept as measured: each has read there alone
@@ -114,14 +116,14 @@ __device__ __forceinline__ void from_owners(float* tile, float (&values)[Shape::
 }
 
 // Starts a copy from memory to shared memory. Before compute capability 8.0 it is an ordinary one.
-template <int E>
-__device__ __forceinline__ void copy_async(float* to, const float* from) {
+template <int E, class T>
+__device__ __forceinline__ void copy_async(T* to, const T* from) {
 #if __CUDA_ARCH__ >= 800
     const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    if constexpr (E == 4)
+    if constexpr (E * sizeof(T) == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(4 * E) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(E * sizeof(T)) : "memory");
 #else
     put<E>(to, from);
 #endif
@@ -137,23 +139,24 @@ __device__ __forceinline__ void await_copies() {
 
 // Coefficients below, on and above the diagonal, and right sides; missing rows are those of the identity.
 template <class Shape, Access access>
-__device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int batch, float* tile,
-                                          float (&rows)[4][Shape::P]) {
+__device__ __forceinline__ void load_rows(const typename Shape::T* const (&arrays)[4], int batch,
+                                          typename Shape::T* tile, typename Shape::T (&rows)[4][Shape::P]) {
+    using T = typename Shape::T;
     constexpr int P = Shape::P, E = Shape::E;
     constexpr bool striped = access != Access::direct;
     const Mine<Shape, striped> mine(batch);
-    const float* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
+    const T* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
                                   arrays[3] + mine.first};
 #pragma unroll
     for (int i = 0; i < P; i += E) {
         const bool exist = mine.exist(i);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            float chunk[E];
+            T chunk[E];
 #pragma unroll
-            for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? 1.0f : 0.0f;
+            for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? T{1} : T{};
             if constexpr (access == Access::async) {
-                float* const place = tile + k * Shape::rows + mine.place(i);
+                T* const place = tile + k * Shape::rows + mine.place(i);
                 if (exist)
                     copy_async<E>(place, from[k] + mine.element(i));
                 else
@@ -166,7 +169,7 @@ __device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int b
         }
     }
     if constexpr (access == Access::async) {
-        constexpr int own = P < 4 ? P : 4;
+        constexpr int own = Shape::widest;
         const Mine<Shape, false> owned(0);
         await_copies();
 #pragma unroll
@@ -180,7 +183,8 @@ __device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int b
 }
 
 template <class Shape, Access access>
-__device__ __forceinline__ void store_rows(float* array, int batch, float* tile, float (&values)[Shape::P]) {
+__device__ __forceinline__ void store_rows(typename Shape::T* array, int batch, typename Shape::T* tile,
+                                           typename Shape::T (&values)[Shape::P]) {
     constexpr bool striped = access != Access::direct;
     const Mine<Shape, striped> mine(batch);
     if constexpr (striped) from_owners<Shape>(tile, values);

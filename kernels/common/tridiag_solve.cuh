@@ -18,68 +18,71 @@
 #include "tridiag_rows.cuh"
 
 // Multiplies each row by a power of two.
-template <int P>
-__device__ __forceinline__ void scale(float (&rows)[4][P]) {
+template <class T, int P>
+__device__ __forceinline__ void scale(T (&rows)[4][P]) {
     auto& [a, b, c, d] = rows;
 #pragma unroll
     for (int i = 0; i < P; ++i) {
-        const float k = scale_of(fmaxf(fmaxf(fabsf(a[i]), fabsf(b[i])), fabsf(c[i])));
+        const auto k = scale_of(a[i], b[i], c[i]);
         a[i] *= k, b[i] *= k, c[i] *= k, d[i] *= k;
     }
 }
 
 // Leaves row i as x_i = right_i - lower_i x_left - upper_i x_(i+1), where x_left is the unknown before the thread's
 // first. Returns the first unknown by x_left and the thread's last unknown.
-template <int P>
-__device__ __forceinline__ Row eliminate(float (&rows)[4][P]) {
+template <class T, int P>
+__device__ __forceinline__ Row<T> eliminate(T (&rows)[4][P]) {
     auto& [a, b, c, d] = rows;
-    const float k = reciprocal(b[0]);
+    const T k = reciprocal(b[0]);
     a[0] *= k, c[0] *= k, d[0] *= k;
 #pragma unroll
     for (int i = 1; i < P; ++i) {
-        const float k = reciprocal(b[i] - a[i] * c[i - 1]);
+        const T k = reciprocal(b[i] - a[i] * c[i - 1]);
         d[i] = (d[i] - a[i] * d[i - 1]) * k;
         a[i] *= -a[i - 1] * k;
         c[i] *= k;
     }
-    Row first = {a[P - 2], c[P - 2], d[P - 2]};
+    Row<T> first = {a[P - 2], c[P - 2], d[P - 2]};
 #pragma unroll
     for (int i = P - 3; i >= 0; --i) first = {a[i] - c[i] * first.l, -c[i] * first.r, d[i] - c[i] * first.d};
     return first;
 }
 
 // The unknown before the thread's first, which is any number for the first thread of a system, and its last
+template <class T>
 struct Solution {
-    float left, last;
+    T left, last;
 };
 
 // Shared memory of a warp that its rows pass through
 template <class Shape>
-__device__ constexpr int tile_floats(Access load, Access store) {
+__device__ constexpr int tile_elements(Access load, Access store) {
     return Shape::rows * (load == Access::async ? 4 : load == Access::direct && store == Access::direct ? 0 : 1);
 }
 
 // Solves `batch` systems a_i x_(i-1) + b_i x_i + c_i x_(i+1) = d_i of N rows; a_0 and c_(N-1) count as 0.
 //   Method  solves the reduced system: `solve(first, last)` of the thread's equations
-// The launch gives shared memory for 4 P L floats if rows are loaded async, else for P L if they are transposed.
+// The launch gives shared memory for 4 P L numbers if rows are loaded async, else for P L if they are transposed.
 template <class Shape, Access loading, Access storing, class Method>
-__device__ __forceinline__ void solve_systems(const float* a, const float* b, const float* c, const float* d, float* x,
-                                              int batch) {
+__device__ __forceinline__ void solve_systems(const typename Shape::T* a, const typename Shape::T* b,
+                                              const typename Shape::T* c, const typename Shape::T* d,
+                                              typename Shape::T* x, int batch) {
+    using T = typename Shape::T;
     constexpr int N = Shape::N, P = Shape::P, G = Shape::G;
     static_assert(storing != Access::async, "only loads are asynchronous");
     extern __shared__ float4 shared[];
     const int rank = threadIdx.x % G;
-    float* const tile = reinterpret_cast<float*>(shared) + threadIdx.x / kWarp * tile_floats<Shape>(loading, storing);
-    float rows[4][P];
+    T* const tile = reinterpret_cast<T*>(shared) + threadIdx.x / kWarp * tile_elements<Shape>(loading, storing);
+    T rows[4][P];
     load_rows<Shape, loading>({a, b, c, d}, batch, tile, rows);
     auto& [lower, diagonal, upper, right] = rows;
-    if (rank == 0) lower[0] = 0.0f;
-    if (rank == (N - 1) / P) upper[(N - 1) % P] = 0.0f;
+    if (rank == 0) lower[0] = T{};
+    if (rank == (N - 1) / P) upper[(N - 1) % P] = T{};
 
     scale(rows);
-    const Row first = eliminate(rows);
-    const Row last = {lower[P - 1], upper[P - 1], right[P - 1]};
-    Solution ends = {0.0f, last.d};
+    const Row<T> first = eliminate(rows);
+    const Row<T> last = {lower[P - 1], upper[P - 1], right[P - 1]};
+    Solution<T> ends = {T{}, last.d};
     if constexpr (G > 1) ends = Method::solve(first, last);
     right[P - 1] = ends.last;
 #pragma unroll

@@ -1,5 +1,6 @@
 """Tridiagonal systems that are diagonally dominant by a margin."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,13 @@ MARGIN = 0.5
 """Least of |b| - |a| - |c| in the inputs: the inverse has maximum norm 1 / MARGIN at most."""
 
 NORM = 2 * 2 + MARGIN + 1
-"""Bound of |a| + |b| + |c| in the inputs: the maximum norm of the matrix."""
+"""Bound of |a| + |b| + |c| in real inputs: the maximum norm of the matrix."""
+
+COMPLEX_GROWTH = math.sqrt(2) * math.sqrt(5)
+"""Complex off-diagonals are larger by up to sqrt 2, and products of complex numbers err by up to sqrt 5 u.
+
+Brent, Percival and Zimmermann, "Error bounds on complex floating-point multiplication", Math. Comp. 76, 2007.
+"""
 
 
 class Tridiagonal(Problem):
@@ -32,14 +39,16 @@ class Tridiagonal(Problem):
     Off-diagonals and right-hand sides are uniform in [-1, 1), and ``|b| = |a| + |c| + 0.5 + u`` with u
     uniform in [0, 1) and random sign: elimination without pivoting is backward stable there, and the
     condition number is at most NORM / MARGIN = 11, which is what turns rounding into the allowed error.
+    Of complex systems both parts are uniform, and b has a random phase in place of a sign.
     """
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
         needs = (
-            "four real inputs (below, on, above the diagonal, right side) and an output of shape [batch, N]"
+            "four real inputs (below, on, above the diagonal, right side) and an output of shape [batch, N], "
+            "or all of them complex"
         )
-        given, _ = expect_buffers(self.spec, buffers, 4, "f", needs)
+        given, _ = expect_buffers(self.spec, buffers, 4, "fc", needs)
         stated = next((buffer.name for buffer in given if buffer.input is not None), None)
         if stated is not None:
             raise KernelFileError(
@@ -62,9 +71,10 @@ class Tridiagonal(Problem):
         a[:, 0] = 0
         c[:, -1] = 0
         for part in chunks(*b.shape):
-            negative = b[part] < 0
-            b[part] = abs(2 * b[part]) % 1 + MARGIN + abs(a[part]) + abs(c[part])
-            b[part] = xp.where(negative, -b[part], b[part])
+            drawn = b[part]
+            size = abs(2 * drawn.real) % 1 + MARGIN + abs(a[part]) + abs(c[part])
+            turned = xp.exp(1j * math.pi * drawn.imag) if _is_complex(b) else xp.where(drawn < 0, -1, 1)
+            b[part] = size * turned
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest error of a row by the row's largest unknown, against LAPACK in float64."""
@@ -87,7 +97,7 @@ class Tridiagonal(Problem):
         del sizes
 
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
-            a, b, c, x = (array.astype(xp.float64) for array in (a, b, c, x))
+            a, b, c, x = (array.astype(_widest(xp, array)) for array in (a, b, c, x))
             defect = b * x - d
             defect[:, 1:] += a[:, 1:] * x[:, :-1]
             defect[:, :-1] += c[:, :-1] * x[:, 1:]
@@ -102,16 +112,26 @@ class Tridiagonal(Problem):
         """Condition number times four units of roundoff, the backward error of an elimination step."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        return 4 * unit_roundoff(output) * NORM / MARGIN
+        growth = COMPLEX_GROWTH if _is_complex(output) else 1.0
+        return 4 * unit_roundoff(output) * growth * NORM / MARGIN
 
 
 def solve(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Solve rows of tridiagonal systems in float64, as one long system whose pieces are not coupled."""
+    """Solve rows of tridiagonal systems in float64 or complex128, as one long system whose pieces are not coupled."""
     from scipy.linalg import solve_banded  # noqa: PLC0415 - takes long, and most processes solve nothing
 
-    a, b, c = (np.array(array, dtype=np.float64) for array in (a, b, c))
+    a, b, c = (np.array(array, dtype=_widest(np, array)) for array in (a, b, c))
     a[:, 0] = 0
     c[:, -1] = 0
     bands = np.stack([np.roll(c.ravel(), 1), b.ravel(), np.roll(a.ravel(), -1)])
-    solution = solve_banded((1, 1), bands, np.asarray(d, dtype=np.float64).ravel())
+    solution = solve_banded((1, 1), bands, np.asarray(d, dtype=_widest(np, d)).ravel())
     return solution.reshape(b.shape)
+
+
+def _is_complex(array: Array) -> bool:
+    return array.dtype.kind == "c"
+
+
+def _widest(xp: Namespace, array: Array) -> Any:
+    """The type that answers are judged in."""
+    return xp.complex128 if _is_complex(array) else xp.float64
