@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.model import Plan
+from tuner.problems import poison
 from tuner.problems.tridiagonal import solve
 
 Array = npt.NDArray[Any]
@@ -82,7 +83,10 @@ def solved(
     inputs = {name: array.copy() for name, array in system.items()}
     for array in inputs.values():
         array.flags.writeable = False  # a kernel that writes an input fails
-    host_build.run_plan(plan, {**inputs, "x": x}, order=order, seed=3, flags=flags)
+    scratch = {b.name: np.empty(b.shape, x.dtype) for b in plan.buffers if b.role == "scratch"}
+    for array in scratch.values():
+        poison(array)
+    host_build.run_plan(plan, {**inputs, **scratch, "x": x}, order=order, seed=3, flags=flags)
     return x
 
 

@@ -1,7 +1,8 @@
 // Rows of tridiagonal systems between memory and the registers of a block's threads.
 //
 // A system of N rows is filled up to M, the next power of two, with rows of the identity that are never in memory; its
-// G = M / P threads own P consecutive rows each. A warp has 32 P rows at a time, part of a system or several whole
+// G = M / P threads own P consecutive rows each. Longer systems are cut into tiles of M rows, of which a block has one;
+// the last tile is filled up. A warp has 32 P rows at a time, part of a system or several whole
 // ones. They come and go in chunks of E numbers, 16 bytes or as many as N leaves aligned:
 //   direct     each lane its own rows. Lanes are P rows apart, so with many rows an access touches many lines
 //   transpose  lanes side by side, so that an access touches whole lines; rows find their lane through a tile of
@@ -13,18 +14,18 @@
 
 enum class Access { direct, transpose, async };
 
-template <class T_, int N_, int P_, int L_>
+template <class T_, int N_, int P_, int L_, int M_ = next_pow2(N_)>
 struct Shape {
     using T = T_;
-    static constexpr int N = N_, P = P_, L = L_;
-    static constexpr int M = next_pow2(N);
+    static constexpr int N = N_, P = P_, L = L_, M = M_;
+    static constexpr int tiles = (N + M - 1) / M;  // of a system
     static constexpr int G = M / P;
     static constexpr int rows = kWarp * P;  // of a warp
     static constexpr int widest = P < int(16 / sizeof(T)) ? P : int(16 / sizeof(T));  // numbers of one access
     static constexpr int aligned = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
     static constexpr int E = aligned < widest ? aligned : widest;
     static_assert(2 <= P && P <= 32 && P <= M, "a thread holds rows of one system");
-    static_assert(P * L % M == 0, "a block holds whole systems");
+    static_assert(tiles == 1 ? P * L % M == 0 : P * L == M, "a block holds whole systems, or a tile");
 };
 
 // Place of a warp's row in its tile: lanes side by side, and lanes P rows apart, use different banks. The place of
@@ -42,13 +43,14 @@ struct Mine {
     static constexpr int words = sizeof(typename Shape::T) / 4;
     static constexpr bool within = M >= Shape::rows;             // the warp's rows are part of one system
     static constexpr bool dense = within || N == M || !striped;  // no gaps in memory between the lane's rows
-    static constexpr bool whole = N == M && (within || !striped);  // all of the lane's rows exist, or none
+    static constexpr bool whole = N == Shape::tiles * M && (within || !striped);  // all of the lane's rows exist, or none
 
-    __device__ __forceinline__ explicit Mine(int batch) {
+    __device__ __forceinline__ explicit Mine(int batch, unsigned block = 0) {
+        constexpr int tiles = Shape::tiles;
         const int warp_row = threadIdx.x / kWarp * Shape::rows;
-        const unsigned system = blockIdx.x * (P * Shape::L / M) + warp_row / M;
+        const unsigned system = tiles > 1 ? block / tiles : block * (P * Shape::L / M) + warp_row / M;
         const int left = system < batch ? min(int(batch - system), Shape::rows) : 0;  // systems from here on
-        const int row = warp_row % M;                                                  // the warp's first
+        const int row = tiles > 1 ? int(block % tiles) * M + warp_row : warp_row % M;  // the warp's first
         start = threadIdx.x % kWarp * (striped ? Shape::E : P);
         room = (!within ? left * M : left > 0 ? N - row : 0) - start;
         first = size_t(system) * N + row;
@@ -137,14 +139,15 @@ __device__ __forceinline__ void await_copies() {
     __syncwarp();
 }
 
-// Coefficients below, on and above the diagonal, and right sides; missing rows are those of the identity.
+// Coefficients below, on and above the diagonal, and right sides of a block's systems or its tile; missing rows are those
+// of the identity.
 template <class Shape, Access access>
-__device__ __forceinline__ void load_rows(const typename Shape::T* const (&arrays)[4], int batch,
+__device__ __forceinline__ void load_rows(const typename Shape::T* const (&arrays)[4], int batch, unsigned block,
                                           typename Shape::T* tile, typename Shape::T (&rows)[4][Shape::P]) {
     using T = typename Shape::T;
     constexpr int P = Shape::P, E = Shape::E;
     constexpr bool striped = access != Access::direct;
-    const Mine<Shape, striped> mine(batch);
+    const Mine<Shape, striped> mine(batch, block);
     const T* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
                                   arrays[3] + mine.first};
 #pragma unroll
@@ -183,10 +186,10 @@ __device__ __forceinline__ void load_rows(const typename Shape::T* const (&array
 }
 
 template <class Shape, Access access>
-__device__ __forceinline__ void store_rows(typename Shape::T* array, int batch, typename Shape::T* tile,
+__device__ __forceinline__ void store_rows(typename Shape::T* array, int batch, unsigned block, typename Shape::T* tile,
                                            typename Shape::T (&values)[Shape::P]) {
     constexpr bool striped = access != Access::direct;
-    const Mine<Shape, striped> mine(batch);
+    const Mine<Shape, striped> mine(batch, block);
     if constexpr (striped) from_owners<Shape>(tile, values);
 #pragma unroll
     for (int i = 0; i < Shape::P; i += Shape::E)

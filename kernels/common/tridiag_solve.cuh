@@ -60,8 +60,29 @@ __device__ constexpr int tile_elements(Access load, Access store) {
     return Shape::rows * (load == Access::async ? 4 : load == Access::direct && store == Access::direct ? 0 : 1);
 }
 
-// Solves `batch` systems a_i x_(i-1) + b_i x_i + c_i x_(i+1) = d_i of N rows; a_0 and c_(N-1) count as 0.
+// Unknowns of scaled rows by those of the thread's ends, in place of the right sides
+template <class T, int P>
+__device__ __forceinline__ void substitute(T (&rows)[4][P], Solution<T> ends) {
+    auto& [lower, diagonal, upper, right] = rows;
+    right[P - 1] = ends.last;
+#pragma unroll
+    for (int i = P - 2; i >= 0; --i) right[i] -= lower[i] * ends.left + upper[i] * right[i + 1];
+}
+
+// The systems of a block, whose rows are scaled and whose corners are 0; unknowns take the place of the right sides.
 //   Method  solves the reduced system: `solve(first, last)` of the thread's equations
+template <class Shape, class Method>
+__device__ __forceinline__ void solve_rows(typename Shape::T (&rows)[4][Shape::P]) {
+    using T = typename Shape::T;
+    constexpr int P = Shape::P;
+    const Row<T> first = eliminate(rows);
+    const Row<T> last = {rows[0][P - 1], rows[2][P - 1], rows[3][P - 1]};
+    Solution<T> ends = {T{}, last.d};
+    if constexpr (Shape::G > 1) ends = Method::solve(first, last);
+    substitute(rows, ends);
+}
+
+// Solves `batch` systems a_i x_(i-1) + b_i x_i + c_i x_(i+1) = d_i of N rows; a_0 and c_(N-1) count as 0.
 // The launch gives shared memory for 4 P L numbers if rows are loaded async, else for P L if they are transposed.
 template <class Shape, Access loading, Access storing, class Method>
 __device__ __forceinline__ void solve_systems(const typename Shape::T* a, const typename Shape::T* b,
@@ -74,18 +95,12 @@ __device__ __forceinline__ void solve_systems(const typename Shape::T* a, const 
     const int rank = threadIdx.x % G;
     T* const tile = reinterpret_cast<T*>(shared) + threadIdx.x / kWarp * tile_elements<Shape>(loading, storing);
     T rows[4][P];
-    load_rows<Shape, loading>({a, b, c, d}, batch, tile, rows);
+    load_rows<Shape, loading>({a, b, c, d}, batch, blockIdx.x, tile, rows);
     auto& [lower, diagonal, upper, right] = rows;
     if (rank == 0) lower[0] = T{};
     if (rank == (N - 1) / P) upper[(N - 1) % P] = T{};
 
     scale(rows);
-    const Row<T> first = eliminate(rows);
-    const Row<T> last = {lower[P - 1], upper[P - 1], right[P - 1]};
-    Solution<T> ends = {T{}, last.d};
-    if constexpr (G > 1) ends = Method::solve(first, last);
-    right[P - 1] = ends.last;
-#pragma unroll
-    for (int i = P - 2; i >= 0; --i) right[i] -= lower[i] * ends.left + upper[i] * right[i + 1];
-    store_rows<Shape, storing>(x, batch, tile, right);
+    solve_rows<Shape, Method>(rows);
+    store_rows<Shape, storing>(x, batch, blockIdx.x, tile, right);
 }

@@ -4,29 +4,7 @@
 //
 // In every step each row of the reduced system eliminates its neighbours at distance s = 1, 2, 4, ... by their
 // equations, which leaves it with those at distance 2 s: log2 G steps, in which no thread is ever idle.
-#include "tridiag_reduce.cuh"
-
-template <int G, bool open>
-struct ParallelCyclicReduction {
-    template <class T, class Exchange>
-    static __device__ __forceinline__ void reduce(Row<T>& row, Row<T>& first, int rank, Exchange& exchange) {
-#pragma unroll
-        for (int s = 1; s < G; s *= 2) {
-            exchange.publish(row);
-            Row<T> before = exchange.template of<Row<T>>(rank + G - s), after = exchange.template of<Row<T>>(rank + s);
-            // An unknown that is not eliminated here is itself. The last rank's is one of them for all but itself.
-            if (open && rank < s) before = {T{-1}, T{}, T{}};
-            if (open && rank + s >= G - 1) after = {T{}, T{-1}, T{}};
-            row = reduced(row, before, after);
-        }
-        if (open) first = in_left(first, row);
-    }
-
-    template <class T, class Exchange>
-    static __device__ __forceinline__ T expand(Row<T> row, T left, T last, int rank, Exchange&) {
-        return !open ? row.d : rank == G - 1 ? last : row.d - row.l * left - row.r * last;
-    }
-};
+#include "tridiag_pcr.cuh"
 
 // One thread solves P rows of a system, a block of L threads P L / M systems (M: N up to a power of two).
 //   shuffle  exchange within warps by shuffles
