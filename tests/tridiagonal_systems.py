@@ -77,8 +77,13 @@ def second_differences(batch: int, n: int) -> System:
 
 
 def solved(
-    plan: Plan, system: System, order: host_build.Order = "forward", flags: Sequence[str] = host_build.FLAGS
+    plan: Plan,
+    system: System,
+    order: host_build.Order = "forward",
+    flags: Sequence[str] = host_build.FLAGS,
+    without: host_build.Barrier | None = None,
 ) -> Array:
+    """What the host computes; scratch holds NaN before."""
     x = np.full_like(system["d"], np.nan)
     inputs = {name: array.copy() for name, array in system.items()}
     for array in inputs.values():
@@ -86,7 +91,8 @@ def solved(
     scratch = {b.name: np.empty(b.shape, x.dtype) for b in plan.buffers if b.role == "scratch"}
     for array in scratch.values():
         poison(array)
-    host_build.run_plan(plan, {**inputs, **scratch, "x": x}, order=order, seed=3, flags=flags)
+    arrays = {**inputs, **scratch, "x": x}
+    host_build.run_plan(plan, arrays, order=order, seed=3, flags=flags, without=without)
     return x
 
 

@@ -50,7 +50,7 @@ struct Mine {
         const int warp_row = threadIdx.x / kWarp * Shape::rows;
         const unsigned system = tiles > 1 ? block / tiles : block * (P * Shape::L / M) + warp_row / M;
         const int left = system < batch ? min(int(batch - system), Shape::rows) : 0;  // systems from here on
-        const int row = tiles > 1 ? int(block % tiles) * M + warp_row : warp_row % M;  // the warp's first
+        const int row = tiles > 1 ? int(block % tiles) * M + warp_row % M : warp_row % M;  // the warp's first
         start = threadIdx.x % kWarp * (striped ? Shape::E : P);
         room = (!within ? left * M : left > 0 ? N - row : 0) - start;
         first = size_t(system) * N + row;

@@ -37,6 +37,15 @@ public:
         return {first, warp_row};
     }
 
+    // The tile's equations in every lane, from those that `reduce` gave
+    static __device__ __forceinline__ Ends<T> told_to_all(Ends<T> ends) {
+        ByShuffle<T, kWarp> exchange;
+        exchange.publish(ends.first);
+        const Row<T> first = exchange.template of<Row<T>>(0);
+        exchange.publish(ends.last);
+        return {first, exchange.template of<Row<T>>(warps - 1)};
+    }
+
     // What each thread wants to know of the unknowns, by the one before the tile and the tile's last one
     __device__ __forceinline__ Solution<T> expand(T left, T last) {
         const T ends = ParallelCyclicReduction<warps, true>::expand(warp_row, left, last, other, leaders);
@@ -58,7 +67,7 @@ private:
         return last;
     }
 
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp % warps;
     const int other = lane % warps;  // the warp that a lane stands for on the second level
     ByShuffle<T, kWarp> lanes;
     ByShuffle<T, warps> leaders;
@@ -74,8 +83,9 @@ __device__ __forceinline__ Row<typename Shape::T> eliminated_tile(
     constexpr int N = Shape::N, P = Shape::P, M = Shape::M, tiles = Shape::tiles;
     load_rows<Shape, loading>(arrays, batch, block, memory, rows);
     const int tile = block % tiles;
-    if (tile == 0 && threadIdx.x == 0) rows[0][0] = T{};
-    if (tile == tiles - 1 && threadIdx.x == (N - 1) % M / P) rows[2][(N - 1) % P] = T{};
+    const int rank = threadIdx.x % Shape::L;
+    if (tile == 0 && rank == 0) rows[0][0] = T{};
+    if (tile == tiles - 1 && rank == (N - 1) % M / P) rows[2][(N - 1) % P] = T{};
     scale(rows);
     return eliminate(rows);
 }
