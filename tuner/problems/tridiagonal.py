@@ -73,8 +73,10 @@ class Tridiagonal(Problem):
         for part in chunks(*b.shape):
             drawn = b[part]
             size = abs(2 * drawn.real) % 1 + MARGIN + abs(a[part]) + abs(c[part])
-            turned = xp.exp(1j * math.pi * drawn.imag) if _is_complex(b) else xp.where(drawn < 0, -1, 1)
-            b[part] = size * turned
+            if _is_complex(b):
+                b[part] = size * xp.exp(1j * math.pi * drawn.imag)
+            else:
+                b[part] = xp.where(drawn < 0, -size, size)
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest error of a row by the row's largest unknown, against LAPACK in float64."""
@@ -117,7 +119,7 @@ class Tridiagonal(Problem):
 
 
 def solve(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Solve rows of tridiagonal systems in float64 or complex128, as one long system whose pieces are not coupled."""
+    """Solve rows of tridiagonal systems in double precision, as one long system of uncoupled pieces."""
     from scipy.linalg import solve_banded  # noqa: PLC0415 - takes long, and most processes solve nothing
 
     a, b, c = (np.array(array, dtype=_widest(np, array)) for array in (a, b, c))
@@ -132,6 +134,7 @@ def _is_complex(array: Array) -> bool:
     return array.dtype.kind == "c"
 
 
-def _widest(xp: Namespace, array: Array) -> Any:
+def _widest(xp: Namespace, array: Array) -> type:
     """The type that answers are judged in."""
-    return xp.complex128 if _is_complex(array) else xp.float64
+    widest: type = xp.complex128 if _is_complex(array) else xp.float64
+    return widest
