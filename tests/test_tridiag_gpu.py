@@ -13,7 +13,7 @@ from tuner.compiler import Compiler
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.errors import CompileError
 from tuner.model import Plan
-from tuner.problems.tridiagonal import solve
+from tuner.problems.tridiagonal import solve, solve_periodic
 
 pytestmark = pytest.mark.gpu
 
@@ -30,7 +30,7 @@ def cases() -> list[Plan]:
     """Of every method and type: the default and a drawn configuration; of long systems one of each form."""
     rng = random.Random(1)  # noqa: S311 - a sample, not a secret
     plans = []
-    for name, dtype in itertools.product((*METHODS, "tridiag-large"), ALLOWED):
+    for name, dtype in itertools.product((*METHODS, "tridiag-periodic", "tridiag-large"), ALLOWED):
         kernel = CATALOG.kernel(name)
         lengths = (
             ((8192, 5), (65_535, 3), (2**20 + 3, 1)) if name == "tridiag-large" else ((97, 1001), (2048, 7))
@@ -38,7 +38,7 @@ def cases() -> list[Plan]:
         for n, batch in lengths:
             workload = kernel.workload({"N": n, "dtype": dtype}, batch)
             space = list(kernel.space(workload))
-            few = [c for c in space if int(c.get("P", c.get("P1", 0))) * np.dtype(dtype).itemsize <= 64]
+            few = [c for c in space if int(c.get("P", c.get("P1", 2))) * np.dtype(dtype).itemsize <= 64]
             chosen = [kernel.default(workload), kernel.stated(workload), rng.choice(few)]
             clusters = [c for c in few if c.get("form") == "cluster"]
             chosen += rng.sample(clusters, min(1, len(clusters)))
@@ -75,6 +75,14 @@ def solution(cp: Any, plan: Plan, system: System) -> Any:
     return tuner.apply(plan.workload.kernel, *arrays, configuration=dict(plan.configuration)).get()
 
 
+def right_answer(plan: Plan, system: System) -> Any:
+    if plan.workload.kernel == "tridiag-periodic":
+        return solve_periodic(*(system[name] for name in "abcd"))
+    if plan.buffers[0].shape[1] < LONG:
+        return thomas(system)
+    return solve(*(system[name] for name in "abcd"))
+
+
 @pytest.mark.usefixtures("_compiled")
 @pytest.mark.parametrize("plan", CASES, ids=lambda plan: plan.label())
 def test_systems_are_solved_to_rounding(cp: Any, plan: Plan) -> None:
@@ -82,7 +90,7 @@ def test_systems_are_solved_to_rounding(cp: Any, plan: Plan) -> None:
     batch, n = plan.buffers[0].shape
     dtype = plan.buffers[0].dtype
     system = dominant(batch, n, dtype=dtype)
-    right = thomas(system) if n < LONG else solve(*(system[name] for name in "abcd"))
+    right = right_answer(plan, system)
     for factor in FACTORS[dtype]:
         power = np.exp2(np.round(np.log2(factor)))
         scaled = {name: (array * power).astype(dtype) for name, array in system.items()}

@@ -29,9 +29,9 @@ __device__ __forceinline__ void scale(T (&rows)[4][P]) {
 }
 
 // Leaves row i as x_i = right_i - lower_i x_left - upper_i x_(i+1), where x_left is the unknown before the thread's
-// first. Returns the first unknown by x_left and the thread's last unknown.
+// first.
 template <class T, int P>
-__device__ __forceinline__ Row<T> eliminate(T (&rows)[4][P]) {
+__device__ __forceinline__ void eliminate_lower(T (&rows)[4][P]) {
     auto& [a, b, c, d] = rows;
     const T k = reciprocal(b[0]);
     a[0] *= k, c[0] *= k, d[0] *= k;
@@ -42,6 +42,13 @@ __device__ __forceinline__ Row<T> eliminate(T (&rows)[4][P]) {
         a[i] *= -a[i - 1] * k;
         c[i] *= k;
     }
+}
+
+// The same; returns the first unknown by x_left and the thread's last unknown.
+template <class T, int P>
+__device__ __forceinline__ Row<T> eliminate(T (&rows)[4][P]) {
+    auto& [a, b, c, d] = rows;
+    eliminate_lower(rows);
     Row<T> first = {a[P - 2], c[P - 2], d[P - 2]};
 #pragma unroll
     for (int i = P - 3; i >= 0; --i) first = {a[i] - c[i] * first.l, -c[i] * first.r, d[i] - c[i] * first.d};

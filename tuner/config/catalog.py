@@ -231,7 +231,12 @@ class Catalog:
         if kernel.problem.name not in _NAMED_PROBLEMS:
             return []
         same = (other for other in self.kernels.values() if other.problem.name == kernel.problem.name)
-        return [other for other in same if other.name != kernel.name]
+        return [other for other in same if other.name != kernel.name and _ends(other) == _ends(kernel)]
+
+
+def _ends(kernel: KernelFile) -> Sequence[int | str]:
+    """Which tridiagonal systems a kernel solves, see ``Tridiagonal.words``."""
+    return kernel.sizes.get("ends", ("open",))
 
 
 def _takes(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> bool:

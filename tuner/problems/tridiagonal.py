@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,15 +33,27 @@ Brent, Percival and Zimmermann, "Error bounds on complex floating-point multipli
 """
 
 
+@dataclass(frozen=True)
 class Tridiagonal(Problem):
     """Coefficients a, b, c, d of shape (batch, N) to x with ``a[i] x[i-1] + b[i] x[i] + c[i] x[i+1] = d[i]``.
 
-    The buffers are taken in this order, whatever their names; ``a[0]`` and ``c[N-1]`` are zero.
+    The buffers are taken in this order, whatever their names; ``a[0]`` and ``c[N-1]`` are zero. Where a size
+    ``ends`` is ``periodic``, ``a[0]`` is the coefficient of ``x[N-1]``, and ``c[N-1]`` that of ``x[0]``.
     Off-diagonals and right-hand sides are uniform in [-1, 1), and ``|b| = |a| + |c| + 0.5 + u`` with u
     uniform in [0, 1) and random sign: elimination without pivoting is backward stable there, and the
     condition number is at most NORM / MARGIN = 11, which is what turns rounding into the allowed error.
     Of complex systems both parts are uniform, and b has a random phase in place of a sign.
+
+    Attributes:
+        periodic: whether the ends of a system meet.
     """
+
+    periodic: bool = False
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"ends": ("open", "periodic")}
+
+    def at(self, sizes: Mapping[str, Any]) -> "Tridiagonal":
+        """See ``Problem.at``."""
+        return replace(self, periodic=self.word("ends", sizes) == "periodic")
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
@@ -68,8 +81,9 @@ class Tridiagonal(Problem):
     def settle(self, xp: Namespace, inputs: Arrays) -> None:
         """Make the systems diagonally dominant."""
         a, b, c, _ = inputs.values()
-        a[:, 0] = 0
-        c[:, -1] = 0
+        if not self.periodic:
+            a[:, 0] = 0
+            c[:, -1] = 0
         for part in chunks(*b.shape):
             drawn = b[part]
             size = abs(2 * drawn.real) % 1 + MARGIN + abs(a[part]) + abs(c[part])
@@ -80,10 +94,10 @@ class Tridiagonal(Problem):
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """Largest error of a row by the row's largest unknown, against LAPACK in float64."""
-        del sizes
+        answer = solve_periodic if self.at(sizes).periodic else solve
 
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
-            reference = solve(a, b, c, d)
+            reference = answer(a, b, c, d)
             return relative(np, abs(x - reference).max(axis=1), abs(reference).max(axis=1))
 
         (x,) = outputs_rows.values()
@@ -96,13 +110,16 @@ class Tridiagonal(Problem):
         It never exceeds the error that ``compare`` measures, and multiplied by the condition number bounds
         it: both have the same allowance.
         """
-        del sizes
+        periodic = self.at(sizes).periodic
 
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
             a, b, c, x = (array.astype(_widest(xp, array)) for array in (a, b, c, x))
             defect = b * x - d
             defect[:, 1:] += a[:, 1:] * x[:, :-1]
             defect[:, :-1] += c[:, :-1] * x[:, 1:]
+            if periodic:
+                defect[:, 0] += a[:, 0] * x[:, -1]
+                defect[:, -1] += c[:, -1] * x[:, 0]
             norm = (abs(a) + abs(b) + abs(c)).max(axis=1)
             return relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
 
@@ -128,6 +145,24 @@ def solve(a: Array, b: Array, c: Array, d: Array) -> Array:
     bands = np.stack([np.roll(c.ravel(), 1), b.ravel(), np.roll(a.ravel(), -1)])
     solution = solve_banded((1, 1), bands, np.asarray(d, dtype=_widest(np, d)).ravel())
     return solution.reshape(b.shape)
+
+
+def solve_periodic(a: Array, b: Array, c: Array, d: Array) -> Array:
+    """Solve rows of periodic systems in double precision, by the formula of Sherman and Morrison.
+
+    The system is an open one and the product of two vectors that are zero but for their ends (Press et al.,
+    "Numerical Recipes", section 2.7.2).
+    """
+    a, b, c, d = (np.array(array, dtype=_widest(np, array)) for array in (a, b, c, d))
+    corner = a[:, 0] / -b[:, 0]
+    column = np.zeros_like(d)
+    column[:, 0], column[:, -1] = -b[:, 0], c[:, -1]
+    open_b = b.copy()
+    open_b[:, 0] *= 2
+    open_b[:, -1] -= corner * c[:, -1]
+    y, q = solve(a, open_b, c, d), solve(a, open_b, c, column)
+    share = (y[:, 0] + corner * y[:, -1]) / (1 + q[:, 0] + corner * q[:, -1])
+    return y - share[:, None] * q
 
 
 def _is_complex(array: Array) -> bool:

@@ -112,7 +112,7 @@ class Inputs:
                 self._draw(arrays[name], given[name], drawn, _seed_of(name, seed))
         if isinstance(problem, Tridiagonal):
             a, b, c, _ = arrays.values()
-            if b.dtype.kind == "c":
+            if b.dtype.kind == "c" or problem.periodic:
                 problem.settle(self._cp, arrays)
             else:
                 self._kernels.dominate(a, b, c, MARGIN)
