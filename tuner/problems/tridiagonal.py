@@ -166,7 +166,7 @@ def solve_periodic(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _is_complex(array: Array) -> bool:
-    return array.dtype.kind == "c"
+    return bool(array.dtype.kind == "c")
 
 
 def _widest(xp: Namespace, array: Array) -> type:
