@@ -75,10 +75,16 @@ def solution(cp: Any, plan: Plan, system: System) -> Any:
     return tuner.apply(plan.workload.kernel, *arrays, configuration=dict(plan.configuration)).get()
 
 
+def shape_of(plan: Plan) -> tuple[int, int]:
+    """Systems and rows."""
+    batch, n = plan.buffers[0].shape
+    return batch, n
+
+
 def right_answer(plan: Plan, system: System) -> Any:
     if plan.workload.kernel == "tridiag-periodic":
         return solve_periodic(*(system[name] for name in "abcd"))
-    if plan.buffers[0].shape[1] < LONG:
+    if shape_of(plan)[1] < LONG:
         return thomas(system)
     return solve(*(system[name] for name in "abcd"))
 
@@ -87,7 +93,7 @@ def right_answer(plan: Plan, system: System) -> Any:
 @pytest.mark.parametrize("plan", CASES, ids=lambda plan: plan.label())
 def test_systems_are_solved_to_rounding(cp: Any, plan: Plan) -> None:
     """At a margin of 0.05, and at the ends of the range, unknowns err by roundings of the largest one."""
-    batch, n = plan.buffers[0].shape
+    batch, n = shape_of(plan)
     dtype = plan.buffers[0].dtype
     system = dominant(batch, n, dtype=dtype)
     right = right_answer(plan, system)
@@ -101,7 +107,7 @@ def test_systems_are_solved_to_rounding(cp: Any, plan: Plan) -> None:
 def test_a_broken_system_changes_no_other(cp: Any) -> None:
     """NaN, infinity and zero pivots stay in their system, whatever the form."""
     for plan in CASES:
-        batch, n = plan.buffers[0].shape
+        batch, n = shape_of(plan)
         if batch < 3 or n > LONG or any(stage.min_architecture > cp.architecture for stage in plan.stages):
             continue
         system = dominant(batch, n, dtype=plan.buffers[0].dtype)
@@ -111,12 +117,24 @@ def test_a_broken_system_changes_no_other(cp: Any) -> None:
         np.testing.assert_array_equal(solution(cp, plan, system)[others], before[others], plan.label())
 
 
+@pytest.mark.parametrize("dtype", ALLOWED)
+def test_several_right_sides_are_solved_to_rounding(cp: Any, dtype: str) -> None:
+    """The unknowns of each right side err by roundings of the largest one."""
+    for n, sides, batch in ((97, 4, 101), (1024, 2, 7), (2048, 3, 7)):
+        system = dominant(batch, n, dtype=dtype)
+        right_sides = [dominant(batch, n, k, dtype)["d"] for k in range(sides)]
+        arrays = [system["a"], system["b"], system["c"], np.concatenate(right_sides, axis=1)]
+        x = tuner.apply("tridiag-several", *map(cp.asarray, arrays), configuration="default", K=sides).get()
+        for k, d in enumerate(right_sides):
+            assert error(x[:, k * n : (k + 1) * n], thomas({**system, "d": d})) <= ALLOWED[dtype], (n, k)
+
+
 @pytest.mark.usefixtures("_compiled")
 def test_second_differences_leave_a_defect_of_rounding(cp: Any) -> None:
     """(-1, 2, -1) gives no NaN, and long systems of it a backward error of rounding."""
     for plan in CASES:
         if plan.workload.kernel == "tridiag-large" and plan.buffers[0].dtype == "float32":
-            system = second_differences(*plan.buffers[0].shape)
+            system = second_differences(*shape_of(plan))
             if all(stage.min_architecture <= cp.architecture for stage in plan.stages):
                 assert backward_error(system, solution(cp, plan, system)) <= 8 * 2**-24, plan.label()
 
@@ -130,7 +148,7 @@ def test_launches_give_the_same_answer_every_time(cp: Any) -> None:
             continue
         if any(stage.min_architecture > cp.architecture for stage in plan.stages):
             continue
-        system = dominant(*plan.buffers[0].shape)
+        system = dominant(*shape_of(plan))
         arrays = [cp.asarray(system[name]) for name in "abcd"]
         ready = tuner.plan("tridiag-large", *arrays, configuration=dict(plan.configuration))
         expected, wrong = ready().copy(), cp.zeros((), cp.int64)

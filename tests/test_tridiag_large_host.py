@@ -23,7 +23,7 @@ from tridiagonal_systems import (
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Plan
+from tuner.model import Plan, Stage
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-large" / "kernel.toml")
 ROUNDING = {"float32": 2**-24, "float64": 2**-53, "complex64": 2**-24}
@@ -142,12 +142,14 @@ def test_spaces_have_a_choice_a_default_and_an_analytical_answer() -> None:
 @pytest.mark.parametrize("architecture", ["sm_53", "sm_90"])
 def test_defaults_of_long_systems_compile_lean(dtype: str, architecture: str, cubins: Path) -> None:
     """No stage of a default or an analytical answer spills, and each takes what the file declares."""
-    stages = []
+    stages: list[Stage] = []
     for n in (5001, 2**20):
         workload = KERNEL.workload({"N": n, "dtype": dtype})
         stages += KERNEL.plan(workload, KERNEL.default(workload)).stages
+        stated = KERNEL.stated(workload)
+        assert stated is not None
         if architecture == "sm_90":
-            stages += KERNEL.plan(workload, KERNEL.stated(workload)).stages
+            stages += KERNEL.plan(workload, stated).stages
     try:
         with Compiler(architecture, cubins) as compiler:
             results = compiler.compile(stages)

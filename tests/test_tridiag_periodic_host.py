@@ -11,7 +11,7 @@ from tridiagonal_systems import FOLDER, Array, System, built, dominant, error, s
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Plan, ProblemSpec
+from tuner.model import Plan, ProblemSpec, Stage
 from tuner.problems import problem_for
 from tuner.problems.tridiagonal import solve_periodic
 
@@ -99,10 +99,12 @@ def test_a_broken_periodic_system_changes_no_other() -> None:
 @pytest.mark.parametrize(("architecture", "longest"), [("sm_53", 2048), ("sm_90", 4096)])
 def test_periodic_defaults_compile_lean(dtype: str, architecture: str, longest: int, cubins: Path) -> None:
     """Defaults and analytical answers spill nothing, and take about what the kernel file declares."""
-    stages = []
+    stages: list[Stage] = []
     for n in (100, 1001, longest):
         workload = KERNEL.workload({"N": n, "dtype": dtype})
-        for configuration in (KERNEL.default(workload), KERNEL.stated(workload)):
+        stated = KERNEL.stated(workload)
+        assert stated is not None
+        for configuration in (KERNEL.default(workload), stated):
             stages += KERNEL.plan(workload, configuration).stages
     try:
         with Compiler(architecture, cubins) as compiler:

@@ -103,7 +103,7 @@ def reference(system: System) -> Array:
 
 def thomas(system: System) -> Array:
     """The solution by elimination from the first row on, in long double."""
-    wide = np.clongdouble if system["b"].dtype.kind == "c" else np.longdouble
+    wide: Any = np.clongdouble if system["b"].dtype.kind == "c" else np.longdouble
     a, b, c, x = (system[name].astype(wide) for name in "abcd")
     upper = np.zeros_like(b)
     for i in range(b.shape[1]):
@@ -112,7 +112,7 @@ def thomas(system: System) -> Array:
         x[:, i] = (x[:, i] - lower * x[:, i - 1]) / pivot
         upper[:, i] = c[:, i] / pivot
     for i in range(b.shape[1] - 2, -1, -1):
-        x[:, i] -= upper[:, i] * x[:, i + 1]
+        x[:, i] = x[:, i] - upper[:, i] * x[:, i + 1]
     return x
 
 

@@ -16,6 +16,37 @@ template <class T>
 __device__ __forceinline__ Complex& operator*=(Complex& x, T y) { return x = x * y; }
 __device__ __forceinline__ Complex& operator-=(Complex& x, Complex y) { return x = x - y; }
 
+// Right sides of K systems with the same matrix
+template <class T, int K>
+struct Several {
+    T at[K];
+};
+
+template <class T, int K>
+__device__ __forceinline__ Several<T, K> operator-(Several<T, K> x, Several<T, K> y) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) x.at[k] = x.at[k] - y.at[k];
+    return x;
+}
+template <class T, class By, int K>
+__device__ __forceinline__ Several<T, K> operator*(Several<T, K> x, By y) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) x.at[k] = x.at[k] * y;
+    return x;
+}
+template <class T, int K>
+__device__ __forceinline__ Several<T, K> operator*(T x, Several<T, K> y) { return y * x; }
+template <class T, int K>
+__device__ __forceinline__ Several<T, K> operator+(Several<T, K> x, Several<T, K> y) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) x.at[k] = x.at[k] + y.at[k];
+    return x;
+}
+template <class T, class By, int K>
+__device__ __forceinline__ Several<T, K>& operator*=(Several<T, K>& x, By y) { return x = x * y; }
+template <class T, int K>
+__device__ __forceinline__ Several<T, K>& operator-=(Several<T, K>& x, Several<T, K> y) { return x = x - y; }
+
 template <class T>
 struct RealOf {
     using type = T;
@@ -99,4 +130,17 @@ __device__ __forceinline__ T of_lane_before(T value, int width) {
 }
 __device__ __forceinline__ Complex of_lane_before(Complex value, int width) {
     return {of_lane_before(value.x, width), of_lane_before(value.y, width)};
+}
+
+template <class T, int K>
+__device__ __forceinline__ Several<T, K> of_lane(Several<T, K> value, int lane, int width) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) value.at[k] = of_lane(value.at[k], lane, width);
+    return value;
+}
+template <class T, int K>
+__device__ __forceinline__ Several<T, K> of_lane_before(Several<T, K> value, int width) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) value.at[k] = of_lane_before(value.at[k], width);
+    return value;
 }

@@ -2,36 +2,38 @@
 #pragma once
 #include "tridiag_elements.cuh"
 
-// An unknown by one to its left and one to its right: x = d - l x_left - r x_right.
-template <class T>
+// An unknown by one to its left and one to its right: x = d - l x_left - r x_right. With several right sides, d and the
+// unknowns are of a type D that holds a number for each.
+template <class T, class D = T>
 struct Row {
-    T l, r, d;
+    T l, r;
+    D d;
 };
 
 // `row` with its right unknown replaced by `next`, the equation of that unknown. Both have the same left unknown.
-template <class T>
-__device__ __forceinline__ Row<T> in_left(Row<T> row, Row<T> next) {
+template <class T, class D>
+__device__ __forceinline__ Row<T, D> in_left(Row<T, D> row, Row<T, D> next) {
     return {row.l - row.r * next.l, -row.r * next.r, row.d - row.r * next.d};
 }
 
 // `row` with its left unknown replaced by `previous`. Both have the same right unknown.
-template <class T>
-__device__ __forceinline__ Row<T> in_right(Row<T> row, Row<T> previous) {
+template <class T, class D>
+__device__ __forceinline__ Row<T, D> in_right(Row<T, D> row, Row<T, D> previous) {
     return {-row.l * previous.l, row.r - row.l * previous.r, row.d - row.l * previous.d};
 }
 
 // Two equations, each with the other's unknown between them, become independent of each other.
-template <class T>
-__device__ __forceinline__ void join(Row<T>& last, Row<T>& first) {
+template <class T, class D>
+__device__ __forceinline__ void join(Row<T, D>& last, Row<T, D>& first) {
     const T k = reciprocal(T{1} - last.r * first.l);
-    const Row<T> left = last, right = first;
+    const Row<T, D> left = last, right = first;
     last = {left.l * k, -left.r * right.r * k, (left.d - left.r * right.d) * k};
     first = {-right.l * left.l * k, right.r * k, (right.d - right.l * left.d) * k};
 }
 
 // `row` with both of its neighbours' unknowns replaced by those beyond them.
-template <class T>
-__device__ __forceinline__ Row<T> reduced(Row<T> row, Row<T> before, Row<T> after) {
+template <class T, class D>
+__device__ __forceinline__ Row<T, D> reduced(Row<T, D> row, Row<T, D> before, Row<T, D> after) {
     const T k = reciprocal(T{1} - row.l * before.r - row.r * after.l);
     return {-row.l * before.l * k, -row.r * after.r * k, (row.d - row.l * before.d - row.r * after.d) * k};
 }
@@ -50,14 +52,14 @@ __device__ __forceinline__ Part& part(Value& value, int i) {
 }
 
 // By shuffles among W lanes. Every lane must take part in every `of`.
-template <class T, int W>
+template <class T, int W, class D = T>
 struct ByShuffle {
     using Part = Real<T>;
     static constexpr bool together = true;
-    static constexpr int most = 3 * parts<Part, T>;
+    static constexpr int most = parts<Part, Row<T, D>>;
     template <class Value>
     __device__ __forceinline__ void publish(Value value, bool = true) {
-        static_assert(parts<Part, Value> <= most, "up to three numbers");
+        static_assert(parts<Part, Value> <= most, "a row at most");
 #pragma unroll
         for (int i = 0; i < parts<Part, Value>; ++i) held[i] = part<Part>(value, i);
     }

@@ -11,11 +11,11 @@
 
 // By shuffles each warp reduces its lanes, leaves its two end equations in shared memory, and solves the system of
 // all the warps itself: one barrier in all. Otherwise every exchange goes through shared memory.
-template <class T, template <int, bool> class Method, int G, int L, bool shuffle>
+template <class T, template <int, bool> class Method, int G, int L, bool shuffle, class D = T>
 struct Reduced {
     static constexpr int elements = !shuffle ? L : G > kWarp ? 2 * L / kWarp : 0;  // equations in shared memory
 
-    static __device__ __forceinline__ Solution<T> solve(Row<T> first, Row<T> last) {
+    static __device__ __forceinline__ Solution<D> solve(Row<T, D> first, Row<T, D> last) {
         if constexpr (!shuffle)
             return by_shared(first, last);
         else if constexpr (G <= kWarp)
@@ -24,52 +24,52 @@ struct Reduced {
             return by_warps(first, last);
     }
 
-    static __device__ __forceinline__ Solution<T> by_shared(Row<T> first, Row<T> last) {
+    static __device__ __forceinline__ Solution<D> by_shared(Row<T, D> first, Row<T, D> last) {
         __shared__ T places[2][3][L];
         ByShared<T, G, L> threads{places};
         const int rank = threadIdx.x % G;
-        const T value = solve_closed<G>(first, last, rank, threads);
+        const D value = solve_closed<G>(first, last, rank, threads);
         threads.publish(value);
-        return {threads.template of<T>(rank + G - 1), value};
+        return {threads.template of<D>(rank + G - 1), value};
     }
 
-    static __device__ __forceinline__ Solution<T> by_shuffles(Row<T> first, Row<T> last) {
-        ByShuffle<T, G> lanes;
-        const T value = solve_closed<G>(first, last, threadIdx.x % G, lanes);
+    static __device__ __forceinline__ Solution<D> by_shuffles(Row<T, D> first, Row<T, D> last) {
+        ByShuffle<T, G, D> lanes;
+        const D value = solve_closed<G>(first, last, threadIdx.x % G, lanes);
         return {of_lane_before(value, G), value};
     }
 
-    static __device__ __forceinline__ Solution<T> by_warps(Row<T> first, Row<T> last) {
+    static __device__ __forceinline__ Solution<D> by_warps(Row<T, D> first, Row<T, D> last) {
         constexpr int warps = G / kWarp;
-        __shared__ Row<T> firsts[L / kWarp], lasts[L / kWarp];
+        __shared__ Row<T, D> firsts[L / kWarp], lasts[L / kWarp];
         using Open = Method<kWarp, true>;
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, mine = warp % warps;
-        ByShuffle<T, kWarp> lanes;
-        Row<T> row = last;
+        ByShuffle<T, kWarp, D> lanes;
+        Row<T, D> row = last;
         lanes.publish(first);
-        Row<T> next = lanes.template of<Row<T>>(lane + 1);
+        Row<T, D> next = lanes.template of<Row<T, D>>(lane + 1);
         if (lane < kWarp - 1) join(row, next);  // the last lane's right unknown is in another warp
         Open::reduce(row, first, lane, lanes);
         if (lane == 0) firsts[warp] = first;
         if (lane == kWarp - 1) lasts[warp] = row;
         __syncthreads();
-        ByShuffle<T, warps> leaders;
+        ByShuffle<T, warps, D> leaders;
         const int other = lane % warps;
-        const T ends = solve_closed<warps>(firsts[warp - mine + other], lasts[warp - mine + other], other, leaders);
-        const T left = of_lane(ends, mine + warps - 1, warps);
-        const T value = Open::expand(row, left, of_lane(ends, mine, warps), lane, lanes);
-        const T up = of_lane_before(value, kWarp);
+        const D ends = solve_closed<warps>(firsts[warp - mine + other], lasts[warp - mine + other], other, leaders);
+        const D left = of_lane(ends, mine + warps - 1, warps);
+        const D value = Open::expand(row, left, of_lane(ends, mine, warps), lane, lanes);
+        const D up = of_lane_before(value, kWarp);
         return {lane > 0 ? up : left, value};
     }
 
     // The last unknown of a thread, or of the warp it stands for, from its end equations
     template <int W, class Exchange>
-    static __device__ __forceinline__ T solve_closed(Row<T> first, Row<T> last, int rank, Exchange& exchange) {
+    static __device__ __forceinline__ D solve_closed(Row<T, D> first, Row<T, D> last, int rank, Exchange& exchange) {
         using Closed = Method<W, false>;
         exchange.publish(first);
-        Row<T> next = exchange.template of<Row<T>>(rank + 1);
+        Row<T, D> next = exchange.template of<Row<T, D>>(rank + 1);
         join(last, next);
         Closed::reduce(last, first, rank, exchange);
-        return Closed::expand(last, T{}, last.d, rank, exchange);
+        return Closed::expand(last, D{}, last.d, rank, exchange);
     }
 };

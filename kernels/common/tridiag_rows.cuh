@@ -36,13 +36,14 @@ __device__ constexpr int swizzled(int row) {
 }
 
 // The rows that a lane moves: its own ones, or (striped) chunks beside those of the next lane. `i` counts them, a chunk
-// at a time.
-template <class Shape, bool striped>
+// at a time. Systems are K rows of the array apart.
+template <class Shape, bool striped, int K = 1>
 struct Mine {
-    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P;
+    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P, pitch = K * N;
     static constexpr int words = sizeof(typename Shape::T) / 4;
-    static constexpr bool within = M >= Shape::rows;             // the warp's rows are part of one system
-    static constexpr bool dense = within || N == M || !striped;  // no gaps in memory between the lane's rows
+    static constexpr bool within = M >= Shape::rows;                    // the warp's rows are part of one system
+    static constexpr bool gapless = within || (N == M && K == 1);       // no gaps in memory between the warp's rows
+    static constexpr bool dense = gapless || !striped;                  // nor between the lane's
     static constexpr bool whole = N == Shape::tiles * M && (within || !striped);  // all of the lane's rows exist, or none
 
     __device__ __forceinline__ explicit Mine(int batch, unsigned block = 0) {
@@ -53,8 +54,8 @@ struct Mine {
         const int row = tiles > 1 ? int(block % tiles) * M + warp_row % M : warp_row % M;  // the warp's first
         start = threadIdx.x % kWarp * (striped ? Shape::E : P);
         room = (!within ? left * M : left > 0 ? N - row : 0) - start;
-        first = size_t(system) * N + row;
-        if (dense) first += within || N == M ? start : start / M * N + start % M;
+        first = size_t(system) * pitch + row;
+        if (dense) first += gapless ? start : start / M * pitch + start % M;
     }
     static __device__ constexpr int step(int i) { return striped ? i * kWarp : i; }
     // False for rows that only fill up a system or the block
@@ -64,7 +65,7 @@ struct Mine {
     // Elements from the first one
     __device__ __forceinline__ int element(int i) const {
         const int row = start + step(i);
-        return dense ? step(i) : row / M * N + row % M;
+        return dense ? step(i) : row / M * pitch + row % M;
     }
     __device__ __forceinline__ int place(int i) const {
         return step(i) / 128 * 128 + (swizzled<words>(start) ^ swizzled<words>(step(i)) % 128);
@@ -185,11 +186,11 @@ __device__ __forceinline__ void load_rows(const typename Shape::T* const (&array
     }
 }
 
-template <class Shape, Access access>
+template <class Shape, Access access, int K = 1>
 __device__ __forceinline__ void store_rows(typename Shape::T* array, int batch, unsigned block, typename Shape::T* tile,
                                            typename Shape::T (&values)[Shape::P]) {
     constexpr bool striped = access != Access::direct;
-    const Mine<Shape, striped> mine(batch, block);
+    const Mine<Shape, striped, K> mine(batch, block);
     if constexpr (striped) from_owners<Shape>(tile, values);
 #pragma unroll
     for (int i = 0; i < Shape::P; i += Shape::E)

@@ -18,9 +18,8 @@
 #include "tridiag_rows.cuh"
 
 // Multiplies each row by a power of two.
-template <class T, int P>
-__device__ __forceinline__ void scale(T (&rows)[4][P]) {
-    auto& [a, b, c, d] = rows;
+template <class T, class D, int P>
+__device__ __forceinline__ void scale(T (&a)[P], T (&b)[P], T (&c)[P], D (&d)[P]) {
 #pragma unroll
     for (int i = 0; i < P; ++i) {
         const auto k = scale_of(a[i], b[i], c[i]);
@@ -28,11 +27,9 @@ __device__ __forceinline__ void scale(T (&rows)[4][P]) {
     }
 }
 
-// Leaves row i as x_i = right_i - lower_i x_left - upper_i x_(i+1), where x_left is the unknown before the thread's
-// first.
-template <class T, int P>
-__device__ __forceinline__ void eliminate_lower(T (&rows)[4][P]) {
-    auto& [a, b, c, d] = rows;
+// Leaves row i as x_i = d_i - a_i x_left - c_i x_(i+1), where x_left is the unknown before the thread's first.
+template <class T, class D, int P>
+__device__ __forceinline__ void eliminate_lower(T (&a)[P], T (&b)[P], T (&c)[P], D (&d)[P]) {
     const T k = reciprocal(b[0]);
     a[0] *= k, c[0] *= k, d[0] *= k;
 #pragma unroll
@@ -45,21 +42,28 @@ __device__ __forceinline__ void eliminate_lower(T (&rows)[4][P]) {
 }
 
 // The same; returns the first unknown by x_left and the thread's last unknown.
-template <class T, int P>
-__device__ __forceinline__ Row<T> eliminate(T (&rows)[4][P]) {
-    auto& [a, b, c, d] = rows;
-    eliminate_lower(rows);
-    Row<T> first = {a[P - 2], c[P - 2], d[P - 2]};
+template <class T, class D, int P>
+__device__ __forceinline__ Row<T, D> eliminate(T (&a)[P], T (&b)[P], T (&c)[P], D (&d)[P]) {
+    eliminate_lower(a, b, c, d);
+    Row<T, D> first = {a[P - 2], c[P - 2], d[P - 2]};
 #pragma unroll
     for (int i = P - 3; i >= 0; --i) first = {a[i] - c[i] * first.l, -c[i] * first.r, d[i] - c[i] * first.d};
     return first;
 }
 
 // The unknown before the thread's first, which is any number for the first thread of a system, and its last
-template <class T>
+template <class D>
 struct Solution {
-    T left, last;
+    D left, last;
 };
+
+// Unknowns of eliminated rows, by those of the thread's ends, in place of the right sides
+template <class T, class D, int P>
+__device__ __forceinline__ void substitute(const T (&a)[P], const T (&c)[P], D (&d)[P], Solution<D> ends) {
+    d[P - 1] = ends.last;
+#pragma unroll
+    for (int i = P - 2; i >= 0; --i) d[i] -= a[i] * ends.left + c[i] * d[i + 1];
+}
 
 // Shared memory of a warp that its rows pass through
 template <class Shape>
@@ -67,26 +71,16 @@ __device__ constexpr int tile_elements(Access load, Access store) {
     return Shape::rows * (load == Access::async ? 4 : load == Access::direct && store == Access::direct ? 0 : 1);
 }
 
-// Unknowns of scaled rows by those of the thread's ends, in place of the right sides
-template <class T, int P>
-__device__ __forceinline__ void substitute(T (&rows)[4][P], Solution<T> ends) {
-    auto& [lower, diagonal, upper, right] = rows;
-    right[P - 1] = ends.last;
-#pragma unroll
-    for (int i = P - 2; i >= 0; --i) right[i] -= lower[i] * ends.left + upper[i] * right[i + 1];
-}
-
 // The systems of a block, whose rows are scaled and whose corners are 0; unknowns take the place of the right sides.
 //   Method  solves the reduced system: `solve(first, last)` of the thread's equations
-template <class Shape, class Method>
-__device__ __forceinline__ void solve_rows(typename Shape::T (&rows)[4][Shape::P]) {
-    using T = typename Shape::T;
-    constexpr int P = Shape::P;
-    const Row<T> first = eliminate(rows);
-    const Row<T> last = {rows[0][P - 1], rows[2][P - 1], rows[3][P - 1]};
-    Solution<T> ends = {T{}, last.d};
-    if constexpr (Shape::G > 1) ends = Method::solve(first, last);
-    substitute(rows, ends);
+template <class Shape, class Method, class D>
+__device__ __forceinline__ void solve_rows(typename Shape::T (&a)[Shape::P], typename Shape::T (&b)[Shape::P],
+                                           typename Shape::T (&c)[Shape::P], D (&d)[Shape::P]) {
+    constexpr int last = Shape::P - 1;
+    const Row<typename Shape::T, D> first = eliminate(a, b, c, d);
+    Solution<D> ends = {D{}, d[last]};
+    if constexpr (Shape::G > 1) ends = Method::solve(first, {a[last], c[last], d[last]});
+    substitute(a, c, d, ends);
 }
 
 // Solves `batch` systems a_i x_(i-1) + b_i x_i + c_i x_(i+1) = d_i of N rows; a_0 and c_(N-1) count as 0.
@@ -107,7 +101,7 @@ __device__ __forceinline__ void solve_systems(const typename Shape::T* a, const 
     if (rank == 0) lower[0] = T{};
     if (rank == (N - 1) / P) upper[(N - 1) % P] = T{};
 
-    scale(rows);
-    solve_rows<Shape, Method>(rows);
+    scale(lower, diagonal, upper, right);
+    solve_rows<Shape, Method>(lower, diagonal, upper, right);
     store_rows<Shape, storing>(x, batch, blockIdx.x, tile, right);
 }

@@ -71,6 +71,6 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(L, blocks)
     cluster_arrive<true>();
     cluster_wait();
     const Solution<T> known = solved<B>(memory.received(), own);
-    substitute(rows, tile.expand(known.left, known.last));
+    substitute(rows[0], rows[2], rows[3], tile.expand(known.left, known.last));
     store_rows<Here, store>(x, batch, block, memory.tile(t / kWarp), rows[3]);
 }

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(L) solve_ends(const T* __restrict__ ends, T* _
         join(last, next);
         rows[0][i] = last.l, rows[1][i] = T{1}, rows[2][i] = last.r, rows[3][i] = last.d;
     }
-    solve_rows<Here, Method>(rows);
+    solve_rows<Here, Method>(rows[0], rows[1], rows[2], rows[3]);
 #pragma unroll
     for (int i = 0; i < P; ++i)
         if (system < batch && rank * P + i < tiles) lasts[system * tiles + rank * P + i] = rows[3][i];
@@ -67,6 +67,6 @@ __global__ void __launch_bounds__(L, blocks)
     const Row<T> first = eliminated_tile<Here, load>({a, b, c, d}, batch, block, memory, rows);
     TileReduction<T, L> tile;
     tile.reduce(first, {rows[0][P - 1], rows[2][P - 1], rows[3][P - 1]}, places);
-    substitute(rows, tile.expand(left, own));
+    substitute(rows[0], rows[2], rows[3], tile.expand(left, own));
     store_rows<Here, store>(x, batch, block, memory, rows[3]);
 }

@@ -86,6 +86,6 @@ __device__ __forceinline__ Row<typename Shape::T> eliminated_tile(
     const int rank = threadIdx.x % Shape::L;
     if (tile == 0 && rank == 0) rows[0][0] = T{};
     if (tile == tiles - 1 && rank == (N - 1) % M / P) rows[2][(N - 1) % P] = T{};
-    scale(rows);
-    return eliminate(rows);
+    scale(rows[0], rows[1], rows[2], rows[3]);
+    return eliminate(rows[0], rows[1], rows[2], rows[3]);
 }

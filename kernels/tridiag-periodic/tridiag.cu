@@ -8,8 +8,8 @@
 // Parallel cyclic reduction of a circle
 template <int G, bool open>
 struct CircleReduction : ParallelCyclicReduction<G, open> {
-    template <class T, class Exchange>
-    static __device__ __forceinline__ T expand(Row<T> row, T left, T last, int rank, Exchange& exchange) {
+    template <class T, class D, class Exchange>
+    static __device__ __forceinline__ D expand(Row<T, D> row, D left, D last, int rank, Exchange& exchange) {
         if constexpr (open) return ParallelCyclicReduction<G, true>::expand(row, left, last, rank, exchange);
         return row.d * reciprocal(T{1} + row.l + row.r);
     }
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(L, blocks)
         get_rows(here, load_shared ? tile + k * Here::systems * N : from[k], k == 1 ? T{1} : T{}, rows[k]);
     auto& [lower, diagonal, upper, right] = rows;
     if (here.lacks) lower[0] = T{-1};  // the unknown before
-    scale(rows);
-    eliminate_lower(rows);
+    scale(rows[0], rows[1], rows[2], rows[3]);
+    eliminate_lower(rows[0], rows[1], rows[2], rows[3]);
     Row<T> next = {T{}, T{-1}, T{}};  // the last unknown by itself
 #pragma unroll
     for (int i = P - 2; i >= 0; --i) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(L, blocks)
     using Method = Reduced<T, CircleReduction, G, L, true>;
     Solution<T> ends = Method::solve(next, {lower[P - 1], upper[P - 1], right[P - 1]});
     if constexpr (G <= kWarp) ends.left = of_lane(ends.last, threadIdx.x + G - 1, G);
-    substitute(rows, ends);
+    substitute(rows[0], rows[2], rows[3], ends);
     if constexpr (store_shared) {
         if constexpr (load_shared) __syncthreads();
         put_rows(here, tile, right);

@@ -43,6 +43,7 @@ class Tridiagonal(Problem):
     uniform in [0, 1) and random sign: elimination without pivoting is backward stable there, and the
     condition number is at most NORM / MARGIN = 11, which is what turns rounding into the allowed error.
     Of complex systems both parts are uniform, and b has a random phase in place of a sign.
+    Where d and x have the shape (batch, K N), K right sides of a system lie one after the other.
 
     Attributes:
         periodic: whether the ends of a system meet.
@@ -59,9 +60,9 @@ class Tridiagonal(Problem):
         """See ``Problem.validate``."""
         needs = (
             "four real inputs (below, on, above the diagonal, right side) and an output of shape [batch, N], "
-            "or all of them complex"
+            "or all of them complex, or right sides and output of [batch, K * N]"
         )
-        given, _ = expect_buffers(self.spec, buffers, 4, "fc", needs)
+        given, _ = expect_buffers(self.spec, _with_one_side(buffers), 4, "fc", needs)
         stated = next((buffer.name for buffer in given if buffer.input is not None), None)
         if stated is not None:
             raise KernelFileError(
@@ -97,8 +98,10 @@ class Tridiagonal(Problem):
         answer = solve_periodic if self.at(sizes).periodic else solve
 
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
+            a, b, c, d, x, sides = _one_by_one(a, b, c, d, x)
             reference = answer(a, b, c, d)
-            return relative(np, abs(x - reference).max(axis=1), abs(reference).max(axis=1))
+            found = relative(np, abs(x - reference).max(axis=1), abs(reference).max(axis=1))
+            return found.reshape(-1, sides).max(axis=1)
 
         (x,) = outputs_rows.values()
         what = "error of the solution by the row's largest unknown"
@@ -113,6 +116,7 @@ class Tridiagonal(Problem):
         periodic = self.at(sizes).periodic
 
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
+            a, b, c, d, x, sides = _one_by_one(a, b, c, d, x)
             a, b, c, x = (array.astype(_widest(xp, array)) for array in (a, b, c, x))
             defect = b * x - d
             defect[:, 1:] += a[:, 1:] * x[:, :-1]
@@ -121,7 +125,8 @@ class Tridiagonal(Problem):
                 defect[:, 0] += a[:, 0] * x[:, -1]
                 defect[:, -1] += c[:, -1] * x[:, 0]
             norm = (abs(a) + abs(b) + abs(c)).max(axis=1)
-            return relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
+            found = relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
+            return found.reshape(-1, sides).max(axis=1)
 
         (x,) = outputs.values()
         what = "backward error of the solution"
@@ -163,6 +168,29 @@ def solve_periodic(a: Array, b: Array, c: Array, d: Array) -> Array:
     y, q = solve(a, open_b, c, d), solve(a, open_b, c, column)
     share = (y[:, 0] + corner * y[:, -1]) / (1 + q[:, 0] + corner * q[:, -1])
     return y - share[:, None] * q
+
+
+def _with_one_side(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers as if each system had one right side, where whole rows fill right sides and output."""
+    shape = buffers[0].shape
+    if len(shape) != 2 or not all(shape):  # noqa: PLR2004 - (batch, N)
+        return list(buffers)
+    whole = [
+        len(buffer.shape) == 2 and buffer.shape[0] == shape[0] and buffer.shape[1] % shape[1] == 0  # noqa: PLR2004
+        for buffer in buffers[3:5]
+    ]
+    if not all(whole) or len({buffer.shape for buffer in buffers[3:5]}) > 1:
+        return list(buffers)
+    return [*buffers[:3], *(replace(buffer, shape=shape) for buffer in buffers[3:5]), *buffers[5:]]
+
+
+def _one_by_one(
+    a: Array, b: Array, c: Array, d: Array, x: Array
+) -> tuple[Array, Array, Array, Array, Array, int]:
+    """Systems with one right side each, from systems with several, and how many they had."""
+    sides = d.shape[1] // b.shape[1]
+    matrix = [array.repeat(sides, axis=0) if sides > 1 else array for array in (a, b, c)]
+    return matrix[0], matrix[1], matrix[2], d.reshape(-1, b.shape[1]), x.reshape(-1, b.shape[1]), sides
 
 
 def _is_complex(array: Array) -> bool:
