@@ -91,8 +91,7 @@ __device__ __forceinline__ Complex reciprocal(Complex x) {
 
 // ---- scales ----------------------------------------------------------------------------------------------------
 // A power of two that brings the largest coefficient of a row between 1/2 and 8: the exponent's complement without its
-// last two bits, and 1 in their place, by one instruction. Denormal numbers become about 1 over 2 to the bits of their
-// mantissa at least.
+// last two bits, and 1 in their place, by one instruction. Where it is denormal, it becomes 2^-23 (2^-52) at least.
 
 __device__ __forceinline__ float scale_of(float a, float b, float c) {
     const float largest = fmaxf(fmaxf(fabsf(a), fabsf(b)), fabsf(c));
