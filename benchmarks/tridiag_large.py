@@ -181,7 +181,7 @@ def contest(bench: Bench, case: Case, peers: CusparsePeers) -> dict[str, Any]:
         "name": case.name,
         **summary(times, [str(result.configuration) for result in chosen], right, list(moves)),
         "stated": str(stated),
-        "stated_ms": next((r.ms for r in results if r.configuration == stated), math.inf),
+        "stated_ms": next((r.ms for r in good if r.configuration == stated), None),
         "configurations": [{**dict(r.configuration), "ms": r.ms} for r in good],
         "troubles": [f"{r.configuration}: {r.trouble}" for r in results if r.trouble],
         "forms": [{key: value for key, value in one.items() if key != "peer"} for one in tried],
@@ -211,7 +211,8 @@ def tried_peer(bench: Bench, data: Systems, peer: Peer) -> dict[str, Any]:
     error = backward if math.isnan(error) else max(error, backward)
     repeats = TRIALS if first < SLOW_MS else 0
     ms = median([bench.timer.once(peer.run, peer.prepare) for _ in range(repeats)] or [first])
-    return {"form": peer.key, "ms": ms, "error": error, "correct": error <= allowed, "peer": peer}
+    shown = error if math.isfinite(error) else None
+    return {"form": peer.key, "ms": ms, "error": shown, "correct": error <= allowed, "peer": peer}
 
 
 def summary(
@@ -248,7 +249,7 @@ def line(row: dict[str, Any]) -> str:
     peer = (
         f"{row['ratio']:.2f} x {row['peer']} ({row['peer_ms']:.4f} ms)" if "peer" in row else "no right peer"
     )
-    stated = f"stated {row['stated_ms']:.4f} ms"
+    stated = f"stated {row['stated_ms'] or math.inf:.4f} ms"
     return f"{row['name']:50} {ours}  {peer}  {row['configuration']}  {stated}"
 
 
