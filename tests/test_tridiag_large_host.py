@@ -55,7 +55,7 @@ def weakly_dominant(batch: int, n: int) -> System:
 
 @needs_compiler
 @every_type
-@pytest.mark.parametrize(("n", "batch"), [(129, 3), (513, 2), (5001, 3), (40_000, 1)])
+@pytest.mark.parametrize(("n", "batch"), [(129, 3), (5001, 3), (40_000, 1)])
 def test_long_systems_are_solved_to_rounding(n: int, batch: int, dtype: str) -> None:
     """At a margin of 0.05, and of any magnitude, unknowns err by 16 roundings of max |x|, in every order."""
     system = dominant(batch, n, dtype=dtype)

@@ -69,7 +69,7 @@ def test_the_problem_knows_periodic_systems() -> None:
 
 @needs_compiler
 @every_type
-@pytest.mark.parametrize("n", [3, 7, 97, 130, 700, 1000, 4096])
+@pytest.mark.parametrize("n", [3, 7, 97, 700, 4096])
 def test_periodic_systems_are_solved_to_rounding(n: int, dtype: str) -> None:
     """At any length, and of any magnitude, unknowns err by 16 roundings of max |x|, in every order."""
     system = dominant(BATCH, n, dtype=dtype)
