@@ -172,7 +172,7 @@ def solve_periodic(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 def _with_one_side(buffers: Sequence[Buffer]) -> list[Buffer]:
     """The buffers as if each system had one right side, where whole rows fill right sides and output."""
-    shape = buffers[0].shape
+    shape = buffers[0].shape if buffers else ()
     if len(shape) != 2 or not all(shape):  # noqa: PLR2004 - (batch, N)
         return list(buffers)
     whole = [
