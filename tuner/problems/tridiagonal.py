@@ -38,7 +38,7 @@ class Tridiagonal(Problem):
     """Coefficients a, b, c, d of shape (batch, N) to x with ``a[i] x[i-1] + b[i] x[i] + c[i] x[i+1] = d[i]``.
 
     The buffers are taken in this order, whatever their names; ``a[0]`` and ``c[N-1]`` are zero. Where a size
-    ``ends`` is ``periodic``, ``a[0]`` is the coefficient of ``x[N-1]``, and ``c[N-1]`` that of ``x[0]``.
+    ``boundary`` is ``periodic``, ``a[0]`` is the coefficient of ``x[N-1]``, and ``c[N-1]`` that of ``x[0]``.
     Off-diagonals and right-hand sides are uniform in [-1, 1), and ``|b| = |a| + |c| + 0.5 + u`` with u
     uniform in [0, 1) and random sign: elimination without pivoting is backward stable there, and the
     condition number is at most NORM / MARGIN = 11, which is what turns rounding into the allowed error.
@@ -50,11 +50,11 @@ class Tridiagonal(Problem):
     """
 
     periodic: bool = False
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"ends": ("open", "periodic")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"boundary": ("open", "periodic")}
 
     def at(self, sizes: Mapping[str, Any]) -> "Tridiagonal":
         """See ``Problem.at``."""
-        return replace(self, periodic=self.word("ends", sizes) == "periodic")
+        return replace(self, periodic=self.word("boundary", sizes) == "periodic")
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
