@@ -223,8 +223,18 @@ class Catalog:
         """Other kernels of the same built-in problem."""
         if kernel.problem.name not in _NAMED_PROBLEMS:
             return []
-        same = (other for other in self.kernels.values() if other.problem.name == kernel.problem.name)
-        return [other for other in same if other.name != kernel.name]
+        return [
+            other
+            for other in self.kernels.values()
+            if other.problem.name == kernel.problem.name
+            and other.name != kernel.name
+            and _boundary(other) == _boundary(kernel)
+        ]
+
+
+def _boundary(kernel: KernelFile) -> Sequence[int | str]:
+    """Which tridiagonal systems a kernel solves, see ``Tridiagonal.words``."""
+    return kernel.sizes.get("boundary", ("open",))
 
 
 def _takes(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> bool:
