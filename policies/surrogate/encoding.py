@@ -13,6 +13,7 @@ from tuner.model import Configuration, TunableValue, tunable_names
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Singles = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
