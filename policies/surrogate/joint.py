@@ -27,11 +27,13 @@ class Axis:
         codes: ranks, shape (choices, tunables).
         features: shape (choices, features).
         groups: length scale of every feature.
+        sizes: logarithms of numbers, shape (choices, tunables).
     """
 
     codes: Integers
     features: Floats
     groups: Integers
+    sizes: Floats
 
     @property
     def lengths(self) -> int:
@@ -105,6 +107,10 @@ class Joint:
     def features(self, rows: Integers) -> Floats:
         """Features, shape (trials, features)."""
         return np.hstack([axis.features[rows[:, i]] for i, axis in enumerate(self._axes)])
+
+    def sizes(self, rows: Integers) -> Floats:
+        """Logarithms of the numbers among all tunables, shape (trials, tunables)."""
+        return np.hstack([axis.sizes[rows[:, i]] for i, axis in enumerate(self._axes)])
 
     def codes(self, rows: Integers) -> Integers:
         """Ranks of all tunables, shape (trials, tunables)."""
@@ -182,6 +188,7 @@ def _axis(found: Encoding, choices: Sequence[Configuration], alone: Floats) -> A
         codes,
         np.hstack([found.features(codes), alone]),
         np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
+        found.sizes(codes),
     )
 
 
@@ -189,5 +196,5 @@ def _clock_axis(count: int) -> Axis:
     """Clocks are one numeric tunable, where there is more than one."""
     codes = np.arange(count, dtype=np.int64)[:, None]
     if count == 1:
-        return Axis(codes[:, :0], np.zeros((1, 0)), np.zeros(0, dtype=np.int64))
-    return Axis(codes, codes / (count - 1), np.zeros(1, dtype=np.int64))
+        return Axis(codes[:, :0], np.zeros((1, 0)), np.zeros(0, dtype=np.int64), np.zeros((1, 0)))
+    return Axis(codes, codes / (count - 1), np.zeros(1, dtype=np.int64), np.zeros((count, 1)))

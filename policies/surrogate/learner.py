@@ -81,7 +81,7 @@ class Learner:
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
         if key in self._places:
             self._free[self._places[key]] = False
-        self._failures.add(self._joint.features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
+        self._learn_outcomes(row[None, :], self._costs[-1:])
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
@@ -166,9 +166,9 @@ class Learner:
         x = self._features(rows)
         mean, deviation = posterior.predict_at(x, y)
         mean = mean + self._slower * self._joint.unlikely(rows)
-        works = self._failures.log_chance_to_work_at(self._joint.features(rows))
+        works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
         outlook = Outlook(rows, mean, deviation, works, self._target(response), response.scale)
-        return replace(outlook.best, near=True)
+        return None if outlook.in_vain else replace(outlook.best, near=True)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -255,14 +255,19 @@ class Learner:
         features = self._joint.features(rows)
         return features if self._knowledge is None else np.hstack([features, np.zeros((len(rows), 1))])
 
+    def _learn_outcomes(self, rows: Integers, costs: Floats) -> None:
+        features, sizes = self._joint.features(rows), self._joint.sizes(rows)
+        self._failures.add(features, sizes, np.isinf(costs).astype(float))
+
     def _set_pool(self) -> None:
         self._pool = self._joint.pool(self._draw)
         rows = [tuple(row) for row in self._pool.tolist()]
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
-        self._failures = FailureModel(self._joint.groups, self._joint.features(self._pool))
+        joint, pool = self._joint, self._pool
+        self._failures = FailureModel(joint.groups, joint.features(pool), joint.sizes(pool))
         self._belief = None  # it is of another pool
         if len(self.rows):
-            self._failures.add(self._joint.features(self.rows), np.isinf(self._costs).astype(float))
+            self._learn_outcomes(self.rows, self._costs)
         self._fit_at = 0
