@@ -110,7 +110,7 @@ def test_beliefs_that_are_wrong_by_design_cost_no_more_than_ten_evaluations(
 
 def grid() -> np.ndarray:
     """Logarithms of three tunables over all of a space."""
-    return np.log(np.array(list(itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 3, 5)))))
+    return np.asarray(np.log(np.array(list(itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 3, 5))))))
 
 
 def limits(seen: np.ndarray, failed: np.ndarray) -> ProductLimits:

@@ -1,6 +1,7 @@
 """Failures by a limit of a product of tunables, as of shared memory, registers or threads."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +11,7 @@ from .encoding import Floats, Integers
 
 FACTORS = 3  # tunables of a product at most
 MOST = 12  # tunables that are looked at
+LITTLE = 0.01  # weight of a product that changes nothing
 KEPT = 6  # products of highest evidence, whose limits are followed
 ERROR = 0.05  # chance of an outcome that a limit does not explain: limits are of more than products
 _DECIMALS = 9  # of logarithms: equal products of different factors are one value
@@ -32,6 +34,7 @@ class ProductLimits:
         counts = range(1, min(FACTORS, len(varied)) + 1)
         self._sizes = sizes
         self._factors = [list(combinations(varied, count)) for count in counts]
+        self._products: list[_Product] = []  # made where something has failed
         self._kept: list[_Product] = []
         self._weights = np.zeros(0)  # of the products kept
         self._chances: list[Floats] = []  # to fail, at the values of each of them
@@ -43,13 +46,14 @@ class ProductLimits:
             sizes: logarithms of tunables of what was tried, shape (n, tunables).
             failed: 1 for what failed, shape (n,).
         """
-        products = [
-            _Product(self._sizes, chosen, -float(np.log(len(self._factors) * len(every))))
-            for every in self._factors
-            for chosen in every
-        ]
-        products.sort(key=lambda product: -product.judged(sizes, failed)[0])
-        self._kept = products[:KEPT]
+        if not self._products:
+            self._products = [
+                _Product(self._sizes, chosen, -float(np.log(len(self._factors) * len(every))))
+                for every in self._factors
+                for chosen in every
+            ]
+        ranked = sorted(self._products, key=lambda product: -product.judged(sizes, failed)[0])
+        self._kept = ranked[:KEPT]
 
     def learn(self, sizes: Floats, failed: Floats) -> None:
         """Take in all outcomes, given as to ``look_again``."""
@@ -66,18 +70,24 @@ class ProductLimits:
         Args:
             otherwise: that chance where no limit holds.
         """
-        return self._averaged([product.places for product in self._kept], otherwise)
+        return self._averaged([product.places for product in self._likely], otherwise)
 
     def log_chance_to_work_at(self, sizes: Floats, otherwise: Floats) -> Floats:
         """The same of others, by their sizes, shape (k,)."""
-        return self._averaged([product.places_of(sizes) for product in self._kept], otherwise)
+        return self._averaged([product.places_of(sizes) for product in self._likely], otherwise)
+
+    @property
+    def _likely(self) -> list["_Product"]:
+        """The products kept that are worth looking up."""
+        return [product for product, weight in zip(self._kept, self._weights, strict=True) if weight > LITTLE]
 
     def _averaged(self, places: Sequence[Integers], otherwise: Floats) -> Floats:
-        works = np.zeros(len(otherwise))
-        for weight, chances, where in zip(self._weights, self._chances, places, strict=True):
-            works += weight * (1.0 - chances[where])
-        free = np.log(max(1.0 - float(self._weights.sum()), _LEAST))
-        return np.logaddexp(otherwise + free, np.log(np.maximum(works, _LEAST)))
+        chosen = np.flatnonzero(self._weights > LITTLE)
+        works = np.full(len(otherwise), _LEAST)
+        for number, where in zip(chosen, places, strict=True):
+            works += (self._weights[number] * (1.0 - self._chances[number]))[where]
+        free = np.log(max(1.0 - float(self._weights[chosen].sum()), _LEAST))
+        return np.asarray(np.logaddexp(otherwise + free, np.log(works)))
 
 
 class _Product:
@@ -87,14 +97,16 @@ class _Product:
         sizes: over the pool, shape (m, tunables).
         factors: the tunables.
         prior: logarithm of the chance of this product before any outcome.
-
-    Attributes:
-        places: of the pool's rows among the values of the product.
     """
 
     def __init__(self, sizes: Floats, factors: Sequence[int], prior: float) -> None:
-        self._factors, self._prior = list(factors), prior
-        self._values, self.places = np.unique(self._of(sizes), return_inverse=True)
+        self._sizes, self._factors, self._prior = sizes, list(factors), prior
+        self._values = np.unique(self._of(sizes))
+
+    @cached_property
+    def places(self) -> Integers:
+        """Of the pool's rows among the values of the product."""
+        return self.places_of(self._sizes)
 
     def places_of(self, sizes: Floats) -> Integers:
         """The same of other rows: the next value above, or the largest."""
