@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-from scipy.special import betaln, logsumexp
+from scipy.special import betaln
 
 from .encoding import Floats, Integers
 
@@ -61,7 +61,7 @@ class ProductLimits:
         rate = float(betaln(fails + 1.0, len(failed) - fails + 1.0))
         found = [product.judged(sizes, failed) for product in self._kept]
         logs = np.array([rate, *(evidence for evidence, _ in found)])
-        self._weights = np.exp(logs - logsumexp(logs))[1:]
+        self._weights = np.exp(logs - _log_sum(logs))[1:]
         self._chances = [chances for _, chances in found]
 
     def log_chance_to_work(self, otherwise: Floats) -> Floats:
@@ -121,8 +121,14 @@ class _Product:
         wrong = np.append(0.0, np.cumsum(fails)) + works.sum() - np.append(0.0, np.cumsum(works))
         right = len(failed) - wrong
         logs = wrong * np.log(ERROR) + right * np.log(1.0 - ERROR) - np.log(count + 1.0)
-        total = float(logsumexp(logs))
+        total = _log_sum(logs)
         return total + self._prior, np.cumsum(np.exp(logs - total))[:count]
 
     def _of(self, sizes: Floats) -> Floats:
         return np.asarray(np.round(sizes[:, self._factors].sum(axis=1), _DECIMALS))
+
+
+def _log_sum(logs: Floats) -> float:
+    """Logarithm of the sum of exponentials; SciPy's takes ten times as long for as few."""
+    highest = float(logs.max())
+    return highest + float(np.log(np.exp(logs - highest).sum()))
