@@ -11,6 +11,7 @@ from tuner.model import Configuration, Trial
 from .alone import costs_alone, slower_alone
 from .blocks import unlikely
 from .encoding import Encoding, Floats, Integers, encoding
+from .traits import traits
 
 MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
 POOL = 16_384  # a space of at most so many trials is scored as a whole
@@ -27,11 +28,13 @@ class Axis:
         codes: ranks, shape (choices, tunables).
         features: shape (choices, features).
         groups: length scale of every feature.
+        sizes: logarithms of numbers, shape (choices, tunables).
     """
 
     codes: Integers
     features: Floats
     groups: Integers
+    sizes: Floats
 
     @property
     def lengths(self) -> int:
@@ -77,6 +80,10 @@ class Joint:
             unlikely(candidates, choices)
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
+        wanted = len(self._choices) == 1 and not self.doubtful
+        self._traits = (
+            traits(search.candidates[0], self._choices[0], search.limits) if wanted else np.zeros((0, 0))
+        )
         alone = [costs_alone(search, place) for place in range(len(self._choices))]
         self.known_alone = all(run is not None for run in alone)
         axes = [
@@ -106,6 +113,10 @@ class Joint:
         """Features, shape (trials, features)."""
         return np.hstack([axis.features[rows[:, i]] for i, axis in enumerate(self._axes)])
 
+    def sizes(self, rows: Integers) -> Floats:
+        """Logarithms of the numbers among all tunables, shape (trials, tunables)."""
+        return np.hstack([axis.sizes[rows[:, i]] for i, axis in enumerate(self._axes)])
+
     def codes(self, rows: Integers) -> Integers:
         """Ranks of all tunables, shape (trials, tunables)."""
         return np.hstack([axis.codes[rows[:, i]] for i, axis in enumerate(self._axes)])
@@ -119,6 +130,15 @@ class Joint:
         """1 where the blocks of a workload are believed to be slow, else 0, shape (trials,)."""
         found = [slow[rows[:, place]] for place, slow in enumerate(self._unlikely)]
         return np.asarray(np.max(found, axis=0, initial=0.0))
+
+    @property
+    def has_traits(self) -> bool:
+        """Whether something is believed of the configurations by their traits."""
+        return bool(self._traits.any())
+
+    def traits(self, rows: Integers) -> Floats:
+        """Traits of the only workload's configurations, shape (trials, traits)."""
+        return self._traits[rows[:, 0]]
 
     def trial(self, row: Integers) -> Trial:
         """The trial of a row."""
@@ -182,6 +202,7 @@ def _axis(found: Encoding, choices: Sequence[Configuration], alone: Floats) -> A
         codes,
         np.hstack([found.features(codes), alone]),
         np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
+        found.sizes(codes),
     )
 
 
@@ -189,5 +210,5 @@ def _clock_axis(count: int) -> Axis:
     """Clocks are one numeric tunable, where there is more than one."""
     codes = np.arange(count, dtype=np.int64)[:, None]
     if count == 1:
-        return Axis(codes[:, :0], np.zeros((1, 0)), np.zeros(0, dtype=np.int64))
-    return Axis(codes, codes / (count - 1), np.zeros(1, dtype=np.int64))
+        return Axis(codes[:, :0], np.zeros((1, 0)), np.zeros(0, dtype=np.int64), np.zeros((1, 0)))
+    return Axis(codes, codes / (count - 1), np.zeros(1, dtype=np.int64), np.zeros((count, 1)))
