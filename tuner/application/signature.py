@@ -248,7 +248,7 @@ def _types(
         if not form.dtype:
             continue
         types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
-        if not free:  # stated: arrays hold the bits of a bfloat16 as uint16
+        if recipe.dtype.names.isdisjoint(free):  # stated: arrays hold the bits of a bfloat16 as uint16
             types = [element_dtype(dtype).name for dtype in types]
         if form.dtype not in types:
             choice = " or ".join(dict.fromkeys(types))
