@@ -37,7 +37,9 @@ Sizes = Annotated[
 class ProblemTable(FileTable):
     """The problem, its sizes, and the check of the answer."""
 
-    name: Literal["scan", "tridiagonal", "fft", "expression", "consistent", "unchecked"] | None = Field(
+    name: (
+        Literal["scan", "tridiagonal", "fft", "fft-real", "expression", "consistent", "unchecked"] | None
+    ) = Field(
         default=None,
         description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
         "compared with the answer of the default configuration, where nothing else says what is right; or "

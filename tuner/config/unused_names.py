@@ -20,7 +20,7 @@ def unused_names(recipe: Recipe) -> list[str]:
     A tunable that only rules, roles or defaults mention changes nothing that is run.
     """
     used = set(_names({f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NO_USE}))
-    if recipe.problem.name in ("scan", "fft"):  # their sizes may have a meaning of their own
+    if recipe.problem.name in ("scan", "fft", "fft-real"):  # their sizes may have a meaning of their own
         used |= set(recipe.sizes)
     tables: list[tuple[str, Iterable[str], Collection[str]]] = []
     for key, loop in recipe.loops.items():
