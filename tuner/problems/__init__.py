@@ -12,6 +12,7 @@ from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.input_values import stated_draw, stated_values
+from tuner.problems.real_fft import RealFft
 from tuner.problems.scan import Scan
 from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference
 from tuner.problems.tridiagonal import Tridiagonal
@@ -29,6 +30,7 @@ __all__ = [
     "NaiveKernel",
     "Norm",
     "Problem",
+    "RealFft",
     "Scan",
     "StatedReference",
     "Tridiagonal",
@@ -47,6 +49,7 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "scan": Scan,
     "tridiagonal": Tridiagonal,
     "fft": Fft,
+    "fft-real": RealFft,
     "expression": Elementwise,
     "consistent": Consistent,
     "unchecked": UncheckedProblem,

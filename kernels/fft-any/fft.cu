@@ -1,0 +1,41 @@
+// Complex transforms of the rows of x, shape (batch, N), out of place, N any number; the inverse is divided by N.
+//
+// A product of small primes is transformed by stages of those radices, any other length by Bluestein's algorithm as
+// two such transforms of M >= 2 N - 1 points (any_fft.cuh), all of it in one block.
+//
+// Tunables: r first and largest radix, the other stages share what is left evenly; P points per thread, a multiple of
+// the smallest radix, so that G = M / P threads share a problem; L threads per block; split, by which shared memory
+// holds real parts and then imaginary parts; blocks that a multiprocessor is to hold at least, which bounds the
+// registers: 0 leaves them to the compiler.
+#include "any_fft.cuh"
+
+template <class Core, bool inverse, int L, int blocks, int shared_bytes>
+__global__ void __launch_bounds__(L, blocks)
+    fft_any(const Complex<typename Core::Real>* __restrict__ x, Complex<typename Core::Real>* __restrict__ y,
+            const Complex<typename Core::Real>* __restrict__ table, int batch) {
+    using T = typename Core::Real;
+    using Word = typename Core::Word;
+    constexpr int N = Core::N, problems = L / Core::G;
+    static_assert(shared_bytes == 0 || problems * Core::pitch * sizeof(Word) <= shared_bytes, "room for all problems");
+    static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
+    extern __shared__ double2 shared[];
+
+    const unsigned place = threadIdx.x / Core::G;
+    const bool works = !Core::has_spare || place < problems;
+    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const int problem = blockIdx.x * problems + place;
+    const bool exists = problem < batch;  // threads past the end solve the last problem again and keep quiet
+    const Complex<T>* const from = x + (long long)(exists ? problem : batch - 1) * N;
+    Complex<T>* const to = y + (long long)problem * N;
+
+    Complex<T> v[Core::inputs], w[Core::outputs];
+    Core::for_inputs(t, [&](int k, unsigned o) {
+        v[k] = !Core::is_padded || o < N ? swapped<inverse>(from[o]) : Complex<T>{0, 0};
+    });
+    Core::run(v, w, t, reinterpret_cast<Word*>(shared) + (works ? place : 0) * Core::pitch, table);
+    if (!exists) return;
+    constexpr T scale = inverse ? T(1.0 / N) : T(1);
+    Core::for_outputs(t, [&](int k, unsigned o) {
+        if (!Core::is_padded || o < N) to[o] = scaled(swapped<inverse>(w[k]), scale);
+    });
+}
