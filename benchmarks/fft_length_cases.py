@@ -66,10 +66,10 @@ KINDS = {
     "complex": Kind("fft-any", "complex64", "forward", SMOOTH, 0x29, "cufftExecC2C"),
     "primes": Kind("fft-any", "complex64", "forward", PRIMES, 0x29, "cufftExecC2C"),
     "real": Kind("fft-real", "float32", "forward", FEWER, 0x2A, "cufftExecR2C"),
-    "real back": Kind("fft-real", "float32", "inverse", FEWER, 0x2C, "cufftExecC2R"),
+    "real-back": Kind("fft-real", "float32", "inverse", FEWER, 0x2C, "cufftExecC2R"),
     "double": Kind("fft-any", "complex128", "forward", FEWER, 0x69, "cufftExecZ2Z"),
-    "double real": Kind("fft-real", "float64", "forward", FEWER[::3], 0x6A, "cufftExecD2Z"),
-    "double primes": Kind("fft-any", "complex128", "forward", PRIMES[::3], 0x69, "cufftExecZ2Z"),
+    "double-real": Kind("fft-real", "float64", "forward", FEWER[::3], 0x6A, "cufftExecD2Z"),
+    "double-primes": Kind("fft-any", "complex128", "forward", PRIMES[::3], 0x69, "cufftExecZ2Z"),
 }
 
 

@@ -126,13 +126,13 @@ def test_extreme_values_stay_in_their_row(kernel: KernelFile, N: int) -> None:
 
 @pytest.mark.parametrize("kernel", [ANY, REAL], ids=name_of)
 def test_every_length_has_a_default_in_a_space_to_search(kernel: KernelFile) -> None:
-    """Lengths of every kind have their default among at most 800 configurations, all of whole stages."""
+    """Lengths of every kind have their default among at most 1200 configurations, all of whole stages."""
     for N in (3, 4, 7, 64, 97, 210, 1000, 1024, 2187, 4093, 5000, 7203, 8001, 8191, 8192):
         for dtype in kernel.sizes["dtype"]:
             workload = kernel.workload({"N": N, "dtype": dtype}, 3)
             space, default = kernel.space(workload), kernel.default(workload)
             assert default in space
-            assert len(space) <= 800
+            assert len(space) <= 1200
             assert kernel.plan(workload, default).stages[-1].grid[0] >= 1
 
 

@@ -16,6 +16,7 @@ struct Mixed {
     using Fft = MixedFft<T, N_, G_, List, split, spare>;
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch, inputs = Fft::held(0), outputs = Fft::held(Fft::last);
+    static constexpr int first_radix = List::at(0), last_radix = List::at(Fft::last);
     static constexpr bool is_padded = false, has_spare = spare;
 
     template <class F>
@@ -40,6 +41,7 @@ struct Bluestein {
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
     static constexpr int inputs = Fft::held(0), middle = Fft::held(Fft::last), outputs = inputs;
+    static constexpr int first_radix = List::at(0), last_radix = first_radix;
     static constexpr bool is_padded = true, has_spare = spare;
     static_assert(M >= 2 * N - 1, "a convolution must not meet itself");
 
@@ -87,4 +89,19 @@ __global__ void __launch_bounds__(L, 1) fft_table(Complex<typename Core::Real>* 
     extern __shared__ double2 shared[];
     const unsigned t = threadIdx.x < Core::G ? threadIdx.x : kNoThread;
     Core::tabulate(t, reinterpret_cast<typename Core::Word*>(shared), table);
+}
+
+// ---- rows of a block that go through shared memory ------------------------------------------------------------
+
+// Short rows side by side, `count` numbers of which the first `valid` exist: lanes read and write lines of them
+template <int L, int count, class Number>
+__device__ __forceinline__ void copy_tile(Number* to, const Number* from, int valid) {
+    constexpr int most = (count + L - 1) / L;
+    Number numbers[most];
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+        if (k * L + int(threadIdx.x) < valid) numbers[k] = from[k * L + threadIdx.x];
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+        if (k * L + int(threadIdx.x) < valid) to[k * L + threadIdx.x] = numbers[k];
 }

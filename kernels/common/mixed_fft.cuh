@@ -101,7 +101,7 @@ struct MixedFft {
         return most;
     }
     // Problems that share a warp go on where the one before ends, as far as banks are concerned
-    static constexpr int pitch = padded() + (G < lanes ? ((G - padded()) % lanes + lanes) % lanes : 0);
+    static constexpr int pitch = last == 0 ? N : padded() + (G < lanes ? ((G - padded()) % lanes + lanes) % lanes : 0);
 };
 
 // f(register, element) for what a thread holds before a stage; after the last stage, where element is a frequency

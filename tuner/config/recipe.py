@@ -194,7 +194,7 @@ class Recipe:
 def derived_for(names: Collection[str], derived: Mapping[str, Formula]) -> dict[str, Formula]:
     """The derived names among some names, and those that these are made of, in their order."""
     needed = set(names)
-    for name, formula in reversed(derived.items()):
+    for name, formula in reversed(list(derived.items())):
         if name in needed:
             needed |= formula.expression.names
     return {name: formula for name, formula in derived.items() if name in needed}

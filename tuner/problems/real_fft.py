@@ -53,10 +53,11 @@ class RealFft(Problem):
         inverse = self._is_inverse(sizes)
 
         def errors(x: Array, y: Array) -> Array:
-            if inverse:
-                reference = np.fft.irfft(x.astype(np.complex128), y.shape[1], axis=1)
-            else:
-                reference = np.fft.rfft(x.astype(np.float64), axis=1)
+            reference: Array = (
+                np.fft.irfft(x.astype(np.complex128), y.shape[1], axis=1)
+                if inverse
+                else np.fft.rfft(x.astype(np.float64), axis=1)
+            )
             return relative(np, norm(np, y - reference), norm(np, reference))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
