@@ -89,7 +89,7 @@ def test_any_length_is_right_to_rounding(kernel: KernelFile, N: int) -> None:
         y = transformed(plan, x, order)  # type: ignore[arg-type]
         assert problem.compare({"x": x}, {"y": y}, sizes).ok, plan.label()
         assert problem.residual(np, {"x": x}, {"y": y}, sizes).ok, plan.label()
-        roundings = 12 if "Bluestein" in plan.stages[-1].entry else 5
+        roundings = 12 if "Bluestein" in plan.stages[0].entry else 5
         single = str(sizes["dtype"]) in ("complex64", "float32")
         assert errors(y, right(plan, x)).max() <= roundings * (2.0**-24 if single else 2.0**-53), plan.label()
         wrong = y.copy()
@@ -134,7 +134,7 @@ def test_every_length_has_a_default_in_a_space_to_search(kernel: KernelFile) -> 
             space, default = kernel.space(workload), kernel.default(workload)
             assert default in space
             assert len(space) <= 1200
-            assert kernel.plan(workload, default).stages[-1].grid[0] >= 1
+            assert kernel.plan(workload, default).stages[0].grid[0] >= 1
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_defaults_spill_nothing(compiler: Compiler) -> None:
     """Defaults need no local memory, and leave registers for 12 warps of a multiprocessor at least."""
     chosen = [(k, k.workload({"N": N, "dtype": dtype}, 3)) for k, N, dtype in LEAN]
     made = [kernel.plan(workload, kernel.default(workload)) for kernel, workload in chosen]
-    for plan, result in zip(made, compiler.compile([plan.stages[-1] for plan in made]), strict=True):
+    for plan, result in zip(made, compiler.compile([plan.stages[0] for plan in made]), strict=True):
         assert isinstance(result, CompiledStage), result
         resources = result.resources
         assert (resources.spill_bytes, resources.local_bytes) == (0, 0), plan.label()

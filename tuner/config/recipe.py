@@ -102,8 +102,8 @@ class Recipe:
     Values of ``default`` and ``stated`` are formulas, or texts that are values themselves; None for tunables
     with a condition for which none is given. ``stated`` is the analytical answer that the file states, and
     empty where it states none. ``work`` is None where the file states none, and ``stream_priority`` where
-    priorities are not searched. ``extends`` names kernels that this one
-    is taken for at sizes and types that they refuse.
+    priorities are not searched. ``extends`` names kernels that this one is taken for at sizes and types that
+    they refuse.
     """
 
     place: Place
