@@ -9,8 +9,8 @@
 
 // w[k] for the frequencies of a thread; others[k] becomes that of the frequency with the opposite sign
 template <class Core, class T, class Part>
-__device__ __forceinline__ void opposite(Complex<T> (&w)[Core::outputs], Complex<T> (&others)[Core::outputs], unsigned t,
-                                         typename Core::Word* room, Part part) {
+__device__ __forceinline__ void opposite(Complex<T> (&w)[Core::outputs], Complex<T> (&others)[Core::outputs],
+                                         unsigned t, typename Core::Word* room, Part part) {
     meet<Core::Fft::together>();
     Core::for_outputs(t, [&](int k, unsigned o) {
         if (!Core::is_padded || o < Core::N) room[o] = part(w[k]);
@@ -146,6 +146,7 @@ __global__ void __launch_bounds__(L, blocks)
         forward<Core, N, tile>(from, to, t, room, table, exists);
     if constexpr (tile) {
         __syncthreads();
-        copy_tile<L, problems * made>(y + (long long)first * made, reinterpret_cast<const Output*>(shared), rows * made);
+        const Output* const results = reinterpret_cast<const Output*>(shared);
+        copy_tile<L, problems * made>(y + (long long)first * made, results, rows * made);
     }
 }
