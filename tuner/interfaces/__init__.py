@@ -21,6 +21,7 @@ from tuner.interfaces.energy import (
 from tuner.interfaces.policies import (
     Candidate,
     ClockPoint,
+    Criterion,
     Payback,
     Policy,
     PriorRun,
@@ -48,6 +49,7 @@ __all__ = [
     "Check",
     "ClockControl",
     "ClockPoint",
+    "Criterion",
     "ClockReading",
     "Contest",
     "CorrectedPower",
