@@ -28,8 +28,8 @@ def pareto(search: Search, *, patience: float | None = None) -> Attempt:
        hypercube over configurations, clocks and power limits.
     2. Fit: a Gaussian process to the logarithms of each cost; both have the same trials, and failures are
        modelled apart, as in `bayesian`.
-    3. Acquire: the trial of highest expected hypervolume improvement, of all and of the neighbours of a
-       point of the front in turn.
+    3. Acquire: the trial of highest expected hypervolume improvement of all; of a space that is too large
+       to be looked at as a whole, of a sample and of the neighbours of a point of the front in turn.
     4. Stop: see `_is_enough`.
 
     Args:
@@ -181,12 +181,12 @@ def _acquire(run: _FrontRun, draw: np.random.Generator) -> list[Integers]:
 
 
 def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Integers | None:
-    """The next trial: in turn of all, and of the neighbours of a point of the front."""
+    """The next trial: of all, or of a sample and of the neighbours of a point of the front in turn."""
     pair, turn = run.pair, run.evaluations + supposed
     if not len(pair.valid):
         rows = pair.unmeasured()
         return rows[int(draw.integers(len(rows)))] if len(rows) else None
-    if turn % 2:
+    if turn % 2 and pair.is_sampled:
         centres = pair.front_rows()
         near = pair.outlook_near(centres[turn // 2 % len(centres)])
         if near is not None:

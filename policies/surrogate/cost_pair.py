@@ -88,6 +88,11 @@ class CostPair:
         return np.flatnonzero(np.isfinite(self._logs).all(axis=1))
 
     @property
+    def is_sampled(self) -> bool:
+        """True where the pool is a sample of the space."""
+        return len(self._pool) < self._joint.size
+
+    @property
     def front(self) -> Floats:
         """Measured log costs that no others dominate, shape (k, 2)."""
         return front_of(self._logs[self.valid])
@@ -144,7 +149,7 @@ class CostPair:
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
-        if not self._free.any() and len(self._pool) < self._joint.size:
+        if not self._free.any() and self.is_sampled:
             self._set_pool()
         return np.asarray(self._pool[self._free])
 
@@ -215,12 +220,13 @@ class CostPair:
         """Fit all hyper-parameters again, and start posteriors with them."""
         logs, x = self._logs[chosen], self._joint.features(self.rows[chosen])
         self._middle, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), _LEAST_SCALE)
-        if len(self._pool) < self._joint.size:
+        if self.is_sampled:
             self._set_pool()
         self._posteriors = []
         for place in range(2):
-            y, noise = (logs[:, place] - self._middle[place]) / self._scale[place], self._variances(
-                chosen, place
+            y, noise = (
+                (logs[:, place] - self._middle[place]) / self._scale[place],
+                self._variances(chosen, place),
             )
             self._models[place] = gaussian.fit(self._models[place], x, y, noise)
             self._posteriors.append(Posterior(self._models[place], self._pool_features))

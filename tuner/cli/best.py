@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @search_option("objective", default=SearchOptions.objective, text="time, energy, edp, ed2p or pareto.")
 @search_option(
     "max_slowdown",
-    text="The limit that the runs were made under, e.g. 5%. Of the objective pareto, the point of least energy"
-    " within it.",
+    text="The limit that the runs were made under, e.g. 5%. With the objective pareto: the point of least"
+    " energy within it.",
 )
 @search_option("scope", default=SearchOptions.scope, text="What its joules are of, e.g. gpu+cpu.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")

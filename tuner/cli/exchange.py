@@ -289,7 +289,7 @@ def _run(name: str, database: Path | None, max_slowdown: float | None) -> "Expor
     if name in SHIPPED or (path.is_file() and not _is_document(path)):
         recording = open_recording(name if name in SHIPPED else path)
         if max_slowdown is not None:
-            raise InputError(f"--max-slowdown: chooses a point of a run's Pareto front; {name} is a recording")
+            raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {name} is a recording")
         return run_of_space(recording.space(matching(recording, ())))
     document = within_slowdown(document_of(name, database), max_slowdown)
     return run_of_document(document, name if path.is_file() else f"run {name}")

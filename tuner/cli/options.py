@@ -96,8 +96,8 @@ def search_options(*, defaults: bool = True) -> Callable[[_Function], _Function]
 
 
 FRONT_CHOICE = (
-    "Of a run with --objective pareto: take the point of least energy at most this much slower than the fastest"
-    " point, e.g. 5%. Default: the point of least energy × time."
+    "Of a run with --objective pareto: take the point of least energy that is at most this much slower than"
+    " the fastest point, e.g. 5%. Default: the point of least energy × time."
 )
 """Help of --max-slowdown where a run is read."""
 

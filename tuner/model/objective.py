@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.errors import UnknownNameError
+from tuner.errors import InputError, UnknownNameError
 from tuner.model import Measurement, Trial
 
 PARETO = "pareto"
@@ -88,6 +88,24 @@ class Objective:
         """Standard uncertainty of the cost, by the cost; 0 where there is none."""
         cost = self.cost(measurement)
         return self.uncertainty(measurement) / cost if math.isfinite(cost) and cost > 0 else 0.0
+
+
+def of_one_cost(name: str, user: str) -> Objective:
+    """The objective of something that needs one cost.
+
+    Args:
+        name: of the objective.
+        user: what needs it, such as ``tuner compare``.
+
+    Raises:
+        UnknownNameError: there is no such objective.
+        InputError: it has two costs.
+    """
+    found = Objective(name)
+    if found.is_front:
+        others = ", ".join(other for other in NAMES if other != PARETO)
+        raise InputError(f"--objective {name}: {user} needs one cost; choose from {others}")
+    return found
 
 
 def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:

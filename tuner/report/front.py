@@ -11,6 +11,10 @@ from tuner.report.ranked_trials import objective_name, same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import label, percent_with_interval, with_uncertainty
 
+_HOW_TO_CHOOSE = (
+    "the answer is the point of least energy × time; of least energy at most 5 % slower than the fastest:"
+    " tuner show {run} --max-slowdown 5%"
+)
 _CHANGES = ("against_default", "trade_off", "against_solo_bests", "energy_trade_off")
 
 
@@ -74,10 +78,7 @@ def front_table(document: Mapping[str, Any]) -> SettingTable | None:
     notes = [_note(document, point) for point in points]
     sentences = []
     if document.get("run") is not None:
-        sentences = [
-            "the answer is the point of least energy × time; for the least energy at most 5 % slower than the"
-            f" fastest: tuner show {document['run']} --max-slowdown 5%"
-        ]
+        sentences = [_HOW_TO_CHOOSE.format(run=document["run"])]
     rows = [list(cells), *map(list, zip(*cells.values(), strict=True))]
     return SettingTable(title, rows, ["configuration", *notes], sentences)
 

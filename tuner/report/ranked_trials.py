@@ -39,7 +39,7 @@ class RankedTrial:
 
 
 def objective_name(document: Mapping[str, Any]) -> str:
-    """``time``, ``energy``, ``edp``, ``ed2p`` or ``pareto``: the objective of a document without its slowdown limit."""
+    """The name of a document's objective, without its slowdown limit."""
     name = str(document["objective"]).split(" ", 1)[0]
     return name if name in NAMES else "time"
 

@@ -13,6 +13,10 @@ from tuner.options import JOB_OPTIONS, OPTIONS
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+_CHOSEN_LATER = (
+    "the objective pareto finds the whole front of time and energy; choose a point of it afterwards:"
+    " `tuner show`, `tuner best` and `tuner export` take --max-slowdown"
+)
 AUTO_CLOCKS = "auto"
 """The choice of clocks that a model of time and power makes."""
 
@@ -195,11 +199,7 @@ def _front_contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]
     if policy in registry.names("policy") and policy not in searching:
         yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {_or(searching)}"
     if chosen.get("max_slowdown") is not None:
-        yield (
-            "max_slowdown",
-            "the objective pareto finds the whole front of time and energy; choose a point of it afterwards"
-            " with `tuner show`, `tuner best` or `tuner export` and --max-slowdown",
-        )
+        yield "max_slowdown", _CHOSEN_LATER
     if chosen.get("verify"):
         yield "verify", "holds one answer of another GPU against its rivals; with the objective pareto search"
 

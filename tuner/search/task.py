@@ -113,9 +113,7 @@ class Task:
 def _criteria(context: SearchContext) -> tuple[Criterion, ...]:
     """What a front is of: time and joules."""
     both = (Objective("time"), Objective("energy"))
-    return tuple(
-        Criterion(one.known, one.relative_uncertainty, context.prior_runs(one.name)) for one in both
-    )
+    return tuple(Criterion(one.known, one.relative_uncertainty, context.prior_runs(one.name)) for one in both)
 
 
 def _label(identity: DeviceIdentity) -> str:
