@@ -29,7 +29,7 @@ def policy(request: pytest.FixtureRequest) -> Policy:
 
 def for_a_front(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """The search for the front of a makespan and of a cost that falls and rises with it."""
-    both = tuple(Criterion(cost, lambda _: 0.001) for cost in (makespan, opposed))
+    both = tuple(Criterion(cost, lambda _: 0.001, search.prior_runs) for cost in (makespan, opposed))
     found: Policy = registry.load("front", "bayesian")
     return found(replace(search, criteria=both))
 
