@@ -87,6 +87,18 @@ def test_a_run_without_a_front_has_no_point(db: Path) -> None:
     assert tuner("export", "1", "--format", "t4", "--max-slowdown", "5%", "--database", db).exit_code == 2
 
 
+def test_a_damaged_front_is_said(db: Path, told: Any, tmp_path: Path) -> None:
+    """A file whose points lack what a run writes is refused by what is wrong, not by a traceback."""
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**told, "front": [{"number": 1, "trial": {}}]}))
+    for command in ("show", "export"):
+        found = tuner(command, file, "--max-slowdown", "5%", "--database", db)
+        assert found.exit_code == 2
+        assert (
+            "front: its points are not as `tuner run --json` writes them (KeyError: 'time_s')" in found.stderr
+        )
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

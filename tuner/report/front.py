@@ -27,16 +27,25 @@ def within_slowdown(document: Mapping[str, Any], max_slowdown: float | None) -> 
             least energy-delay product.
 
     Raises:
-        InputError: the run has no front.
+        InputError: the run has no front, or a file says what no run has written.
     """
     if max_slowdown is None:
         return dict(document)
-    points = document.get("front") or ()
-    if objective_name(document) != "pareto" or not points:
+    if objective_name(document) != "pareto" or not document.get("front"):
         raise InputError(
             f"--max-slowdown {100 * max_slowdown:g}%: chooses a point of a Pareto front, and this run has"
             " none; tune with --objective pareto"
         )
+    try:
+        return _with_point(document, max_slowdown)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise InputError(f"front: its points are not as `tuner run --json` writes them ({found})") from error
+
+
+def _with_point(document: Mapping[str, Any], max_slowdown: float) -> dict[str, Any]:
+    """The document with the point of least energy within a slowdown in the place of its answer."""
+    points = document["front"]
     limit_s = points[0]["trial"]["time_s"] * (1 + max_slowdown)
     point = min(
         (one for one in points if one["trial"]["time_s"] <= limit_s), key=lambda one: one["trial"]["energy_j"]
