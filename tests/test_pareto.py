@@ -90,7 +90,7 @@ def test_the_expected_improvement_is_that_of_draws(
     )
 
     error = np.std(growth) / math.sqrt(len(draws))
-    assert found[0] == pytest.approx(np.mean(growth), abs=5 * error + 1e-3)
+    assert found[0] == pytest.approx(np.mean(growth), abs=float(5 * error + 1e-3))
 
 
 def test_hopeless_trials_can_be_compared() -> None:
@@ -117,7 +117,7 @@ CLOCKS = (900, 800, 700, 600, 500, 400)
 
 def traded(trial: Trial) -> Measurement:
     """A larger block is slower, a lower clock too; joules fall with the clock, and rise again at the end."""
-    slow = float(trial.configurations[0]["L"]) / 512  # type: ignore[arg-type]
+    slow = float(trial.configurations[0]["L"]) / 512
     clock = (trial.clock_mhz or 900) / 900
     limit = (trial.power_limit_w or 300) / 300
     time_s = (1.0 + slow) * (0.3 + 0.7 / clock) / limit**0.5
