@@ -169,9 +169,8 @@ class CostPair:
         if not len(rows) or not len(self.valid):
             return None
         mean, deviation = self._predict_at(rows)
-        return self._outlook(
-            rows, mean, deviation, self._failures.log_chance_to_work_at(self._joint.features(rows))
-        )
+        works = self._failures.log_chance_to_work_at(self._joint.features(rows))
+        return self._outlook(rows, mean, deviation, works)
 
     def _outlook(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> FrontOutlook:
         front = front_of(np.vstack([self.front, *(point[None, :] for _, point in self._supposed)]))
@@ -196,13 +195,13 @@ class CostPair:
     def _believed(self, place: int) -> tuple[Posterior, Floats]:
         """The posterior of a cost and the standardised logarithms it is of; with what is supposed."""
         posterior = self._posteriors[place]
-        y = (self._logs[self._learnt, place] - self._middle[place]) / self._scale[place]
+        y = self._standard(self._logs[self._learnt, place], place)
         if self._supposed:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
             rows = np.array([key for key, _ in self._supposed], dtype=np.int64)
             posterior.add(self._joint.features(rows), np.zeros(len(rows)))
             means = np.array([mean[place] for _, mean in self._supposed])
-            y = np.append(y, (means - self._middle[place]) / self._scale[place])
+            y = np.append(y, self._standard(means, place))
         return posterior, y
 
     def _train(self) -> None:
@@ -224,16 +223,19 @@ class CostPair:
             self._set_pool()
         self._posteriors = []
         for place in range(2):
-            y, noise = (
-                (logs[:, place] - self._middle[place]) / self._scale[place],
-                self._variances(chosen, place),
+            noise = self._variances(chosen, place)
+            self._models[place] = gaussian.fit(
+                self._models[place], x, self._standard(logs[:, place], place), noise
             )
-            self._models[place] = gaussian.fit(self._models[place], x, y, noise)
             self._posteriors.append(Posterior(self._models[place], self._pool_features))
             self._posteriors[place].add(x, noise)
         self._learnt = chosen
         count = len(self.valid)
         self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
+
+    def _standard(self, logs: Floats, place: int) -> Floats:
+        """Logarithms of a cost, about zero mean and unit variance."""
+        return np.asarray((logs - self._middle[place]) / self._scale[place])
 
     def _variances(self, chosen: Integers, place: int) -> Floats:
         return np.asarray((self._noises[chosen, place] / self._scale[place]) ** 2)
