@@ -121,8 +121,11 @@ class CostPair:
         self.rows = np.vstack([self.rows, row[None, :]])
         self._logs = np.vstack([self._logs, logs])
         self._noises = np.vstack([self._noises, np.nan_to_num(noises, posinf=0.0)])
-        self._failures.add(self._joint.features(row[None, :]), np.array([0.0 if works else 1.0]))
+        self._learn_outcomes(row[None, :], np.array([0.0 if works else 1.0]))
         self.rule_out(row)
+
+    def _learn_outcomes(self, rows: Integers, failed: Floats) -> None:
+        self._failures.add(self._joint.features(rows), self._joint.sizes(rows), failed)
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial again."""
@@ -169,7 +172,7 @@ class CostPair:
         if not len(rows) or not len(self.valid):
             return None
         mean, deviation = self._predict_at(rows)
-        works = self._failures.log_chance_to_work_at(self._joint.features(rows))
+        works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
         return self._outlook(rows, mean, deviation, works)
 
     def _outlook(self, rows: Integers, mean: Floats, deviation: Floats, works: Floats) -> FrontOutlook:
@@ -246,10 +249,9 @@ class CostPair:
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._joint.features(self._pool)
-        self._failures = FailureModel(self._joint.groups, self._pool_features)
+        self._failures = FailureModel(self._joint.groups, self._pool_features, self._joint.sizes(self._pool))
         if len(self.rows):
-            failed = (~np.isfinite(self._logs).all(axis=1)).astype(float)
-            self._failures.add(self._joint.features(self.rows), failed)
+            self._learn_outcomes(self.rows, (~np.isfinite(self._logs).all(axis=1)).astype(float))
         self._fit_at = 0
 
 
