@@ -1,0 +1,91 @@
+"""Prints the tables of docs/kernels.md about long scans, transforms of any length and long tridiagonal systems.
+
+    python benchmarks/show_prefix_peers.py long-scan | fft-any | tridiag-large
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+SHORT = 256  # lengths of one part of the table of transforms
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """The rows of a stored file; those of all kinds."""
+    rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    return [row for kind in rows.values() for row in kind] if isinstance(rows, dict) else list(rows)
+
+
+def long_scan() -> Iterator[str]:
+    """A row for each scan: time, part of a copy, ratio to CUB."""
+    yield "| what | time | of a copy | × CUB | configuration |"
+    yield "| --- | --- | --- | --- | --- |"
+    for row in rows_of("long-scan-peers-h200"):
+        time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        yield (
+            f"| {row['name']} | {time} | {100 * row['of_copy']:.1f} % | {row['ratio']:.2f}"
+            f" | {row['configuration']} |"
+        )
+
+
+def fft_any() -> Iterator[str]:
+    """A row for each range of lengths: how many are no slower than cuFFT, mean and least ratio."""
+    yield "| lengths | count | ≥ 1.0 × cuFFT | geometric mean | least | of the default, mean |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    complex_rows = rows_of("fft-any-complex-h200")
+    by_length = {
+        "smooth, to 256": [row for row in complex_rows if row["N"] <= SHORT],
+        "smooth, 320 to 2048": [row for row in complex_rows if SHORT < row["N"] <= 8 * SHORT],
+        "smooth, above": [row for row in complex_rows if row["N"] > 8 * SHORT],
+        "smooth, all": complex_rows,
+        "primes, 61 to 4093": [row for row in rows_of("fft-any-primes-h200") if is_prime(row["N"], 61)],
+        "primes 17 and 31": [row for row in rows_of("fft-any-primes-h200") if row["N"] in (17, 31)],
+    }
+    for what, rows in by_length.items():
+        yield f"| {what} | {_figures(rows)} |"
+
+
+def is_prime(number: int, least: int) -> bool:
+    """Whether a number of at least ``least`` is a prime."""
+    return number >= least and all(number % d for d in range(2, math.isqrt(number) + 1))
+
+
+def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
+    ratios = [row["ratio"] for row in rows]
+    defaults = [row["peer_ms"] / row["default_ms"] for row in rows]
+    part = sum(ratio >= 1 for ratio in ratios)
+    return f"{len(rows)} | {part} | {_mean(ratios):.2f} | {min(ratios):.2f} | {_mean(defaults):.2f}"
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def tridiag_large() -> Iterator[str]:
+    """A row for each system: time, part of bare memory traffic, ratio to cuSPARSE."""
+    yield "| systems | time | of bare | × cuSPARSE | the stated answer | configuration |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in rows_of("tridiag-large-h200"):
+        time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        yield (
+            f"| {row['name']} | {time} | {100 * row['of_bare']:.1f} % | {row['ratio']:.2f}"
+            f" | {row['stated_ms']:.4f} ms | {row['configuration']} |"
+        )
+
+
+TABLES = {"long-scan": long_scan, "fft-any": fft_any, "tridiag-large": tridiag_large}
+
+
+def main() -> None:
+    """Print one of the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    print("\n".join(TABLES[parser.parse_args().table]()))
+
+
+if __name__ == "__main__":
+    main()
