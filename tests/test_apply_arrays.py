@@ -198,6 +198,14 @@ def test_tensors_that_cannot_be_used(
     assert bench.cp.kernels["sums"].runs == 0
 
 
+def test_torch_without_a_gpu(bench: Bench, torch: FakeTorch) -> None:
+    """A PyTorch that knows no GPU is asked for none of its streams: tensors on the CPU are refused first."""
+    torch.cuda.current_stream = None
+    x = changed(torch.tensor(3, 64), device=torch.device("cpu"))
+    with pytest.raises(InputError, match="x is a torch tensor on cpu; it must be on a GPU"):
+        bench.apply("sums", x)
+
+
 def test_gradients_that_are_not_recorded(bench: Bench, torch: FakeTorch) -> None:
     """Under torch.no_grad() a parameter is a tensor as any other."""
     torch.gradients = False

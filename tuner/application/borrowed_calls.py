@@ -4,11 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from tuner.application.binding import LoadedKernel
-from tuner.application.borrowing import BorrowedArray, Value, borrow, borrowed_tensor, gpu_of, torch_of
+from tuner.application.borrowing import (
+    BorrowedArray,
+    Value,
+    borrow,
+    borrowed_tensor,
+    gpu_of,
+    on_host,
+    torch_of,
+)
 from tuner.application.call_keys import ApplicationCall, Settings
-from tuner.application.signature import Form, Stream, checked_stream
+from tuner.application.running import KernelRunner
+from tuner.application.signature import Form, Stream, checked_stream, examined
 from tuner.devices.cuda.foreign_streams import stream_of
 from tuner.errors import DeviceError, InputError
 
@@ -39,6 +49,19 @@ class BorrowedCall:
         """The arguments of the call, by its arrays."""
         forms = tuple(Form(one.array.shape, one.dtype) for one in self.arrays)
         return ApplicationCall(self.kernel, forms, self.device, configuration, sizes)
+
+    def run(self, runner: KernelRunner, outs: Sequence[Value] | None) -> Any:  # noqa: ANN401 - arrays
+        """Put a run into the stream of the call, and return what the caller gets.
+
+        Raises:
+            InputError: an output cannot be used, or shares memory with another array.
+            DeviceError: memory runs out, or the driver refuses the launch.
+        """
+        given = (*self.arrays, *self.outputs(runner.loaded, outs))
+        arrays = [one.array for one in given]
+        _, addresses = examined(arrays)
+        runner.run(arrays, addresses, self.stream)
+        return runner.results([self.returned(one) for one in given])
 
     def outputs(self, loaded: LoadedKernel, outs: Sequence[Value] | None) -> list[BorrowedArray]:
         """The caller's outputs, or new ones of the library that serves the call.
@@ -121,7 +144,7 @@ def borrowed_call(
         InputError: an array or the stream cannot be used; the message names it and what would be right.
     """
     values = [value for _, value, _ in arrays]
-    device, torch = gpu_of(cp, values[0]), torch_of([*values, *outs])
+    device, torch = gpu_of(cp, values[0]), torch_of([one for one in (*values, *outs) if not on_host(one)])
     on = None
     if stream is not None:
         on = checked_stream(cp, stream, device)

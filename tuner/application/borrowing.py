@@ -53,6 +53,11 @@ def torch_of(values: Sequence[Value]) -> ModuleType | None:
     return torch if kind is not None and any(isinstance(value, kind) for value in values) else None
 
 
+def on_host(value: Value) -> bool:
+    """True for a torch tensor on the CPU: where all are, PyTorch may know no GPU to ask for a stream."""
+    return torch_of([value]) is not None and value.device.type != "cuda"
+
+
 def gpu_of(cp: ModuleType, value: Value) -> int:
     """The GPU whose current stream an array is to be borrowed in; the current one where it tells none."""
     if isinstance(value, cp.ndarray):
@@ -128,7 +133,7 @@ def _fault(value: Value, *, written: bool) -> str:
 
 def _torch_fault(torch: ModuleType, tensor: Value) -> str:
     """Why a torch tensor cannot be borrowed; empty where it can."""
-    if tensor.device.type != "cuda":
+    if on_host(tensor):
         return f"a torch tensor on {tensor.device}; it must be on a GPU (its cuda() is)"
     if tensor.layout is not torch.strided:
         return f"a torch tensor of layout {tensor.layout}; it must be a dense one (its to_dense() is)"

@@ -91,7 +91,8 @@ class Application:
             cp = self._cupy(kernel)
             if _foreign(cp, given_arrays):
                 call = self._borrowed(cp, kernel, arrays, outs, stream)
-                return self._apply_borrowed(call, sizes, None if out is None else outs, configuration)
+                runner = self._found(cp, call.asked(configuration, sizes))
+                return call.run(runner, None if out is None else outs)
         if runner is None or (out is not None and not outs):
             runner = self._runner(kernel, arrays, configuration, sizes)
             if out is not None:
@@ -226,20 +227,6 @@ class Application:
         call = borrowed_call(cp, kernel, list(zip(names, arrays, written, strict=True)), outs, stream)
         self._check(kernel, [one.array for one in call.arrays])
         return call
-
-    def _apply_borrowed(
-        self,
-        call: BorrowedCall,
-        sizes: Mapping[str, int | str],
-        outs: Sequence[Value] | None,
-        configuration: Settings,
-    ) -> Value | tuple[Value, ...]:
-        runner = self._found(call.cp, call.asked(configuration, sizes))
-        given = (*call.arrays, *call.outputs(runner.loaded, outs))
-        arrays = [one.array for one in given]
-        _, addresses = examined(arrays)
-        runner.run(arrays, addresses, call.stream)
-        return runner.results([call.returned(one) for one in given])
 
     def _workload(self, file: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
         return self._catalog.workload_of(file, lambda one: workload_for(one, forms, sizes))
