@@ -12,6 +12,7 @@ from fake_apply import SUMS, Bench, fake_bench
 from fake_cupy import DeviceArray
 from fake_torch import DlpackArray, FakeTorch, InterfaceArray, Tensor, TorchStream, fake_torch
 
+from tuner.application.binding import LoadedKernel
 from tuner.application.calls import Application
 from tuner.config.catalog import Catalog
 from tuner.errors import DeviceError, InputError
@@ -129,6 +130,24 @@ def test_plans_of_tensors(bench: Bench, torch: FakeTorch) -> None:
     assert isinstance(shaped.out, Tensor)
     assert np.array_equal(shaped(bench.array(3, 64)), sums(x.held))
     assert torch.made_in == [0, 0]
+
+
+def test_scratch_of_plans_for_tensors(
+    bench: Bench, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scratch arrays of a plan are of PyTorch's current stream, in which its runs will be."""
+    stream, allocated = bench.cp.cuda.Stream(non_blocking=True), LoadedKernel.allocated
+    x, current = torch.tensor(3, 64), []
+
+    def seen(self: LoadedKernel, *arguments: Any) -> Any:
+        current.append(bench.cp.current[-1])
+        return allocated(self, *arguments)
+
+    monkeypatch.setattr(LoadedKernel, "allocated", seen)
+    with TorchStream(torch, stream.ptr):
+        bench.plan("sums", x)
+        bench.apply("sums", x)
+    assert current == [stream, stream]
 
 
 def test_runs_of_plans_allocate_nothing(bench: Bench, torch: FakeTorch) -> None:

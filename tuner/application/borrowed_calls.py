@@ -70,7 +70,7 @@ class BorrowedCall:
             InputError: an output cannot be used; the message names it and what would be right.
             DeviceError: the GPU has no room for them.
         """
-        with self._entered():
+        with self.entered():
             if outs is not None:
                 lent = [borrow(self.cp, self.kernel, "out", out, written=True) for out in outs]
                 loaded.check_outputs([one.array for one in lent])
@@ -88,14 +88,15 @@ class BorrowedCall:
         if one.original is not None:
             return one.original
         first = self.arrays[0].original
-        with self._entered():
+        with self.entered():
             namespace = getattr(first, "__array_namespace__", None)
             take = None if namespace is None else getattr(namespace(), "from_dlpack", None)
             if take is not None and not isinstance(first, self.cp.ndarray):
                 return take(one.array)
         return one.array
 
-    def _entered(self) -> AbstractContextManager[object]:
+    def entered(self) -> AbstractContextManager[object]:
+        """Make GPU and stream of the call CuPy's current ones: memory is then of this stream."""
         return entered(self.cp, self.device, self.stream)
 
     def _tensors(self, torch: ModuleType, loaded: LoadedKernel) -> list[BorrowedArray]:

@@ -120,7 +120,7 @@ class Application:
             call = self._borrowed(cp, kernel, arrays, outs, None)
             runner = self._found(cp, call.asked(configuration, sizes))
             lent = call.outputs(runner.loaded, None if out is None else outs)
-            with cp.cuda.Device(runner.loaded.device):
+            with call.entered():
                 return KernelPlan(cp, runner, call.arrays, lent, call.torch)
         if not shapes:
             runner = self._runner(kernel, arrays, configuration, sizes)
