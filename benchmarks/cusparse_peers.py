@@ -13,8 +13,9 @@ from vendor_library import VendorLibrary, address, launched
 STRIDED, INTERLEAVED = "cuSPARSE gtsv2StridedBatch", "cuSPARSE gtsvInterleavedBatch"
 ONE_SYSTEM = ("gtsv2_nopivot", "gtsv2")
 ALGORITHMS = ("Thomas", "LU", "QR")
-_FLOAT = 4
+_LETTERS = {"float32": "S", "float64": "D", "complex64": "C"}
 _STRIDED_CALLS = ((0, 1), (1, 1), (4, 1), (16, 1), (4, 4), (16, 4), (64, 4), (16, 8), (32, 8), (64, 8))
+_USUAL_CALLS = ((0, 1), (1, 1), (4, 4), (16, 4))
 _JOINED = tuple(2**k for k in (11, 12, 13, 14, 16))
 _JOINED_CALLS = ((0, 1), (1, 1), (16, 4), (32, 8))
 _INTERLEAVED_CALLS = ((0, 1), (1, 1), (2, 2), (4, 4), (8, 1))
@@ -26,7 +27,7 @@ class Rows:
 
     Attributes:
         joined: systems that are solved as one longer system, with zeros where they meet.
-        padding: floats between two systems.
+        padding: numbers between two systems.
         shift_bytes: from one of the arrays to the next, beyond whole allocations.
     """
 
@@ -65,6 +66,28 @@ class CusparsePeers:
             *self._interleaved_forms(data, room),
         ]
 
+    def usual(self, data: Data, *, interleaved: bool) -> list[Peer]:
+        """Each routine as it comes, and the strided one in a few graphs; for long systems and other types.
+
+        Args:
+            data: the systems.
+            interleaved: whether to try the routine of a thread a system, which takes long for few systems.
+        """
+        room, found = _Room(self._cp), []
+        for calls in (Calls(*numbers) for numbers in _USUAL_CALLS if max(1, numbers[0]) <= data.batch):
+            key = f"{STRIDED}, {calls}"
+            found += self._tried(key, lambda c=calls: self._strided(data, room, c, Rows()))
+        found += self._one_system_forms(data, room)
+        if interleaved:
+            shape = (1, data.n, data.batch)
+            work = [self._cp.zeros(shape, data.output.dtype) for _ in range(4)]
+            for algorithm, name in enumerate(ALGORITHMS):
+                key = f"{INTERLEAVED}, {name}"
+                found += self._tried(
+                    key, lambda a=algorithm: self._interleaved(data, room, (a, Calls()), work)
+                )
+        return found
+
     def _handle(self, stream: int) -> ctypes.c_void_p:
         if stream not in self._handles:
             handle = ctypes.c_void_p()
@@ -94,17 +117,16 @@ class CusparsePeers:
         given = not rows.padding and not rows.shift_bytes
         arrays = [*matrix, data.output] if given else _placed(cp, data.inputs, rows)
         x, size = arrays[3], ctypes.c_size_t()
-        question = "cusparseSgtsv2StridedBatch_bufferSizeExt"
+        routine = f"cusparse{_letter(data)}gtsv2StridedBatch"
         addresses = [address(array) for array in arrays]
-        self._library.call(question, self._handle(0), n, *addresses, count, stride, ctypes.byref(size))
+        sizes = (count, stride, ctypes.byref(size))
+        self._library.call(f"{routine}_bufferSizeExt", self._handle(0), n, *addresses, *sizes)
         work = room.pieces(size.value, calls.streams, 4 * rows.shift_bytes)
 
         def launch(chunk: int, stream: int) -> None:
-            at = [address(array, chunk * count * stride * _FLOAT) for array in arrays]
+            at = [address(array, chunk * count * stride * x.itemsize) for array in arrays]
             piece = work[chunk % calls.streams]
-            self._library.call(
-                "cusparseSgtsv2StridedBatch", self._handle(stream), n, *at, count, stride, piece
-            )
+            self._library.call(routine, self._handle(stream), n, *at, count, stride, piece)
 
         run = launched(cp, launch, calls)
         unknowns = x[:, : data.n]
@@ -122,11 +144,12 @@ class CusparsePeers:
         cp, x, n, size = self._cp, data.output, data.n * data.batch, ctypes.c_size_t()
         *matrix, d = data.inputs
         arguments = (self._handle(0), n, 1, *map(address, (*matrix, x)), n)
-        self._library.call(f"cusparseS{name}_bufferSizeExt", *arguments, ctypes.byref(size))
+        routine = f"cusparse{_letter(data)}{name}"
+        self._library.call(f"{routine}_bufferSizeExt", *arguments, ctypes.byref(size))
         (work,) = room.pieces(size.value, 1)
 
         def run() -> None:
-            self._library.call(f"cusparseS{name}", *arguments, work)
+            self._library.call(routine, *arguments, work)
 
         form = "the batch as one system"
         return Peer(f"cuSPARSE {name}", form, run, lambda: x, lambda: cp.copyto(x, d), keep=room)
@@ -137,7 +160,7 @@ class CusparsePeers:
         for calls, padding in (*((Calls(*numbers), 0) for numbers in _INTERLEAVED_CALLS), *padded):
             chunks = max(1, calls.chunks)
             shape = (chunks, data.n, data.batch // chunks + padding)
-            work = [self._cp.zeros(shape, "float32") for _ in range(4)]
+            work = [self._cp.zeros(shape, data.output.dtype) for _ in range(4)]
             work[1][...] = 1  # what is added are systems of their own
             for algorithm, name in enumerate(ALGORITHMS):
                 form = f"{INTERLEAVED}, {name}, {calls}"
@@ -151,16 +174,16 @@ class CusparsePeers:
         chunks, _, count = work[0].shape
         given, added = batch // chunks, count - batch // chunks
         size = ctypes.c_size_t()
-        question = "cusparseSgtsvInterleavedBatch_bufferSizeExt"
+        routine = f"cusparse{_letter(data)}gtsvInterleavedBatch"
         addresses = [address(array) for array in work]
-        self._library.call(question, self._handle(0), algorithm, n, *addresses, count, ctypes.byref(size))
+        sizes = (count, ctypes.byref(size))
+        self._library.call(f"{routine}_bufferSizeExt", self._handle(0), algorithm, n, *addresses, *sizes)
         pieces = room.pieces(size.value, calls.streams)
 
         def launch(chunk: int, stream: int) -> None:
-            at = [address(array, chunk * count * n * _FLOAT) for array in work]
-            function = "cusparseSgtsvInterleavedBatch"
+            at = [address(array, chunk * count * n * work[0].itemsize) for array in work]
             piece = pieces[chunk % calls.streams]
-            self._library.call(function, self._handle(stream), algorithm, n, *at, count, piece)
+            self._library.call(routine, self._handle(stream), algorithm, n, *at, count, piece)
 
         def interleave() -> None:
             for source, target in zip(data.inputs, work, strict=True):
@@ -194,13 +217,18 @@ class _Room:
         return [address(self._arrays[-1], first_bytes + k * aligned) for k in range(streams)]
 
 
+def _letter(data: Data) -> str:
+    """Of the routines for the type of the numbers."""
+    return _LETTERS[data.output.dtype.name]
+
+
 def _placed(cp: Any, sources: tuple[Any, ...], rows: Rows) -> list[Any]:
     """Copies of arrays, elsewhere."""
     placed = []
     for k, source in enumerate(sources):
         batch, n = source.shape
-        skipped = k * rows.shift_bytes // _FLOAT
-        flat = cp.ones(skipped + batch * (n + rows.padding), cp.float32)
+        skipped = k * rows.shift_bytes // source.itemsize
+        flat = cp.ones(skipped + batch * (n + rows.padding), source.dtype)
         placed.append(flat[skipped:].reshape(batch, n + rows.padding))
         placed[-1][:, :n] = source
     return placed

@@ -268,6 +268,10 @@ class Modelled:
             modelled=True,
         )
 
+    def exact(self, trial: Trial) -> Measurement:
+        """What the model says, without noise."""
+        return self._measured(trial)
+
     def costs(self, objective: Objective) -> Mapping[Trial, float]:
         """By the model, without noise."""
         return {trial: objective.cost(self._measured(trial)) for trial in self.trials(objective)}

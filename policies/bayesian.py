@@ -24,6 +24,8 @@ from .surrogate.start import start_rows
 from .sweeping import SweepTime
 
 LEAST_START = 4  # trials of the start design; where more tunables vary, as many as these
+FIRST = 2  # trials of the start where traits tell what to begin with,
+FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
 CHUNK = 16  # trials of a sweep between two looks at what is predicted
@@ -32,10 +34,12 @@ CHUNK = 16  # trials of a sweep between two looks at what is predicted
 def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 0.0) -> Attempt:
     """Measure the trial of highest acquisition until going on is expected to gain too little.
 
-    1. Start: the analytical answer, the defaults, and some more trials: a Latin hypercube, or at random among
-       likely blocks where no launches are known. What is known of other sizes or GPUs stands in for these.
-       Several workloads begin with every workload at the best known, too, and where it is known what they
-       cost alone, with `LEAST_START` more trials. Trials that fail are made up for, once.
+    1. Start: the analytical answer, the defaults, and some more trials: at random among likely blocks where
+       no launches are known; else a few of what is believed to be good by its traits (see
+       `surrogate.traits`), or a Latin hypercube where these tell nothing. What is known of other sizes or
+       GPUs stands in for these. Several workloads begin with every workload at the best known, too, and where
+       it is known what they cost alone, with `LEAST_START` more trials. Trials that fail are made up for,
+       once.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
        cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
@@ -60,8 +64,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     joint = Joint(search, draw, seeds, sources)
     run = _SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
-    wanted = LEAST_START if joint.known_alone else max(LEAST_START, joint.tunables)
-    yield from run.measure(_start(run, seeds, 0 if sources else wanted, draw))
+    yield from run.measure(_start(run, seeds, 0 if sources else _wanted(joint), draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
     stop = stop_rule(run, patience)
     sweep = SweepTime(search, sweep_s)
@@ -171,6 +174,13 @@ def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal
         return near
     outlook = learner.outlook()
     return None if outlook is None else outlook.best
+
+
+def _wanted(joint: Joint) -> int:
+    """Trials of the start beyond the seeds, where nothing is known of other sizes or GPUs."""
+    if joint.has_traits and joint.tunables <= FEW:
+        return FIRST
+    return LEAST_START if joint.known_alone else max(LEAST_START, joint.tunables)
 
 
 def _seeds(search: Search) -> list[Trial]:

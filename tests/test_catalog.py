@@ -1,9 +1,11 @@
 """The catalogue: which kernel a name means, and how a workload is written."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tuner.application.signature import Form, workload_for
 from tuner.config.catalog import Catalog, default_search_path, kernels_root, origin
 from tuner.errors import InputError, KernelFileError, UnknownNameError
 
@@ -57,6 +59,24 @@ def test_sizes_of_another_kernel_name_it() -> None:
             shipped.workload(spec)
     with pytest.raises(UnknownNameError, match=r"16384, .*8388608$"):
         shipped.workload("fft-large:N=16385")
+
+
+def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
+    """Lengths and types that fft has not are those of fft-any; what neither takes is refused for fft."""
+    shipped = Catalog.load(search_path=[kernels_root()])
+    assert str(shipped.workload("fft:N=1024")) == "fft:N=1024"
+    assert str(shipped.workload("fft:N=1000,direction=inverse")) == "fft-any:N=1000,direction=inverse"
+    for shape, dtype, taken in (
+        ((3, 1024), "complex64", "fft"),
+        ((3, 1000), "complex64", "fft-any"),
+        ((3, 1024), "complex128", "fft-any"),
+    ):
+        at = partial(workload_for, forms=[Form(shape, dtype)], sizes={})
+        assert shipped.workload_of(shipped.kernel("fft"), at).kernel == taken
+    with pytest.raises(InputError, match="x has dtype float32; it must be complex64"):
+        shipped.workload_of(
+            shipped.kernel("fft"), partial(workload_for, forms=[Form((3, 1024), "float32")], sizes={})
+        )
 
 
 def test_folders_hold_files_and_folders(catalog: Catalog) -> None:

@@ -265,6 +265,15 @@ def test_without_a_default_table_the_first_configuration_counts(write: Write) ->
     assert kernel.default(workload) == kernel.space(workload)[0]
 
 
+def test_a_default_takes_derived_names_of_the_tunables_above(write: Write) -> None:
+    """[default] may use derived names that need no tunable that is still to come."""
+    text = TEXT.replace('H = "G + 1"', 'H = "G + 1"\nhalf = "16 * P // 2"')
+    kernel = load_kernel_file(write(text.replace('L = "min(64, N // 2)"', 'L = "half"')))
+    assert kernel.default(kernel.workload({"N": 64, "kind": "up"}))["L"] == 32
+    with pytest.raises(KernelFileError, match=r"\[default\] L: expression 'half \+ G': unknown name 'G'"):
+        load_kernel_file(write(text.replace('L = "min(64, N // 2)"', 'L = "half + G"')))
+
+
 LOADING: list[tuple[str, str, str]] = [
     ("[tunables]", "[tunables", "not valid TOML"),
     ("P = [2, 4, 8]", f"P = [2, {2**63}]", "tunables.P: a whole number has more than 63 bits"),

@@ -284,3 +284,11 @@ def test_the_shipped_kernels_name_no_source_elsewhere(top: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
     assert kernel_directories([top / "shipped"], below=top)
+
+
+def test_headers_of_the_catalogue_may_be_taken(top: Path) -> None:
+    """A kernel file may name a folder of the package, as that is the service's own."""
+    text = (kernels_root() / "scan-lf" / "kernel.toml").read_text()
+    path = top / "kernels.d/mine/kernel.toml"
+    path.write_text(text.replace('"../common"', '"catalogue:common"'))
+    assert kernel_directories([top / "kernels.d"], below=top)

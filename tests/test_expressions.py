@@ -77,6 +77,8 @@ def test_whole_numbers_are_exact_or_refused(left: int, right: int) -> None:
         ("ceil_div(7, 2)", 4),
         ("gcd(12, 18) + gcd(0, 7) + gcd(-4, 6)", 15),
         ("next_pow2(1) + next_pow2(5) + next_pow2(64) + next_pow2(64.5) + next_pow2(-3)", 202),
+        ("balanced_factor(1000, 3) + balanced_factor(210, 2) + balanced_factor(7, 3)", 32),
+        ("balanced_factor(8192, 4) + balanced_factor(5040, 1) + balanced_factor(1, 2)", 5057),
         ("ceil_div(batch * N, P * 256)", 65536),
         ("2**26 // N", 65536),
         ("-P ** 2", -16),
@@ -188,6 +190,8 @@ def test_what_is_not_in_the_language(text: str, trouble: str) -> None:
         ("abs(mode)", "abs of text"),
         ("ceil_div(N, 1.5)", "takes whole numbers"),
         ("gcd(N, 1.5)", "takes whole numbers"),
+        ("balanced_factor(N, 1.5)", "takes a whole number up to 1048576 and how many factors"),
+        ("balanced_factor(2**21, P)", "takes a whole number up to 1048576 and how many factors"),
         ("next_pow2(2**62 + 1)", "a whole number has more than 63 bits"),
     ],
 )

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 FAMILIES = {", ".join(k.name for k in kin(kernel)): kin(kernel) for kernel in KERNELS.values()}
 SPARE = {  # barriers that the host does not need, and why
+    "cluster.cu: cluster_wait();  // all have started": "memory is there before its block starts",
     "cluster.cu: __syncwarp();  // the barriers of a cluster want whole warps": "a block barrier takes any",
     "persistent.cu: if (bulk) __syncthreads();": "shows a barrier of the copy engine, which the host has not",
     "persistent.cu: if (bulk) await(barrier, phase);": "a copy is over when other barriers have passed",

@@ -2,7 +2,7 @@
 
 import math
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
@@ -14,15 +14,30 @@ from policy_driver import Measure, Played, blocks, candidate, makespan, play, re
 from small_spaces import forms
 
 from tuner import registry
-from tuner.interfaces import Candidate, Policy, PriorRun, Search
+from tuner.interfaces import Candidate, Criterion, Policy, PriorRun, Search
 from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
 
 
-@pytest.fixture(scope="module", params=registry.names("policy"))
+@pytest.fixture(scope="module", params=[*registry.names("policy"), "pareto"])
 def policy(request: pytest.FixtureRequest) -> Policy:
-    """Every policy of the registry."""
+    """Every policy of the registry, and the one that searches for a front."""
+    if request.param == "pareto":
+        return for_a_front
     loaded: Policy = registry.load("policy", request.param)
     return loaded
+
+
+def for_a_front(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
+    """The search for the front of a makespan and of a cost that falls and rises with it."""
+    both = tuple(Criterion(cost, lambda _: 0.001, search.prior_runs) for cost in (makespan, opposed))
+    found: Policy = registry.load("front", "bayesian")
+    return found(replace(search, criteria=both))
+
+
+def opposed(measurement: Measurement) -> float:
+    """High where the makespan is low or high."""
+    cost = makespan(measurement)
+    return cost + 1.0 / max(cost, 1e-9) if math.isfinite(cost) else math.inf
 
 
 def many(count: int) -> list[Candidate]:

@@ -195,6 +195,22 @@ def test_tridiagonal_inputs_keep_the_margin_the_bound_needs(seed: int) -> None:
     assert {1.0, -1.0} == set(np.sign(inputs["b"]).ravel().tolist())
 
 
+def test_complex_tridiagonal_systems_are_judged_as_real_ones() -> None:
+    """Inputs are dominant in every phase, a single-precision solver is right, a wrong number is not."""
+    wide = [Buffer(name, "complex64", (8, 300), "in") for name in "abcd"]
+    problem = problem_for(ProblemSpec("tridiagonal"))
+    inputs = problem.inputs(
+        np, np.random.default_rng(5), [*wide, Buffer("x", "complex64", (8, 300), "out")], {}
+    )
+    a, b, c = (abs(inputs[key].astype(np.complex128)) for key in "abc")
+    assert (b - a - c).min() > MARGIN - 1e-6
+    assert abs(np.exp(1j * np.angle(inputs["b"])).mean()) < 0.1
+    answer = thomas(**inputs)
+    assert verdicts(problem, inputs, {"answer": answer}) == [True, True]
+    answer[3, 7] *= 1.01j
+    assert verdicts(problem, inputs, {"answer": answer}) == [False, False]
+
+
 def test_tridiagonal_reference_ignores_coefficients_outside_the_matrix() -> None:
     """What stands at a[0] and c[N-1] has no part in the system."""
     _, inputs, outputs = case("tridiagonal", 7, 64)

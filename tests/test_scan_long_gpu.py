@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
+from stressed_launches import wrong_launches
 
 import tuner
 from tuner.compiler import Compiler
@@ -124,29 +125,11 @@ def test_the_longest_rows_are_right_to_rounding(cp: Any, N: int, values: dict[st
 def test_launches_give_the_same_answer_every_time(cp: Any, dtype: str, values: dict[str, Any]) -> None:
     """Thousands of launches, beside copies and another scan in other streams, agree to the last bit.
 
-    A value of int32 is one word of what tiles tell, one of int64 is two. Two scans in two streams share the
-    multiprocessors, so that blocks of a scan wait while others of it have not begun.
+    A value of int32 is one word of what tiles tell, one of int64 is two.
     """
     rng = cp.random.default_rng(2)
     x = rng.integers(-(2**31), 2**31, STRESSED).astype(dtype)
     configuration = dict(first_with({"N": STRESSED, "dtype": dtype}, values))
-    expected = cp.cumsum(x, dtype=dtype)
-    junk = cp.zeros((2, 2**22), cp.float32)
-    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
     outs = [cp.empty_like(x) for _ in range(2)]
-    wrong = [cp.zeros((), cp.int64) for _ in outs]
     plans = [tuner.plan("scan-long", x, out=y, configuration=configuration) for y in outs]
-    cp.cuda.runtime.deviceSynchronize()
-    for launch in range(LAUNCHES // 2):
-        if launch % 2:
-            with streams[2]:
-                cp.copyto(junk[0], junk[1])
-        for stream, y, plan, count in zip(streams, outs, plans, wrong, strict=False):
-            with stream:
-                y.fill(-1)
-                plan()
-                cp.add(count, (y != expected).any(), out=count)
-        if launch % 100 == 0:
-            cp.cuda.runtime.deviceSynchronize()
-    cp.cuda.runtime.deviceSynchronize()
-    assert [int(count) for count in wrong] == [0, 0]
+    assert wrong_launches(cp, plans, outs, cp.cumsum(x, dtype=dtype), LAUNCHES) == [0, 0]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
+from stressed_launches import wrong_launches
 
 import tuner
 from tuner.config.catalog import Catalog, kernels_root
@@ -147,22 +148,6 @@ def test_launches_give_the_same_answer_every_time(cp: Any, name: str, values: di
     """Thousands of launches of two scans at a time, beside copies, agree to the last bit."""
     arrays, right, sizes = stressed(cp, name)
     configuration = dict(first_with(name, {"N": STRESSED, **sizes}, values))
-    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
     outs = [cp.empty_like(right) for _ in range(2)]
-    junk = cp.zeros((2, 2**22), cp.float32)
-    wrong = [cp.zeros((), cp.int64) for _ in outs]
     plans = [tuner.plan(name, *arrays, out=y, configuration=configuration) for y in outs]
-    cp.cuda.runtime.deviceSynchronize()
-    for launch in range(LAUNCHES // 2):
-        if launch % 2:
-            with streams[2]:
-                cp.copyto(junk[0], junk[1])
-        for stream, y, plan, count in zip(streams, outs, plans, wrong, strict=False):
-            with stream:
-                y.fill(-1)
-                plan()
-                cp.add(count, (y != right).any(), out=count)
-        if launch % 100 == 0:
-            cp.cuda.runtime.deviceSynchronize()
-    cp.cuda.runtime.deviceSynchronize()
-    assert [int(count) for count in wrong] == [0, 0]
+    assert wrong_launches(cp, plans, outs, right, LAUNCHES) == [0, 0]

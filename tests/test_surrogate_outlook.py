@@ -53,6 +53,22 @@ def test_hopeless_trials_promise_nothing() -> None:
     assert 0.0 <= outlook([40.0, 50.0], [1.0, 1.0]).expected_gain < 1e-12
 
 
+def test_what_may_well_fail_has_to_promise_something() -> None:
+    """Where next to nothing is to be gained, what works goes first; a large gain is worth a failure."""
+    little, much = ([2.0, 3.0], [0.3, 0.3]), ([-2.0, 3.0], [0.3, 0.3])
+
+    assert outlook(*little, [0.3, 1.0]).best.row == 1
+    assert outlook(*much, [0.3, 1.0]).best.row == 0
+
+
+def test_where_all_may_well_fail_the_most_promising_goes_first() -> None:
+    """And it is said that all are in vain; nothing is ruled out."""
+    found = outlook([2.0, 1.0], [0.3, 0.3], [0.3, 0.3])
+
+    assert found.in_vain
+    assert found.best.row == 1
+
+
 @pytest.mark.parametrize(
     ("x", "y", "slow"),
     [(32, 8, 0.0), (16, 4, 0.0), (128, 8, 1.0), (48, 4, 1.0), (16, 1, 1.0)],

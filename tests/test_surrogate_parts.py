@@ -87,15 +87,17 @@ def test_expected_improvement_orders_what_promises_next_to_nothing() -> None:
 def test_failures_are_likely_near_failures() -> None:
     """Next to what failed the chance to work is low, next to what worked high, far away the overall rate."""
     pool = np.array([[0.0, 0.0], [1.0, 0.0], [500.0, 500.0]])
-    failures = FailureModel(np.array([0, 1]), pool)
-    failures.add(np.array([[0.0, 0.05], [0.05, 0.0], [1.0, 0.05]]), np.array([1.0, 1.0, 0.0]))
+    failures = FailureModel(np.array([0, 1]), pool, pool[:, :0])
+    failures.add(
+        np.array([[0.0, 0.05], [0.05, 0.0], [1.0, 0.05]]), np.zeros((3, 0)), np.array([1.0, 1.0, 0.0])
+    )
 
     chance = np.exp(failures.log_chance_to_work())
 
     assert chance[0] < 0.15
     assert chance[1] > 0.85
     assert chance[2] == pytest.approx(1 / 3, abs=0.05)
-    assert np.exp(failures.log_chance_to_work_at(pool)) == pytest.approx(chance)
+    assert np.exp(failures.log_chance_to_work_at(pool, pool[:, :0])) == pytest.approx(chance)
 
 
 def test_the_tunable_that_failures_depend_on_is_found() -> None:
@@ -103,9 +105,9 @@ def test_the_tunable_that_failures_depend_on_is_found() -> None:
     draw = np.random.default_rng(0)
     seen = draw.integers(4, size=(24, 3)) / 3
     at = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])
-    failures = FailureModel(np.arange(3), at)
+    failures = FailureModel(np.arange(3), at, at[:, :0])
     for one in seen:
-        failures.add(one[None, :], np.array([float(one[0] == 1.0)]))
+        failures.add(one[None, :], np.zeros((1, 0)), np.array([float(one[0] == 1.0)]))
         failures.log_chance_to_work()
 
     chance = np.exp(failures.log_chance_to_work())
@@ -116,21 +118,21 @@ def test_the_tunable_that_failures_depend_on_is_found() -> None:
 
 def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
     """Without a failure, without a success, and before any outcome, no candidate is preferred."""
-    failures = FailureModel(np.array([0]), np.zeros((2, 1)))
+    failures = FailureModel(np.array([0]), np.zeros((2, 1)), np.zeros((2, 0)))
     assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
 
     for outcome in (0.0, 1.0):
-        failures = FailureModel(np.array([0]), np.zeros((2, 1)))
-        failures.add(np.ones((3, 1)), np.full(3, outcome))
+        failures = FailureModel(np.array([0]), np.zeros((2, 1)), np.zeros((2, 0)))
+        failures.add(np.ones((3, 1)), np.zeros((3, 0)), np.full(3, outcome))
 
         assert failures.log_chance_to_work() == pytest.approx([0.0, 0.0])
-        assert failures.log_chance_to_work_at(np.ones((1, 1))) == pytest.approx([0.0])
+        assert failures.log_chance_to_work_at(np.ones((1, 1)), np.zeros((1, 0))) == pytest.approx([0.0])
 
 
 def test_however_much_failed_nothing_is_ruled_out() -> None:
     """The logarithm stays finite, so that what is left may still be measured."""
-    failures = FailureModel(np.array([0]), np.zeros((1, 1)))
-    failures.add(np.zeros((500, 1)), np.append(np.ones(499), 0.0))
+    failures = FailureModel(np.array([0]), np.zeros((1, 1)), np.zeros((1, 1)))
+    failures.add(np.zeros((500, 1)), np.zeros((500, 1)), np.append(np.ones(499), 0.0))
 
     assert np.isfinite(failures.log_chance_to_work()[0])
 

@@ -1,107 +1,37 @@
 """The tridiagonal kernels: right on the host in every order of their threads, and lean as compiled."""
 
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import host_build
 import numpy as np
-import numpy.typing as npt
 import pytest
+from tridiagonal_systems import (
+    BATCH,
+    KERNELS,
+    ROUNDING,
+    Array,
+    System,
+    backward_error,
+    built,
+    dominant,
+    error,
+    plan_of,
+    plans,
+    reference,
+    second_differences,
+    solved,
+)
 
 from tuner.compiler import CompiledStage, Compiler
-from tuner.config import KernelFile, load_kernel_file
+from tuner.config import KernelFile
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Configuration, Plan, Source, Stage
-from tuner.problems.tridiagonal import solve
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
-Array = npt.NDArray[Any]
-System = dict[str, Array]
-
-FOLDER = Path(__file__).parents[1] / "kernels"
-KERNELS = {
-    name: load_kernel_file(FOLDER / name / "kernel.toml")
-    for name in ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm")
-}
-BATCH = 5  # odd, so that the last block is not full
-MARGIN = 0.05
-ROUNDING = 2**-24
-
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))
-
-
-def plans(kernel: KernelFile, n: int, batch: int = BATCH, drawn: int = 1) -> list[Plan]:
-    """The default of a size and some others, which differ from kernel to kernel."""
-    workload = kernel.workload({"N": n}, batch)
-    space = list(kernel.space(workload))
-    rng = random.Random(f"{kernel.name} {n}")  # noqa: S311 - reproducible
-    chosen = [kernel.default(workload), *rng.sample(space, drawn)]
-    return built([kernel.plan(workload, configuration) for configuration in chosen])
-
-
-def built(chosen: list[Plan]) -> list[Plan]:
-    host_build.build_plans(chosen)
-    return chosen
-
-
-def plan_of(kernel: KernelFile, n: int, batch: int = BATCH, **tunables: int | bool | str) -> Plan:
-    """The first configuration of a space with these values."""
-    workload = kernel.workload({"N": n}, batch)
-    fits = (c for c in kernel.space(workload) if tunables.items() <= dict(c).items())
-    return kernel.plan(workload, next(fits))
-
-
-def dominant(batch: int, n: int, seed: int = 0) -> System:
-    """Random systems whose diagonal exceeds the rest of its row by ``MARGIN`` at least."""
-    rng = np.random.default_rng([n, seed])
-    a, c, d = rng.uniform(-1, 1, (3, batch, n))
-    sign = rng.choice([-1, 1], (batch, n))
-    b = sign * (abs(a) + abs(c) + MARGIN + rng.uniform(0, 1, (batch, n)))
-    return {name: array.astype(np.float32) for name, array in zip("abcd", (a, b, c, d), strict=True)}
-
-
-def second_differences(batch: int, n: int) -> System:
-    """Rows (-1, 2, -1), whose condition number grows with the square of their number."""
-    system = {
-        name: np.full((batch, n), value, np.float32) for name, value in zip("abc", (-1, 2, -1), strict=True)
-    }
-    right = np.random.default_rng(n).uniform(-1, 1, (batch, n)).astype(np.float32)
-    return {**system, "d": right}
-
-
-def solved(
-    plan: Plan, system: System, order: host_build.Order = "forward", flags: Sequence[str] = host_build.FLAGS
-) -> Array:
-    x = np.full_like(system["d"], np.nan)
-    inputs = {name: array.copy() for name, array in system.items()}
-    for array in inputs.values():
-        array.flags.writeable = False  # a kernel that writes an input fails
-    host_build.run_plan(plan, {**inputs, "x": x}, order=order, seed=3, flags=flags)
-    return x
-
-
-def reference(system: System) -> Array:
-    x: Array = solve(*(system[name] for name in "abcd"))
-    return x
-
-
-def error(x: Array, right: Array) -> float:
-    """Largest error of a system by its largest unknown; NaN where something was not written."""
-    return float((abs(x - right).max(axis=1) / abs(right).max(axis=1)).max())
-
-
-def backward_error(system: System, x: Array) -> float:
-    """Largest defect of a system by the norms of matrix and solution."""
-    a, b, c, d = (system[name].astype(np.float64) for name in "abcd")
-    defect = b * x - d
-    defect[:, 1:] += a[:, 1:] * x[:, :-1]
-    defect[:, :-1] += c[:, :-1] * x[:, 1:]
-    norm = (abs(a) + abs(b) + abs(c)).max(axis=1) * abs(x).max(axis=1)
-    return float((abs(defect).max(axis=1) / norm).max())
 
 
 @every_kernel
@@ -152,7 +82,9 @@ def test_outer_corners_are_never_used(kernel: KernelFile) -> None:
 
 
 @every_kernel
-@pytest.mark.parametrize("trouble", ["zero pivot", "zero matrix", "not a number", "not dominant"])
+@pytest.mark.parametrize(
+    "trouble", ["zero pivot", "zero matrix", "not a number", "infinite", "overflow", "not dominant"]
+)
 def test_a_bad_system_changes_no_other(kernel: KernelFile, trouble: str) -> None:
     """Systems that share a warp with one that cannot be solved keep every bit of their answers."""
     system = dominant(BATCH, 7)
@@ -165,6 +97,10 @@ def test_a_bad_system_changes_no_other(kernel: KernelFile, trouble: str) -> None
             system[name][2] = 0
     elif trouble == "not a number":
         system["d"][2, 3] = np.nan
+    elif trouble == "infinite":
+        system["b"][2, 3] = np.inf
+    elif trouble == "overflow":
+        system["d"][2] = 3e38
     else:
         system["b"][2] = np.random.default_rng(0).integers(-1, 2, 7)
     for plan, answer in zip(chosen, before, strict=True):
@@ -198,6 +134,33 @@ def test_powers_of_two_pass_through(kernel: KernelFile) -> None:
         x = solved(plan, system)
         np.testing.assert_array_equal(solved(plan, scaled), x, plan.label())
         np.testing.assert_array_equal(solved(plan, doubled), 2 * x, plan.label())
+
+
+def magnitudes(n: int) -> Iterator[tuple[str, System, Array]]:
+    """Systems with numbers near the ends of the range of float32, and their solutions."""
+    system = dominant(BATCH, n)
+    apart = np.exp2(np.random.default_rng(n).integers(-100, 120, (BATCH, n))).astype(np.float32)
+    yield "rows of any magnitude", {name: array * apart for name, array in system.items()}, reference(system)
+    whole = {name: array.astype(np.float64) for name, array in system.items()}
+    cases = {
+        f"rows times 1e{power}": {name: array * 10.0**power for name, array in whole.items()}
+        for power in (34, 36, 38, -34, -36, -38, -40)
+    }
+    for power in (36, -36):
+        cases[f"unknowns near 1e{power}"] = {**whole, "d": whole["d"] * 10.0**power}
+        both = {name: whole[name] * 10.0 ** (power // -2) for name in "abc"}
+        cases[f"unknowns near 1e{power} by both"] = {**both, "d": whole["d"] * 10.0 ** (power // 2)}
+    for what, exact in cases.items():
+        system = {name: array.astype(np.float32) for name, array in exact.items()}
+        yield what, system, reference(system)
+
+
+@every_kernel
+def test_any_magnitude_is_solved_to_rounding(kernel: KernelFile) -> None:
+    """Coefficients from 1e-40 to 3e38 and unknowns from 1e-36 to 1e36 lose no digit."""
+    for what, system, right in magnitudes(97):
+        for plan in plans(kernel, 97):
+            assert error(solved(plan, system), right) <= 1e-6, (what, plan.label())
 
 
 def with_code(plan: Plan, old: str, new: str) -> Plan:

@@ -173,7 +173,9 @@ def _option(
 class SearchOptions:
     """How a search is made. To add an option, add a field."""
 
-    objective: str = _option("energy", "What to minimise: time, energy, edp or ed2p.")
+    objective: str = _option(
+        "energy", "What to minimise: time, energy, edp, ed2p, or both time and energy with pareto."
+    )
     max_slowdown: float | None = _option(
         None,
         "At most this much slower than the fastest trial, e.g. 5%; a time search comes first.",

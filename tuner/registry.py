@@ -20,6 +20,12 @@ TABLE: dict[str, dict[str, str]] = {
         "hill-climbing": "tuner.policies.hill_climbing:hill_climbing",
         "local": "tuner.policies.local:local",
     },
+    "front": {
+        "auto": "tuner.policies.pareto:pareto",
+        "bayesian": "tuner.policies.pareto:pareto",
+        "exhaustive": "tuner.policies.sampling:exhaustive",
+        "random": "tuner.policies.sampling:random_sampling",
+    },
     "training": {
         "predicted": "tuner.policies.predicted:predicted",
     },

@@ -11,11 +11,11 @@
 
 // By shuffles each warp reduces its lanes, leaves its two end equations in shared memory, and solves the system of
 // all the warps itself: one barrier in all. Otherwise every exchange goes through shared memory.
-template <template <int, bool> class Method, int G, int L, bool shuffle>
+template <class T, template <int, bool> class Method, int G, int L, bool shuffle, class D = T>
 struct Reduced {
     static constexpr int elements = !shuffle ? L : G > kWarp ? 2 * L / kWarp : 0;  // equations in shared memory
 
-    static __device__ __forceinline__ Solution solve(Row first, Row last) {
+    static __device__ __forceinline__ Solution<D> solve(Row<T, D> first, Row<T, D> last) {
         if constexpr (!shuffle)
             return by_shared(first, last);
         else if constexpr (G <= kWarp)
@@ -24,52 +24,52 @@ struct Reduced {
             return by_warps(first, last);
     }
 
-    static __device__ __forceinline__ Solution by_shared(Row first, Row last) {
-        __shared__ float places[2][3][L];
-        ByShared<G, L> threads{places};
+    static __device__ __forceinline__ Solution<D> by_shared(Row<T, D> first, Row<T, D> last) {
+        __shared__ T places[2][3][L];
+        ByShared<T, G, L> threads{places};
         const int rank = threadIdx.x % G;
-        const float value = solve_closed<G>(first, last, rank, threads);
+        const D value = solve_closed<G>(first, last, rank, threads);
         threads.publish(value);
-        return {threads.template of<float>(rank + G - 1), value};
+        return {threads.template of<D>(rank + G - 1), value};
     }
 
-    static __device__ __forceinline__ Solution by_shuffles(Row first, Row last) {
-        ByShuffle<G> lanes;
-        const float value = solve_closed<G>(first, last, threadIdx.x % G, lanes);
-        return {__shfl_up_sync(kAllLanes, value, 1, G), value};
+    static __device__ __forceinline__ Solution<D> by_shuffles(Row<T, D> first, Row<T, D> last) {
+        ByShuffle<T, G, D> lanes;
+        const D value = solve_closed<G>(first, last, threadIdx.x % G, lanes);
+        return {of_lane_before(value, G), value};
     }
 
-    static __device__ __forceinline__ Solution by_warps(Row first, Row last) {
+    static __device__ __forceinline__ Solution<D> by_warps(Row<T, D> first, Row<T, D> last) {
         constexpr int warps = G / kWarp;
-        __shared__ Row firsts[L / kWarp], lasts[L / kWarp];
+        __shared__ Row<T, D> firsts[L / kWarp], lasts[L / kWarp];
         using Open = Method<kWarp, true>;
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, mine = warp % warps;
-        ByShuffle<kWarp> lanes;
-        Row row = last;
+        ByShuffle<T, kWarp, D> lanes;
+        Row<T, D> row = last;
         lanes.publish(first);
-        Row next = lanes.template of<Row>(lane + 1);
+        Row<T, D> next = lanes.template of<Row<T, D>>(lane + 1);
         if (lane < kWarp - 1) join(row, next);  // the last lane's right unknown is in another warp
         Open::reduce(row, first, lane, lanes);
         if (lane == 0) firsts[warp] = first;
         if (lane == kWarp - 1) lasts[warp] = row;
         __syncthreads();
-        ByShuffle<warps> leaders;
+        ByShuffle<T, warps, D> leaders;
         const int other = lane % warps;
-        const float ends = solve_closed<warps>(firsts[warp - mine + other], lasts[warp - mine + other], other, leaders);
-        const float left = __shfl_sync(kAllLanes, ends, mine + warps - 1, warps);
-        const float value = Open::expand(row, left, __shfl_sync(kAllLanes, ends, mine, warps), lane, lanes);
-        const float up = __shfl_up_sync(kAllLanes, value, 1);
+        const D ends = solve_closed<warps>(firsts[warp - mine + other], lasts[warp - mine + other], other, leaders);
+        const D left = of_lane(ends, mine + warps - 1, warps);
+        const D value = Open::expand(row, left, of_lane(ends, mine, warps), lane, lanes);
+        const D up = of_lane_before(value, kWarp);
         return {lane > 0 ? up : left, value};
     }
 
     // The last unknown of a thread, or of the warp it stands for, from its end equations
     template <int W, class Exchange>
-    static __device__ __forceinline__ float solve_closed(Row first, Row last, int rank, Exchange& exchange) {
+    static __device__ __forceinline__ D solve_closed(Row<T, D> first, Row<T, D> last, int rank, Exchange& exchange) {
         using Closed = Method<W, false>;
         exchange.publish(first);
-        Row next = exchange.template of<Row>(rank + 1);
+        Row<T, D> next = exchange.template of<Row<T, D>>(rank + 1);
         join(last, next);
         Closed::reduce(last, first, rank, exchange);
-        return Closed::expand(last, 0.0f, last.d, rank, exchange);
+        return Closed::expand(last, D{}, last.d, rank, exchange);
     }
 };

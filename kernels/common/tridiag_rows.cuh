@@ -1,56 +1,61 @@
 // Rows of tridiagonal systems between memory and the registers of a block's threads.
 //
 // A system of N rows is filled up to M, the next power of two, with rows of the identity that are never in memory; its
-// G = M / P threads own P consecutive rows each. A warp has 32 P rows at a time, part of a system or several whole
-// ones. They come and go in chunks of E floats, the most that N leaves aligned:
+// G = M / P threads own P consecutive rows each. Longer systems are cut into tiles of M rows, of which a block has one;
+// the last tile is filled up. A warp has 32 P rows at a time, part of a system or several whole
+// ones. They come and go in chunks of E numbers, 16 bytes or as many as N leaves aligned:
 //   direct     each lane its own rows. Lanes are P rows apart, so with many rows an access touches many lines
 //   transpose  lanes side by side, so that an access touches whole lines; rows find their lane through a tile of
 //              shared memory that belongs to the warp alone, one array after the other
 //   async      the same, but memory is copied to tiles of all four arrays without passing registers
 #pragma once
 #include "threads.cuh"
+#include "vectors.cuh"
 
 enum class Access { direct, transpose, async };
 
-template <int N_, int P_, int L_>
+template <class T_, int N_, int P_, int L_, int M_ = next_pow2(N_)>
 struct Shape {
-    static constexpr int N = N_, P = P_, L = L_;
-    static constexpr int M = next_pow2(N);
+    using T = T_;
+    static constexpr int N = N_, P = P_, L = L_, M = M_;
+    static constexpr int tiles = (N + M - 1) / M;  // of a system
     static constexpr int G = M / P;
     static constexpr int rows = kWarp * P;  // of a warp
+    static constexpr int widest = P < int(16 / sizeof(T)) ? P : int(16 / sizeof(T));  // numbers of one access
     static constexpr int aligned = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
-    static constexpr int E = aligned < P ? aligned : P;
+    static constexpr int E = aligned < widest ? aligned : widest;
     static_assert(2 <= P && P <= 32 && P <= M, "a thread holds rows of one system");
-    static_assert(P * L % M == 0, "a block holds whole systems");
-};
-
-template <int E>
-struct alignas(4 * E) Chunk {
-    float at[E];
+    static_assert(tiles == 1 ? P * L % M == 0 : P * L == M, "a block holds whole systems, or a tile");
 };
 
 // Place of a warp's row in its tile: lanes side by side, and lanes P rows apart, use different banks. The place of
-// a sum of rows without a common bit is the exclusive or of their places.
-__device__ constexpr int swizzled(int row) { return row ^ row / 32 % 8 * 4; }
+// a sum of rows without a common bit is the exclusive or of their places. A number has `words` of 4 bytes.
+template <int words>
+__device__ constexpr int swizzled(int row) {
+    return row ^ row / (32 / words) % 8 * (4 / words);
+}
 
 // The rows that a lane moves: its own ones, or (striped) chunks beside those of the next lane. `i` counts them, a chunk
-// at a time.
-template <class Shape, bool striped>
+// at a time. Systems are K rows of the array apart.
+template <class Shape, bool striped, int K = 1>
 struct Mine {
-    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P;
-    static constexpr bool within = M >= Shape::rows;             // the warp's rows are part of one system
-    static constexpr bool dense = within || N == M || !striped;  // no gaps in memory between the lane's rows
-    static constexpr bool whole = N == M && (within || !striped);  // all of the lane's rows exist, or none
+    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P, pitch = K * N;
+    static constexpr int words = sizeof(typename Shape::T) / 4;
+    static constexpr bool within = M >= Shape::rows;                    // the warp's rows are part of one system
+    static constexpr bool gapless = within || (N == M && K == 1);       // no gaps in memory between the warp's rows
+    static constexpr bool dense = gapless || !striped;                  // nor between the lane's
+    static constexpr bool whole = N == Shape::tiles * M && (within || !striped);  // all of the lane's rows exist, or none
 
-    __device__ __forceinline__ explicit Mine(int batch) {
+    __device__ __forceinline__ explicit Mine(int batch, unsigned block = 0) {
+        constexpr int tiles = Shape::tiles;
         const int warp_row = threadIdx.x / kWarp * Shape::rows;
-        const unsigned system = blockIdx.x * (P * Shape::L / M) + warp_row / M;
+        const unsigned system = tiles > 1 ? block / tiles : block * (P * Shape::L / M) + warp_row / M;
         const int left = system < batch ? min(int(batch - system), Shape::rows) : 0;  // systems from here on
-        const int row = warp_row % M;                                                  // the warp's first
+        const int row = tiles > 1 ? int(block % tiles) * M + warp_row % M : warp_row % M;  // the warp's first
         start = threadIdx.x % kWarp * (striped ? Shape::E : P);
         room = (!within ? left * M : left > 0 ? N - row : 0) - start;
-        first = size_t(system) * N + row;
-        if (dense) first += within || N == M ? start : start / M * N + start % M;
+        first = size_t(system) * pitch + row;
+        if (dense) first += gapless ? start : start / M * pitch + start % M;
     }
     static __device__ constexpr int step(int i) { return striped ? i * kWarp : i; }
     // False for rows that only fill up a system or the block
@@ -60,10 +65,10 @@ struct Mine {
     // Elements from the first one
     __device__ __forceinline__ int element(int i) const {
         const int row = start + step(i);
-        return dense ? step(i) : row / M * N + row % M;
+        return dense ? step(i) : row / M * pitch + row % M;
     }
     __device__ __forceinline__ int place(int i) const {
-        return step(i) / 128 * 128 + (swizzled(start) ^ swizzled(step(i)) % 128);
+        return step(i) / 128 * 128 + (swizzled<words>(start) ^ swizzled<words>(step(i)) % 128);
     }
 
     int start;     // of the warp's rows: the lane's first
@@ -71,25 +76,25 @@ struct Mine {
     size_t first;  // element of the arrays: the lane's first row, or where gaps follow, the warp's
 };
 
-template <int E>
-__device__ __forceinline__ void get(float* to, const float* from) {
-    const auto chunk = *reinterpret_cast<const Chunk<E>*>(from);
+template <int E, class T>
+__device__ __forceinline__ void get(T* to, const T* from) {
+    const auto chunk = *reinterpret_cast<const Pack<T, E>*>(from);
 #pragma unroll
     for (int e = 0; e < E; ++e) to[e] = chunk.at[e];
 }
 
-template <int E>
-__device__ __forceinline__ void put(float* to, const float* from) {
-    Chunk<E> chunk;
+template <int E, class T>
+__device__ __forceinline__ void put(T* to, const T* from) {
+    Pack<T, E> chunk;
 #pragma unroll
     for (int e = 0; e < E; ++e) chunk.at[e] = from[e];
-    *reinterpret_cast<Chunk<E>*>(to) = chunk;
+    *reinterpret_cast<Pack<T, E>*>(to) = chunk;
 }
 
 // From lanes side by side to the lanes that own the rows, and back
 template <class Shape>
-__device__ __forceinline__ void to_owners(float* tile, float (&values)[Shape::P]) {
-    constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
+__device__ __forceinline__ void to_owners(typename Shape::T* tile, typename Shape::T (&values)[Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E, own = Shape::widest;
     const Mine<Shape, true> from(0);
     const Mine<Shape, false> to(0);
 #pragma unroll
@@ -101,8 +106,8 @@ __device__ __forceinline__ void to_owners(float* tile, float (&values)[Shape::P]
 }
 
 template <class Shape>
-__device__ __forceinline__ void from_owners(float* tile, float (&values)[Shape::P]) {
-    constexpr int P = Shape::P, E = Shape::E, own = P < 4 ? P : 4;
+__device__ __forceinline__ void from_owners(typename Shape::T* tile, typename Shape::T (&values)[Shape::P]) {
+    constexpr int P = Shape::P, E = Shape::E, own = Shape::widest;
     const Mine<Shape, false> from(0);
     const Mine<Shape, true> to(0);
     __syncwarp();  // kept as measured: each has read there alone
@@ -114,14 +119,14 @@ __device__ __forceinline__ void from_owners(float* tile, float (&values)[Shape::
 }
 
 // Starts a copy from memory to shared memory. Before compute capability 8.0 it is an ordinary one.
-template <int E>
-__device__ __forceinline__ void copy_async(float* to, const float* from) {
+template <int E, class T>
+__device__ __forceinline__ void copy_async(T* to, const T* from) {
 #if __CUDA_ARCH__ >= 800
     const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    if constexpr (E == 4)
+    if constexpr (E * sizeof(T) == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(4 * E) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(E * sizeof(T)) : "memory");
 #else
     put<E>(to, from);
 #endif
@@ -135,25 +140,27 @@ __device__ __forceinline__ void await_copies() {
     __syncwarp();
 }
 
-// Coefficients below, on and above the diagonal, and right sides; missing rows are those of the identity.
+// Coefficients below, on and above the diagonal, and right sides of a block's systems or its tile; missing rows are those
+// of the identity.
 template <class Shape, Access access>
-__device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int batch, float* tile,
-                                          float (&rows)[4][Shape::P]) {
+__device__ __forceinline__ void load_rows(const typename Shape::T* const (&arrays)[4], int batch, unsigned block,
+                                          typename Shape::T* tile, typename Shape::T (&rows)[4][Shape::P]) {
+    using T = typename Shape::T;
     constexpr int P = Shape::P, E = Shape::E;
     constexpr bool striped = access != Access::direct;
-    const Mine<Shape, striped> mine(batch);
-    const float* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
+    const Mine<Shape, striped> mine(batch, block);
+    const T* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
                                   arrays[3] + mine.first};
 #pragma unroll
     for (int i = 0; i < P; i += E) {
         const bool exist = mine.exist(i);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            float chunk[E];
+            T chunk[E];
 #pragma unroll
-            for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? 1.0f : 0.0f;
+            for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? T{1} : T{};
             if constexpr (access == Access::async) {
-                float* const place = tile + k * Shape::rows + mine.place(i);
+                T* const place = tile + k * Shape::rows + mine.place(i);
                 if (exist)
                     copy_async<E>(place, from[k] + mine.element(i));
                 else
@@ -166,7 +173,7 @@ __device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int b
         }
     }
     if constexpr (access == Access::async) {
-        constexpr int own = P < 4 ? P : 4;
+        constexpr int own = Shape::widest;
         const Mine<Shape, false> owned(0);
         await_copies();
 #pragma unroll
@@ -179,10 +186,11 @@ __device__ __forceinline__ void load_rows(const float* const (&arrays)[4], int b
     }
 }
 
-template <class Shape, Access access>
-__device__ __forceinline__ void store_rows(float* array, int batch, float* tile, float (&values)[Shape::P]) {
+template <class Shape, Access access, int K = 1>
+__device__ __forceinline__ void store_rows(typename Shape::T* array, int batch, unsigned block, typename Shape::T* tile,
+                                           typename Shape::T (&values)[Shape::P]) {
     constexpr bool striped = access != Access::direct;
-    const Mine<Shape, striped> mine(batch);
+    const Mine<Shape, striped, K> mine(batch, block);
     if constexpr (striped) from_owners<Shape>(tile, values);
 #pragma unroll
     for (int i = 0; i < Shape::P; i += Shape::E)

@@ -50,7 +50,6 @@ __device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::C
     const bool leads = threadIdx.x == 0;
     if (tile == first) {
         if (leads) board.tell(tile, kAll, total);
-        __syncthreads();
         return Op::widen(Op::identity());
     }
     if (threadIdx.x < kWarp) {
@@ -74,14 +73,14 @@ __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out* __restr
                                            Fetch fetch) {
     using Item = typename Op::Item;
     using Carry = typename Op::Carry;
-    __shared__ unsigned drawn;
+    __shared__ unsigned drawn[2];  // in turn: who draws the next tile does not wait until all have read this one
     __shared__ Item held[Shape::held];
     const bool leads = threadIdx.x == 0;
     unsigned* const counter = reinterpret_cast<unsigned*>(board);
-    if (leads) drawn = atomicAdd(counter, 1u);
-    while (true) {
+    if (leads) drawn[0] = atomicAdd(counter, 1u);
+    for (int turn = 0;; turn ^= 1) {
         __syncthreads();
-        const unsigned tile = drawn;
+        const unsigned tile = drawn[turn];
         if (tile >= rows.count) return;
         unsigned next = 0;
         if (stay && leads) next = atomicAdd(counter, 1u);
@@ -95,7 +94,7 @@ __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out* __restr
         raise<Op, Shape>(value, before, carry);
         write_tile<Op, Shape>(y + rows.begin(tile), rows.room(tile), value);
         if (!stay) return;
-        if (leads) drawn = next;
+        if (leads) drawn[turn ^ 1] = next;
     }
 }
 

@@ -3,11 +3,12 @@
 //
 // A tile tells the total of its own elements as soon as it knows it, and later what all elements of its row up to its
 // end amount to. Who wants to know what comes before a tile joins totals, backwards, up to the first tile that knows
-// all.
+// all. A tile whose total is the same whatever comes before, as where a segment begins in it, tells all at once.
 //
 // What a tile tells. Every 4 bytes of a value stand in a word of 8 bytes, together with the stage of the tile: nothing
 // (the word is zero), its own total, or all. A load or store of such a word is a single access on every GPU, and a value
-// whose words are of one stage was written at one stage. So values need no fence and no wider accesses.
+// whose words are of one stage was written at one stage, as a tile writes each stage once. So values of any width need
+// no fence and no wider accesses.
 //
 // Why no block waits forever. Tiles are numbered by a counter: a block draws a number when it begins (or, where blocks
 // stay, before it has finished the tile before), and waits for tiles of smaller numbers only. The smallest unfinished

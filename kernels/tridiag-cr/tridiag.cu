@@ -9,33 +9,33 @@
 
 template <int G, bool open>
 struct CyclicReduction {
-    template <class Exchange>
-    static __device__ __forceinline__ void reduce(Row& row, Row& first, int rank, Exchange& exchange) {
+    template <class T, class Exchange>
+    static __device__ __forceinline__ void reduce(Row<T>& row, Row<T>& first, int rank, Exchange& exchange) {
 #pragma unroll
         for (int s = 1; s < G; s *= 2) {
             const bool stays = rank % (2 * s) == 2 * s - 1;
             const bool leads = open && rank == 0;  // takes the row that its `first` has on the right
             exchange.publish(row, rank % s == s - 1);
             if (!Exchange::together && !stays) continue;
-            const Row before = exchange.template of<Row>(leads ? s - 1 : rank + G - s);
-            Row after = exchange.template of<Row>(rank + s);
-            if (open && rank == G - 1) after = {0.0f, -1.0f, 0.0f};  // an unknown outside is itself
+            const Row<T> before = exchange.template of<Row<T>>(leads ? s - 1 : rank + G - s);
+            Row<T> after = exchange.template of<Row<T>>(rank + s);
+            if (open && rank == G - 1) after = {T{}, T{-1}, T{}};  // an unknown outside is itself
             if (leads) first = in_left(first, before);
             if (stays) row = reduced(row, before, after);
         }
     }
 
-    template <class Exchange>
-    static __device__ __forceinline__ float expand(Row row, float left, float last, int rank, Exchange& exchange) {
-        float value = rank == G - 1 ? last : row.d;
+    template <class T, class Exchange>
+    static __device__ __forceinline__ T expand(Row<T> row, T left, T last, int rank, Exchange& exchange) {
+        T value = rank == G - 1 ? last : row.d;
 #pragma unroll
         for (int s = G / 2; s > 0; s /= 2) {
             const bool returns = rank % (2 * s) == s - 1;
             exchange.publish(value, rank % (2 * s) == 2 * s - 1);
             if (!Exchange::together && !returns) continue;
-            const float found = exchange.template of<float>(rank + G - s);
-            const float before = open && rank < s ? left : found;
-            const float after = exchange.template of<float>(rank + s);
+            const T found = exchange.template of<T>(rank + G - s);
+            const T before = open && rank < s ? left : found;
+            const T after = exchange.template of<T>(rank + s);
             if (returns) value = row.d - row.l * before - row.r * after;
         }
         return value;
@@ -48,13 +48,13 @@ struct CyclicReduction {
 //            memory and registers, else the rows of the reduced system that threads exchange through it
 //   blocks   that a multiprocessor is to hold at least, which bounds the registers
 // Arrays are aligned to 16 bytes.
-template <int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
+template <class T, int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
 __global__ void __launch_bounds__(L, blocks)
-    tridiag_cr(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
-               const float* __restrict__ d, float* __restrict__ x, int batch) {
-    using Here = Shape<N, P, L>;
-    using Method = Reduced<CyclicReduction, Here::G, L, shuffle>;
+    tridiag_cr(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c,
+               const T* __restrict__ d, T* __restrict__ x, int batch) {
+    using Here = Shape<T, N, P, L>;
+    using Method = Reduced<T, CyclicReduction, Here::G, L, shuffle>;
     static_assert(r == 2, "every step halves the rows");
-    static_assert(S == (tile_floats<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
+    static_assert(S == (tile_elements<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
     solve_systems<Here, load, store, Method>(a, b, c, d, x, batch);
 }

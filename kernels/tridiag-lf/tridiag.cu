@@ -12,27 +12,34 @@
 #include "tridiag_solve.cuh"
 
 // q -> (a q + b) / (c q + 1)
+template <class T>
 struct Fraction {
-    float a, b, c;
-    __device__ __forceinline__ float operator()(float q) const { return (a * q + b) * reciprocal(c * q + 1.0f); }
+    T a, b, c;
+    __device__ __forceinline__ T operator()(T q) const { return (a * q + b) * reciprocal(c * q + T{1}); }
 };
 
 // y -> a y + b
+template <class T>
 struct Linear {
-    float a, b;
-    __device__ __forceinline__ float operator()(float y) const { return a * y + b; }
+    T a, b;
+    __device__ __forceinline__ T operator()(T y) const { return a * y + b; }
 };
 
 // First `f`, then `g`
-__device__ __forceinline__ Fraction composed(Fraction g, Fraction f) {
-    const float k = reciprocal(g.c * f.b + 1.0f);
+template <class T>
+__device__ __forceinline__ Fraction<T> composed(Fraction<T> g, Fraction<T> f) {
+    const T k = reciprocal(g.c * f.b + T{1});
     return {(g.a * f.a + g.b * f.c) * k, (g.a * f.b + g.b) * k, (g.c * f.a + f.c) * k};
 }
-__device__ __forceinline__ Linear composed(Linear g, Linear f) { return {g.a * f.a, g.a * f.b + g.b}; }
+template <class T>
+__device__ __forceinline__ Linear<T> composed(Linear<T> g, Linear<T> f) {
+    return {g.a * f.a, g.a * f.b + g.b};
+}
 
 // What goes into a thread, and what comes out
+template <class T>
 struct Passed {
-    float in, out;
+    T in, out;
 };
 
 // Each of G threads composes all functions of lower rank with its own: at each level the upper half of a block of
@@ -50,41 +57,41 @@ __device__ __forceinline__ void ladner_fischer(Function& own, int rank, Exchange
     }
 }
 
-template <int G, int L, bool shuffle>
+template <class T, int G, int L, bool shuffle>
 struct ThreeScans {
     static constexpr int W = shuffle && G > kWarp ? kWarp : G;  // threads whose functions are composed at once
     static constexpr int warps = G / W;                         // that share a system
     static constexpr int elements = !shuffle ? L : warps > 1 ? 2 * L / kWarp : 0;  // equations and functions
 
-    static __device__ __forceinline__ Solution solve(Row first, Row last) {
+    static __device__ __forceinline__ Solution<T> solve(Row<T> first, Row<T> last) {
         if constexpr (shuffle) {
-            ByShuffle<W> lanes;
+            ByShuffle<T, W> lanes;
             return solve_by(first, last, lanes);
         } else {
-            __shared__ float places[2][3][L];
-            ByShared<G, L> threads{places};
+            __shared__ T places[2][3][L];
+            ByShared<T, G, L> threads{places};
             return solve_by(first, last, threads);
         }
     }
 
     template <class Exchange>
-    static __device__ __forceinline__ Solution solve_by(Row first, Row row, Exchange& exchange) {
-        Row next = first_of_next(first, exchange);
+    static __device__ __forceinline__ Solution<T> solve_by(Row<T> first, Row<T> row, Exchange& exchange) {
+        Row<T> next = first_of_next(first, exchange);
         join(row, next);
-        const Passed q = pass<false>(Fraction{0.0f, row.r, -row.l}, exchange);
-        const float k = reciprocal(1.0f - row.l * q.in);
-        const Passed y = pass<false>(Linear{-row.l * k, row.d * k}, exchange);
-        const float last = pass<true>(Linear{-q.out, y.out}, exchange).out;
+        const Passed<T> q = pass<false>(Fraction<T>{T{}, row.r, -row.l}, exchange);
+        const T k = reciprocal(T{1} - row.l * q.in);
+        const Passed<T> y = pass<false>(Linear<T>{-row.l * k, row.d * k}, exchange);
+        const T last = pass<true>(Linear<T>{-q.out, y.out}, exchange).out;
         return {y.in - q.in * last, last};
     }
 
     template <class Exchange>
-    static __device__ __forceinline__ Row first_of_next(Row first, Exchange& exchange) {
+    static __device__ __forceinline__ Row<T> first_of_next(Row<T> first, Exchange& exchange) {
         const int rank = threadIdx.x % W;
         exchange.publish(first);
-        Row next = exchange.template of<Row>(rank + 1);
+        Row<T> next = exchange.template of<Row<T>>(rank + 1);
         if constexpr (warps > 1) {
-            __shared__ Row firsts[L / kWarp];
+            __shared__ Row<T> firsts[L / kWarp];
             const int warp = threadIdx.x / kWarp, mine = warp % warps;
             if (rank == 0) firsts[warp] = first;
             __syncthreads();
@@ -95,31 +102,31 @@ struct ThreeScans {
 
     // Sends 0 through the functions of a system's threads, one after the other.
     template <bool backward, class Function, class Exchange>
-    static __device__ __forceinline__ Passed pass(Function own, Exchange& exchange) {
+    static __device__ __forceinline__ Passed<T> pass(Function own, Exchange& exchange) {
         const int place = threadIdx.x % W, rank = backward ? W - 1 - place : place;
         ladner_fischer<W, backward>(own, rank, exchange);
-        float base = 0.0f, out = own.b;
+        T base = T{}, out = own.b;
         if constexpr (warps > 1) {
             base = from_warps<backward>(own, rank == W - 1);
             out = own(base);
         }
         exchange.publish(out);
-        const float in = exchange.template of<float>(backward ? place + 1 : place + W - 1);
+        const T in = exchange.template of<T>(backward ? place + 1 : place + W - 1);
         return {rank > 0 ? in : base, out};
     }
 
     // What comes out of the warps before. Each leaves one function in shared memory and composes those of all itself.
     template <bool backward, class Function>
-    static __device__ __forceinline__ float from_warps(Function whole, bool leaves) {
+    static __device__ __forceinline__ T from_warps(Function whole, bool leaves) {
         __shared__ Function each[L / kWarp];
         const int warp = threadIdx.x / kWarp, mine = warp % warps, other = threadIdx.x % warps;
         if (leaves) each[warp] = whole;
         __syncthreads();
         Function function = each[warp - mine + other];
-        ByShuffle<warps> leaders;
+        ByShuffle<T, warps> leaders;
         ladner_fischer<warps, backward>(function, backward ? warps - 1 - other : other, leaders);
-        const float before = __shfl_sync(kAllLanes, function.b, backward ? mine + 1 : mine + warps - 1, warps);
-        return mine == (backward ? warps - 1 : 0) ? 0.0f : before;
+        const T before = of_lane(function.b, backward ? mine + 1 : mine + warps - 1, warps);
+        return mine == (backward ? warps - 1 : 0) ? T{} : before;
     }
 };
 
@@ -129,13 +136,13 @@ struct ThreeScans {
 //            memory and registers, else the functions that threads exchange through it
 //   blocks   that a multiprocessor is to hold at least, which bounds the registers
 // Arrays are aligned to 16 bytes.
-template <int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
+template <class T, int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
 __global__ void __launch_bounds__(L, blocks)
-    tridiag_lf(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
-               const float* __restrict__ d, float* __restrict__ x, int batch) {
-    using Here = Shape<N, P, L>;
-    using Method = ThreeScans<Here::G, L, shuffle>;
+    tridiag_lf(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c,
+               const T* __restrict__ d, T* __restrict__ x, int batch) {
+    using Here = Shape<T, N, P, L>;
+    using Method = ThreeScans<T, Here::G, L, shuffle>;
     static_assert(r == 2, "every level joins two blocks of threads");
-    static_assert(S == (tile_floats<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
+    static_assert(S == (tile_elements<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
     solve_systems<Here, load, store, Method>(a, b, c, d, x, batch);
 }

@@ -4,29 +4,7 @@
 //
 // In every step each row of the reduced system eliminates its neighbours at distance s = 1, 2, 4, ... by their
 // equations, which leaves it with those at distance 2 s: log2 G steps, in which no thread is ever idle.
-#include "tridiag_reduce.cuh"
-
-template <int G, bool open>
-struct ParallelCyclicReduction {
-    template <class Exchange>
-    static __device__ __forceinline__ void reduce(Row& row, Row& first, int rank, Exchange& exchange) {
-#pragma unroll
-        for (int s = 1; s < G; s *= 2) {
-            exchange.publish(row);
-            Row before = exchange.template of<Row>(rank + G - s), after = exchange.template of<Row>(rank + s);
-            // An unknown that is not eliminated here is itself. The last rank's is one of them for all but itself.
-            if (open && rank < s) before = {-1.0f, 0.0f, 0.0f};
-            if (open && rank + s >= G - 1) after = {0.0f, -1.0f, 0.0f};
-            row = reduced(row, before, after);
-        }
-        if (open) first = in_left(first, row);
-    }
-
-    template <class Exchange>
-    static __device__ __forceinline__ float expand(Row row, float left, float last, int rank, Exchange&) {
-        return !open ? row.d : rank == G - 1 ? last : row.d - row.l * left - row.r * last;
-    }
-};
+#include "tridiag_pcr.cuh"
 
 // One thread solves P rows of a system, a block of L threads P L / M systems (M: N up to a power of two).
 //   shuffle  exchange within warps by shuffles
@@ -34,13 +12,13 @@ struct ParallelCyclicReduction {
 //            memory and registers, else the rows of the reduced system that threads exchange through it
 //   blocks   that a multiprocessor is to hold at least, which bounds the registers
 // Arrays are aligned to 16 bytes.
-template <int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
+template <class T, int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
 __global__ void __launch_bounds__(L, blocks)
-    tridiag_pcr(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
-                const float* __restrict__ d, float* __restrict__ x, int batch) {
-    using Here = Shape<N, P, L>;
-    using Method = Reduced<ParallelCyclicReduction, Here::G, L, shuffle>;
+    tridiag_pcr(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c,
+                const T* __restrict__ d, T* __restrict__ x, int batch) {
+    using Here = Shape<T, N, P, L>;
+    using Method = Reduced<T, ParallelCyclicReduction, Here::G, L, shuffle>;
     static_assert(r == 2, "every step doubles the distance");
-    static_assert(S == (tile_floats<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
+    static_assert(S == (tile_elements<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
     solve_systems<Here, load, store, Method>(a, b, c, d, x, batch);
 }

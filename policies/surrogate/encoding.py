@@ -13,6 +13,7 @@ from tuner.model import Configuration, TunableValue, tunable_names
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Singles = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class Tunable:
         name: of the tunable.
         ranks: rank by value: numbers by size, texts as first met, last None where some have no value.
         parts: features of every rank, one array of shape (values, features) per length scale.
+        sizes: logarithm of every rank's number; zeros where that says nothing.
     """
 
     name: str
     ranks: Mapping[TunableValue | None, int]
     parts: tuple[Floats, ...]
+    sizes: Floats
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Encoding:
         """Features of ranks, shape (configurations, features)."""
         columns = [part[codes[:, i]] for i, tunable in enumerate(self.tunables) for part in tunable.parts]
         return np.hstack(columns) if columns else np.zeros((len(codes), 0))
+
+    def sizes(self, codes: Integers) -> Floats:
+        """Logarithms of numbers, shape (configurations, tunables)."""
+        columns = [tunable.sizes[codes[:, i]] for i, tunable in enumerate(self.tunables)]
+        return np.column_stack(columns) if columns else np.zeros((len(codes), 0))
 
 
 def encoding(configurations: Sequence[Configuration]) -> Encoding:
@@ -96,7 +104,16 @@ def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
     if len(values) < len(found):
         ranks[None] = len(values)
         parts = tuple(np.vstack([part, part.mean(axis=0)]) for part in parts)
-    return Tunable(name, ranks, parts)
+    return Tunable(name, ranks, parts, _sizes(list(ranks)))
+
+
+def _sizes(values: Sequence[TunableValue | None]) -> Floats:
+    """Logarithms of numbers; of one more where 0 is among them; 0 for a value that there is not."""
+    numbers = [value for value in values if isinstance(value, (int, float)) and value >= 0]
+    if len(numbers) < sum(value is not None for value in values):
+        return np.zeros(len(values))
+    more = 1.0 if any(value == 0 for value in numbers) else 0.0
+    return np.array([0.0 if value is None else np.log(more + float(value)) for value in values])
 
 
 def _halvings(values: Sequence[TunableValue]) -> Floats | None:

@@ -5,6 +5,7 @@ from scipy.special import log_ndtr
 
 from . import gaussian
 from .encoding import Floats, Integers
+from .limits import ProductLimits
 from .posterior import Posterior
 
 REFIT = 1.2  # which tunables failures depend on is fitted again when there are so many times more outcomes
@@ -24,23 +25,30 @@ class FailureModel:
     mean alone is no chance: it stays at some hundredths among failures only, and once the optimum is found
     the improvement that is expected where nothing has worked outweighs that.
 
+    Where a limit of a product of tunables explains the outcomes, the chance is at most what that leaves: the
+    process alone finds such an edge anew for every combination of factors.
+
     Args:
         groups: length scale of every feature.
         pool: features of what may be asked about, shape (m, features).
+        sizes: logarithms of its tunables, shape (m, tunables).
     """
 
-    def __init__(self, groups: Integers, pool: Floats) -> None:
+    def __init__(self, groups: Integers, pool: Floats, sizes: Floats) -> None:
         self._pool = pool
+        self._limits = ProductLimits(sizes)
+        self._sizes = np.zeros((0, sizes.shape[1]))
         self._model = gaussian.prior(groups)
         self._posterior = Posterior(self._model, pool[:0])
         self._x = np.zeros((0, pool.shape[1]))
         self._failed = np.zeros(0)
         self._learnt: list[int] = []
-        self._fit_at = 0
+        self._fit_at = self._asked = 0
 
-    def add(self, x: Floats, failed: Floats) -> None:
-        """Learn outcomes: features of shape (k, features), and 1 for what failed, shape (k,)."""
+    def add(self, x: Floats, sizes: Floats, failed: Floats) -> None:
+        """Learn outcomes: features, shape (k, features); sizes; and 1 for what failed, shape (k,)."""
         self._x = np.vstack([self._x, x])
+        self._sizes = np.vstack([self._sizes, sizes])
         self._failed = np.append(self._failed, failed)
 
     def log_chance_to_work(self) -> Floats:
@@ -49,15 +57,17 @@ class FailureModel:
             return np.zeros(len(self._pool))
         outcomes, middle, scale = self._train()
         mean, deviation = self._posterior.predict(outcomes)
-        return _log_chance(middle + scale * mean, scale * deviation)
+        chance = _log_chance(middle + scale * mean, scale * deviation)
+        return np.minimum(chance, self._limits.log_chance_to_work(chance))
 
-    def log_chance_to_work_at(self, x: Floats) -> Floats:
+    def log_chance_to_work_at(self, x: Floats, sizes: Floats) -> Floats:
         """Logarithm of the chance that other configurations work, shape (k,)."""
         if not self._varied():
             return np.zeros(len(x))
         outcomes, middle, scale = self._train()
         mean, deviation = self._posterior.predict_at(x, outcomes)
-        return _log_chance(middle + scale * mean, scale * deviation)
+        chance = _log_chance(middle + scale * mean, scale * deviation)
+        return np.minimum(chance, self._limits.log_chance_to_work_at(sizes, chance))
 
     def _varied(self) -> bool:
         return bool(len(self._failed)) and 0.0 < float(np.mean(self._failed)) < 1.0
@@ -73,6 +83,10 @@ class FailureModel:
             self._posterior = Posterior(self._model, self._pool)
             self._posterior.add(x, np.zeros(len(y)))
             self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
+            self._limits.look_again(self._sizes, self._failed)
+        if count > self._asked:
+            self._limits.learn(self._sizes, self._failed)
+            self._asked = count
         new = list(range(self._learnt[-1] + 1, count))
         if new:
             self._posterior.add(self._x[new], np.zeros(len(new)))

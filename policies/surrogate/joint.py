@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.interfaces import PriorRun, Search
-from tuner.model import Configuration, Trial
+from tuner.model import Configuration, GpuSetting, Trial
 
 from .alone import costs_alone, slower_alone
 from .blocks import unlikely
 from .encoding import Encoding, Floats, Integers, encoding
+from .traits import traits
 
 MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
 POOL = 16_384  # a space of at most so many trials is scored as a whole
@@ -21,17 +22,19 @@ NEAR = 24  # neighbours looked at, where so many are not yet measured
 
 @dataclass(frozen=True)
 class Axis:
-    """The choices of one workload, or the clocks.
+    """The choices of one workload, or what is set of the GPU.
 
     Attributes:
         codes: ranks, shape (choices, tunables).
         features: shape (choices, features).
         groups: length scale of every feature.
+        sizes: logarithms of numbers, shape (choices, tunables).
     """
 
     codes: Integers
     features: Floats
     groups: Integers
+    sizes: Floats
 
     @property
     def lengths(self) -> int:
@@ -49,7 +52,7 @@ class Joint:
         sources: their configurations have features, too.
 
     Attributes:
-        shape: choices per axis; the last one is the clock.
+        shape: choices per axis; the last one is the clock, with the power limit where these are searched.
         groups: length scale of every feature.
         encodings: per workload.
         tunables: that vary, the clock included.
@@ -67,7 +70,7 @@ class Joint:
             _choices([c.configuration for c in candidates], draw, [t.configurations[place] for t in kept])
             for place, candidates in enumerate(search.candidates)
         ]
-        self._clocks = search.clocks
+        self._settings = search.settings
         self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
             encoding([*choices, *(c for k in sources if k.workload == place for c, _ in k.points)])
@@ -77,13 +80,17 @@ class Joint:
             unlikely(candidates, choices)
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
+        wanted = len(self._choices) == 1 and not self.doubtful
+        self._traits = (
+            traits(search.candidates[0], self._choices[0], search.limits) if wanted else np.zeros((0, 0))
+        )
         alone = [costs_alone(search, place) for place in range(len(self._choices))]
         self.known_alone = all(run is not None for run in alone)
         axes = [
             _axis(encoded, choices, slower_alone(run, choices))
             for encoded, choices, run in zip(self.encodings, self._choices, alone, strict=True)
         ]
-        self._axes = [*axes, _clock_axis(len(self._clocks))]
+        self._axes = [*axes, _setting_axis(self._settings)]
         self.shape = tuple(len(axis.codes) for axis in self._axes)
         self.tunables = sum(axis.codes.shape[1] for axis in self._axes)
         starts = np.cumsum([0, *(axis.lengths for axis in axes)])
@@ -106,6 +113,10 @@ class Joint:
         """Features, shape (trials, features)."""
         return np.hstack([axis.features[rows[:, i]] for i, axis in enumerate(self._axes)])
 
+    def sizes(self, rows: Integers) -> Floats:
+        """Logarithms of the numbers among all tunables, shape (trials, tunables)."""
+        return np.hstack([axis.sizes[rows[:, i]] for i, axis in enumerate(self._axes)])
+
     def codes(self, rows: Integers) -> Integers:
         """Ranks of all tunables, shape (trials, tunables)."""
         return np.hstack([axis.codes[rows[:, i]] for i, axis in enumerate(self._axes)])
@@ -120,19 +131,29 @@ class Joint:
         found = [slow[rows[:, place]] for place, slow in enumerate(self._unlikely)]
         return np.asarray(np.max(found, axis=0, initial=0.0))
 
+    @property
+    def has_traits(self) -> bool:
+        """Whether something is believed of the configurations by their traits."""
+        return bool(self._traits.any())
+
+    def traits(self, rows: Integers) -> Floats:
+        """Traits of the only workload's configurations, shape (trials, traits)."""
+        return self._traits[rows[:, 0]]
+
     def trial(self, row: Integers) -> Trial:
         """The trial of a row."""
         chosen = (choices[i] for choices, i in zip(self._choices, row[:-1], strict=True))
-        return Trial(tuple(chosen), self._clocks[int(row[-1])])
+        setting = self._settings[int(row[-1])]
+        return Trial(tuple(chosen), setting.clock_mhz, setting.power_limit_w)
 
     def row(self, trial: Trial) -> Integers | None:
         """The row of a trial; None where it lies outside of the space."""
-        if trial.clock_mhz not in self._clocks or len(trial.configurations) != len(self._places):
+        if trial.setting not in self._settings or len(trial.configurations) != len(self._places):
             return None
         places = [place.get(c) for place, c in zip(self._places, trial.configurations, strict=True)]
         if None in places:
             return None
-        return np.array([*places, self._clocks.index(trial.clock_mhz)], dtype=np.int64)
+        return np.array([*places, self._settings.index(trial.setting)], dtype=np.int64)
 
     def pool(self, draw: np.random.Generator) -> Integers:
         """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
@@ -182,12 +203,19 @@ def _axis(found: Encoding, choices: Sequence[Configuration], alone: Floats) -> A
         codes,
         np.hstack([found.features(codes), alone]),
         np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
+        found.sizes(codes),
     )
 
 
-def _clock_axis(count: int) -> Axis:
-    """Clocks are one numeric tunable, where there is more than one."""
-    codes = np.arange(count, dtype=np.int64)[:, None]
-    if count == 1:
-        return Axis(codes[:, :0], np.zeros((1, 0)), np.zeros(0, dtype=np.int64))
-    return Axis(codes, codes / (count - 1), np.zeros(1, dtype=np.int64))
+def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
+    """Clocks, and power limits, are a numeric tunable each, where there is more than one."""
+    columns, features = [np.zeros((len(settings), 0), dtype=np.int64)], [np.zeros((len(settings), 0))]
+    for values in ([one.clock_mhz for one in settings], [one.power_limit_w for one in settings]):
+        known = list(dict.fromkeys(values))
+        if len(known) > 1:
+            codes = np.array([known.index(value) for value in values], dtype=np.int64)[:, None]
+            columns.append(codes)
+            features.append(codes / (len(known) - 1))
+    codes = np.hstack(columns)
+    groups = np.arange(len(columns) - 1, dtype=np.int64)
+    return Axis(codes, np.hstack(features), groups, np.zeros(codes.shape))

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
-from .encoding import Floats, Integers
+from .encoding import Floats, Integers, Singles
 from .gaussian import BOUNDS, ITERATIONS, LENGTH, NUGGET, by_group, cholesky, inverse, matern, slope, squared
 
 LATENT = 2  # functions: one that all tasks follow, and one for what sets some apart
@@ -54,6 +54,10 @@ class Coregional:
             scales = np.exp(-lengths)[self.groups]
             total += shared[np.ix_(of_a, of_b)] * matern(squared(a[:, :-1] * scales, b[:, :-1] * scales))
         return total
+
+    def rough_covariance(self, a: Floats, b: Floats) -> Singles:
+        """The same in single precision."""
+        return self.covariance(a, b).astype(np.float32)
 
     def alike(self, x: Floats) -> Floats:
         """Correlation of the signal between rows of the target, its mean apart, shape (rows, rows)."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import gaussian, lcm
+from .beliefs import beliefs
 from .blocks import slowdown
 from .encoding import Floats, Integers
 from .failures import FailureModel
@@ -21,6 +22,10 @@ MOST_POINTS = 300  # in the Gaussian process: half of them the best, half the la
 CENTRES = 3  # trials whose neighbourhoods are searched: the best, and the best of other kinds
 CONTENDERS = 40  # the best so many may be centres
 ALIKE = 0.5  # of one kind are trials whose costs correlate by more than that, by the fitted kernel
+SPREAD_KNOWN = 2.0  # measurements that the usual spread of a space counts for, where traits are believed
+OFFSET = (
+    1.0  # variance of the mean beside such beliefs: measured are rather those that are believed to be good
+)
 TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 
@@ -39,16 +44,23 @@ class Learner:
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
         self._costs = np.zeros(0)
         self._noises = np.zeros(0)
-        self._model: gaussian.Gaussian | lcm.Coregional = (
-            gaussian.prior(joint.groups) if knowledge is None else lcm.prior(joint.groups, knowledge.tasks)
-        )
+        self._beliefs = beliefs() if knowledge is None and joint.has_traits else None
+        self._model = self._unfitted()
+        self._slower = 0.0  # of unlikely blocks, in responses
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
         self._fit_at = 0
-        self._slower = 0.0  # of unlikely blocks, in responses
         self._outlook: Outlook | None = None  # while nothing new is known
         self._pending: list[tuple[int, ...]] = []  # trials taken for measured
         self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
         self._set_pool()
+
+    def _unfitted(self) -> gaussian.Gaussian | lcm.Coregional:
+        groups = self._joint.groups
+        if self._knowledge is not None:
+            return lcm.prior(groups, self._knowledge.tasks)
+        if self._beliefs is not None:
+            return gaussian.prior(groups, np.append(OFFSET, self._beliefs.variance))
+        return gaussian.prior(groups)
 
     @property
     def lowest(self) -> float:
@@ -81,7 +93,7 @@ class Learner:
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
         if key in self._places:
             self._free[self._places[key]] = False
-        self._failures.add(self._joint.features(row[None, :]), np.isinf(self._costs[-1:]).astype(float))
+        self._learn_outcomes(row[None, :], self._costs[-1:])
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
@@ -141,7 +153,7 @@ class Learner:
     def _predicted(self) -> Outlook:
         posterior, y, response = self._present()
         mean, deviation = posterior.predict(y)
-        mean = mean + self._slower * self._joint.unlikely(self._pool)
+        mean = mean + self._believed(self._pool)
         works = self._failures.log_chance_to_work()[self._free]
         target = self._target(response)
         rows = np.asarray(self._pool[self._free])  # training may have drawn another pool
@@ -165,10 +177,10 @@ class Learner:
             return None
         x = self._features(rows)
         mean, deviation = posterior.predict_at(x, y)
-        mean = mean + self._slower * self._joint.unlikely(rows)
-        works = self._failures.log_chance_to_work_at(self._joint.features(rows))
+        mean = mean + self._believed(rows)
+        works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
         outlook = Outlook(rows, mean, deviation, works, self._target(response), response.scale)
-        return replace(outlook.best, near=True)
+        return None if outlook.in_vain else replace(outlook.best, near=True)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -198,11 +210,7 @@ class Learner:
         """
         valid = np.flatnonzero(np.isfinite(self._costs))
         known = self._knowledge
-        response = (
-            respond(self._costs[valid])
-            if known is None
-            else respond(self._costs[valid], reach=known.reach, scale=known.scale, weight=TRUST)
-        )
+        response = self._response(self._costs[valid])
         if len(valid) >= self._fit_at:
             self._fit(self._some(valid), response)
         new = valid[valid > self._learnt.max(initial=-1)]
@@ -212,15 +220,23 @@ class Learner:
         y = response.of(self._costs[self._learnt])
         if known is not None:
             return np.append(known.y, y), response
+        y = y - self._by_traits(self.rows[self._learnt])
         others = self._joint.unlikely(self.rows[self._learnt])
         if self._joint.doubtful:
             self._slower = slowdown(self._posterior, others, y, response.scale)
         return y - self._slower * others, response
 
+    def _response(self, costs: Floats) -> CostTransform:
+        if self._knowledge is not None:
+            return respond(costs, reach=self._knowledge.reach, scale=self._knowledge.scale, weight=TRUST)
+        if self._beliefs is not None:
+            return respond(costs, scale=self._beliefs.scale, weight=SPREAD_KNOWN)
+        return respond(costs)
+
     def _fit(self, chosen: Integers, response: CostTransform) -> None:
         """Fit the hyper-parameters again, and start a posterior with them."""
         x, noise = self._features(self.rows[chosen]), self._variances(chosen, response)
-        y = response.of(self._costs[chosen]) - self._slower * self._joint.unlikely(self.rows[chosen])
+        y = response.of(self._costs[chosen]) - self._believed(self.rows[chosen])
         known = self._knowledge
         if known is not None:
             x, y = np.vstack([known.x, x]), np.append(known.y, y)
@@ -251,9 +267,24 @@ class Learner:
         return np.asarray((self._noises[chosen] / response.scale) ** 2)
 
     def _features(self, rows: Integers) -> Floats:
-        """Features; with the number of the task, 0, where there are several."""
+        """Features; with 1 and traits behind them where those are believed, or the task's number, 0."""
         features = self._joint.features(rows)
+        if self._beliefs is not None:
+            return np.hstack([features, np.ones((len(rows), 1)), self._joint.traits(rows)])
         return features if self._knowledge is None else np.hstack([features, np.zeros((len(rows), 1))])
+
+    def _believed(self, rows: Integers) -> Floats:
+        """Responses that are believed before anything is measured, shape (trials,)."""
+        return self._by_traits(rows) + self._slower * self._joint.unlikely(rows)
+
+    def _by_traits(self, rows: Integers) -> Floats:
+        if self._beliefs is None:
+            return np.zeros(len(rows))
+        return np.asarray(self._joint.traits(rows) @ self._beliefs.mean)
+
+    def _learn_outcomes(self, rows: Integers, costs: Floats) -> None:
+        features, sizes = self._joint.features(rows), self._joint.sizes(rows)
+        self._failures.add(features, sizes, np.isinf(costs).astype(float))
 
     def _set_pool(self) -> None:
         self._pool = self._joint.pool(self._draw)
@@ -261,8 +292,9 @@ class Learner:
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
-        self._failures = FailureModel(self._joint.groups, self._joint.features(self._pool))
+        joint, pool = self._joint, self._pool
+        self._failures = FailureModel(joint.groups, joint.features(pool), joint.sizes(pool))
         self._belief = None  # it is of another pool
         if len(self.rows):
-            self._failures.add(self._joint.features(self.rows), np.isinf(self._costs).astype(float))
+            self._learn_outcomes(self.rows, self._costs)
         self._fit_at = 0

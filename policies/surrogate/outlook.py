@@ -12,6 +12,9 @@ from .posterior import log_expected_improvement
 MOST = 400  # trials of highest expected improvement, whose chances count: those of others are nil
 STEPS = 64  # of the integral over gains
 REACH = 4.0  # standard deviations within which a gain is looked for
+SURE = float(np.log(0.9))  # chance to work below which a trial may well fail
+WORTH = 0.001  # of the lowest cost: what may well fail has to promise so much, or stands behind all else
+_BEHIND = 1e6
 _SURELY = 1.0 - 1e-12
 
 
@@ -52,8 +55,18 @@ class Outlook:
 
     @cached_property
     def log_gain(self) -> Floats:
-        """Logarithms of expected improvement times chance to work, in responses, shape (n,)."""
-        return log_expected_improvement(self.mean, self.deviation, self.target) + self.works
+        """Logarithms of expected improvement times chance to work, in responses, shape (n,).
+
+        What may well fail and promises next to nothing stands behind everything else.
+        """
+        gains = log_expected_improvement(self.mean, self.deviation, self.target) + self.works
+        vain = (self.works < SURE) & (gains < np.log(WORTH / self.scale))
+        return np.asarray(np.where(vain, gains - _BEHIND, gains))
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether all may well fail, and none promises enough for that."""
+        return bool(self.log_gain.max() < -0.5 * _BEHIND)
 
     @property
     def best(self) -> Proposal:

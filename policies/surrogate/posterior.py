@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import erfcx, log_ndtr
 
-from .encoding import Floats
+from .encoding import Floats, Singles
 from .gaussian import cholesky
 
 _FAR = -1.0  # below so many standard deviations the plain formula cancels
@@ -42,6 +42,9 @@ class Covariance(Protocol):
     def covariance(self, a: Floats, b: Floats) -> Floats:
         """Between rows, shape (rows of a, rows of b)."""
 
+    def rough_covariance(self, a: Floats, b: Floats) -> Singles:
+        """The same in single precision."""
+
     def alike(self, x: Floats) -> Floats:
         """Correlation of the signal between rows of the target, shape (rows, rows)."""
 
@@ -55,6 +58,8 @@ class Covariance(Protocol):
 class Posterior:
     """The posterior at a pool; a new measurement costs one row of it, not a new factor.
 
+    The rows over the pool are of single precision: they are most of what a search computes.
+
     Of a copy and its original, only one may go on learning: they share the room for rows to come.
 
     Args:
@@ -67,7 +72,7 @@ class Posterior:
         self._pool = pool
         self._x = np.zeros((0, pool.shape[1]))
         self._factor = np.zeros((0, 0))
-        self._room = np.zeros((0, len(pool)))  # for `_rows`, so that not all of them are copied for another
+        self._room = np.zeros((0, len(pool)), dtype=np.float32)  # for `_rows`: not all are copied for another
         self._spread = model.spread(pool)
         self._unexplained = model.nuggets(pool)
 
@@ -82,15 +87,20 @@ class Posterior:
         across = self.whitened(self._model.covariance(self._x, x))
         inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
         corner = cholesky(inner - across.T @ across)
-        rows = self._model.covariance(x, self._pool) - across.T @ self._rows
-        rows = solve_triangular(corner, rows, lower=True, overwrite_b=True)
+        rows = self._model.rough_covariance(x, self._pool)
+        if before:
+            rows -= across.T.astype(np.float32) @ self._rows
+        if new == 1:
+            rows /= corner[0, 0]
+        else:
+            rows = solve_triangular(corner.astype(np.float32), rows, lower=True, check_finite=False)
         factor = np.zeros((before + new, before + new))
         factor[:before, :before] = self._factor
         factor[before:, :before] = across.T
         factor[before:, before:] = corner
         self._x = np.vstack([self._x, x])
         if before + new > len(self._room):
-            room = np.empty((max(int(GROWTH * before), before + new), len(self._pool)))
+            room = np.empty((max(int(GROWTH * before), before + new), len(self._pool)), dtype=np.float32)
             room[:before] = self._rows
             self._room = room
         self._room[before : before + new] = rows
@@ -98,7 +108,7 @@ class Posterior:
         self._spread = self._spread - np.einsum("ij,ij->j", rows, rows)
 
     @property
-    def _rows(self) -> Floats:
+    def _rows(self) -> Singles:
         """The factor's inverse times the covariance with the pool, shape (n, m)."""
         return self._room[: len(self._factor)]
 
@@ -112,7 +122,7 @@ class Posterior:
             y: what was seen, in the order it was added, shape (n,).
         """
         spread = np.maximum(self._spread, _LEAST_SPREAD) + self._unexplained
-        return self.whitened(y) @ self._rows, np.sqrt(spread)
+        return np.asarray(self.whitened(y).astype(np.float32) @ self._rows, dtype=float), np.sqrt(spread)
 
     def predict_at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at other configurations, shape (k, features)."""

@@ -154,6 +154,7 @@ class Application:
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(kernel)
             workload = self._workload(file, asked.forms, asked.sizes)
+            file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
             choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration, count=0.0)
             check_forms(file, asked.forms, file.plan(workload, choice.configuration))
             return choice
@@ -238,6 +239,7 @@ class Application:
             file, forms = self._catalog.kernel(asked.kernel), asked.forms
             home, gpu = HomeContext(cp, asked.device), self._gpu(cp, asked.device)
             workload = self._workload(file, forms, asked.sizes)
+            file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
             choice = self._choice(file, workload, gpu, asked.configuration, count=1.0)
             plan = file.plan(workload, choice.configuration)
             check_forms(file, forms, plan)

@@ -12,7 +12,7 @@ from tuner.config import KernelFile
 from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.sizes import listed
 from tuner.devices.cuda.foreign_streams import stream_of
-from tuner.errors import InputError
+from tuner.errors import InputError, KernelFileError
 from tuner.model import Buffer, Plan, Workload
 from tuner.model.elements import element_dtype
 
@@ -179,7 +179,8 @@ def workload_for(kernel: KernelFile, forms: Sequence[Form], sizes: Mapping[str, 
         InputError: an array has another form than the kernel takes.
     """
     given = list(zip(taken(kernel), forms, strict=True))
-    found = {name: extent for name, extent in _extents(kernel, given).items() if name not in sizes}
+    extents = {name: extent for name, extent in _extents(kernel, given).items() if name not in sizes}
+    found = _by_formulas(kernel, given, {**extents, **sizes}) | extents
     if "batch" in sizes:
         raise InputError(f"{kernel.name}: batch is not given, it is an axis of the arrays")
     batch = found.pop("batch", None)
@@ -244,6 +245,28 @@ def _extents(kernel: KernelFile, given: Sequence[_Given]) -> dict[str, int]:
     return found
 
 
+def _by_formulas(
+    kernel: KernelFile, given: Sequence[_Given], known: Mapping[str, int | str]
+) -> dict[str, int]:
+    """Sizes that axes are by a formula: the only one unknown in it, where its value is the axis' extent."""
+    env = {name: kernel.sizes[name][0] for name in kernel.optional} | dict(known)
+    found: dict[str, int] = {}
+    for recipe, form in given:
+        shape = (1, *form.shape) if is_flat(recipe, form.shape) else form.shape
+        for axis, extent in zip(recipe.shape, shape, strict=True):
+            unknown = axis.expression.names - env.keys() - {"batch"}
+            name = next(iter(unknown), "")
+            if axis.expression.text == name or len(unknown) != 1 or name not in kernel.sizes:
+                continue
+            try:
+                fits = axis.value({**env, name: extent, "batch": shape[0]}) == extent
+            except KernelFileError:  # no result for this number
+                continue
+            if fits:
+                found.setdefault(name, extent)
+    return found
+
+
 def _unknown_types(kernel: KernelFile, known: Mapping[str, object]) -> list[str]:
     """Sizes that types of arrays depend on and that are not known yet."""
     names = frozenset[str]().union(*(recipe.dtype.names for recipe in taken(kernel)))
@@ -260,10 +283,11 @@ def _types(
         if not form.dtype:
             continue
         types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
-        if not free and form.dtype == element_dtype(types[0]).name:
-            continue  # stated: arrays hold the bits of a bfloat16 as uint16
+        stated = recipe.dtype.names.isdisjoint(free)
+        if stated and form.dtype == element_dtype(types[0]).name:
+            continue  # arrays hold the bits of a bfloat16 as uint16
         if form.dtype not in types:
-            shown = types if free else [element_dtype(dtype).name for dtype in types]
+            shown = [element_dtype(dtype).name for dtype in types] if stated else types
             choice = " or ".join(dict.fromkeys(shown))
             raise InputError(f"{kernel.name}: {recipe.name} has dtype {form.dtype}; it must be {choice}")
         candidates = [c for c, dtype in zip(candidates, types, strict=True) if dtype == form.dtype]

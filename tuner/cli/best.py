@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 @click.argument(
     "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completion.workloads
 )
-@search_option("objective", default=SearchOptions.objective, text="time, energy, edp or ed2p.")
-@search_option("max_slowdown", text="The limit that the runs were made under, e.g. 5%.")
+@search_option("objective", default=SearchOptions.objective, text="time, energy, edp, ed2p or pareto.")
+@search_option(
+    "max_slowdown",
+    text="The limit that the runs were made under, e.g. 5%. With the objective pareto: the point of least"
+    " energy within it.",
+)
 @search_option("scope", default=SearchOptions.scope, text="What its joules are of, e.g. gpu+cpu.")
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")
@@ -152,7 +156,9 @@ def _show_stored(
     from tuner.model.objective import Objective, described
     from tuner.search.request import answer_query
 
-    Objective(objective)
+    within = None  # of a front: a point of it is chosen
+    if Objective(objective).is_front:
+        max_slowdown, within = None, max_slowdown
     query = answer_query(
         Catalog.load(kernel_files),
         workloads,
@@ -164,7 +170,7 @@ def _show_stored(
         source = None if store is None else DatabaseSource(store)
         found = None if source is None else best_known(query, source)
         if store is not None and found is not None and found.stored is not None:
-            _show_run(store, found.stored, json_path)
+            _show_run(store, found.stored, json_path, within)
         elif found is not None and any(part and part.origin != "default" for part in found.parts.values()):
             _show_served(_best(query, found), json_path, "of the database")
         else:
@@ -183,8 +189,11 @@ def _show_stored(
             sys.exit(1)
 
 
-def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> None:
-    """Print the answer of a run, whole."""
+def _show_run(
+    store: "Store", found: "ServedAnswer", json_path: str | None, max_slowdown: float | None
+) -> None:
+    """Print the answer of a run, whole; of a front the point within a slowdown."""
+    from tuner.report.front import within_slowdown
     from tuner.report.run_report import show_run
     from tuner.search.stored import stored_document
 
@@ -192,11 +201,13 @@ def _show_run(store: "Store", found: "ServedAnswer", json_path: str | None) -> N
     run = next(run for run in store.answered(stored.names, stored.objective) if run.id == stored.run)
     out = console(json_path)
     if json_path is not None:
-        write_json(json_path, {**(run.answer or {}), "stale": list(found.stale), "run": run.id})
+        answer = within_slowdown(run.answer or {}, max_slowdown)
+        write_json(json_path, {**answer, "stale": list(found.stale), "run": run.id})
     out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
     for reason in found.stale:
         out.print(f"stale: {reason}", markup=False, highlight=False)
-    show_run(stored_document(store, run), out, database=named_database())
+    document = within_slowdown(stored_document(store, run), max_slowdown)
+    show_run(document, out, database=named_database())
 
 
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":

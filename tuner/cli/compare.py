@@ -109,11 +109,11 @@ def compare(
     """
     from tuner.comparing.choices import policies
     from tuner.comparing.evaluations import Rules
-    from tuner.model.objective import Objective
+    from tuner.model.objective import of_one_cost
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     _check_plot(plot_path)
-    found = _ComparisonSetup(Objective(objective))
+    found = _ComparisonSetup(of_one_cost(objective, "tuner compare"))
     if seeds < _SEEDS:
         found.notices.append(
             f"--seeds {seeds}: fewer than {_SEEDS} say little of policies that draw at random"

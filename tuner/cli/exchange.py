@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.options import database_option, kernel_option, with_files
+from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
 from tuner.cli.stored_runs import document_of, newest_answered
 from tuner.errors import InputError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
 _FOR_BUILDS = ("flags", "header")
+_OF_ANSWERS = (*_FOR_BUILDS, "kernel-launcher")  # the others are of all trials, or of a trained kernel
 
 
 @click.command("import")
@@ -107,6 +108,7 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
 )
 @click.option("--output", metavar="FILE", callback=writable, help="Default: standard output.")
 @click.option("--workload", metavar="NAME", help="flags, header: of this workload only, of several.")
+@search_option("max_slowdown", text=FRONT_CHOICE)
 @click.option(
     "--objective", metavar="NAME", help="c-selector: what the kernel was trained for, where for several."
 )
@@ -125,6 +127,7 @@ def export(
     kind: str,
     output: str | None,
     workload: str | None,
+    max_slowdown: float | None,
     objective: str | None,
     cubins: Path | None,
     arch: str | None,
@@ -143,12 +146,14 @@ def export(
     """
     if workload is not None and kind not in _FOR_BUILDS:
         raise InputError("--workload: is for --format flags and header")
+    if max_slowdown is not None and kind not in _OF_ANSWERS:
+        raise InputError("--max-slowdown: is for --format flags, header and kernel-launcher")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
     elif objective or cubins or arch or kernel_files:
         raise InputError("--objective, --cubins, --arch and --kernel are for --format c-selector")
     else:
-        found = _runs(runs, kind, database)
+        found = _runs(runs, kind, database, max_slowdown)
         if workload is not None:
             found = [run.of_workload(workload) for run in found]
         if kind == "flags" and output is None:
@@ -163,14 +168,16 @@ def export(
     write_whole(Path(output), text, f"--output {output}")
 
 
-def _runs(names: tuple[str, ...], kind: str, database: Path | None) -> "list[ExportedRun]":
+def _runs(
+    names: tuple[str, ...], kind: str, database: Path | None, max_slowdown: float | None
+) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
     if kind == "kernel-launcher":
         names = tuple(_with_trained(names, database))
-    return [_run(name, database) for name in names]
+    return [_run(name, database, max_slowdown) for name in names]
 
 
 def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
@@ -273,15 +280,19 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     return json.dumps(results_of(runs[0]), indent=2, allow_nan=False) + "\n"
 
 
-def _run(name: str, database: Path | None) -> "ExportedRun":
+def _run(name: str, database: Path | None, max_slowdown: float | None) -> "ExportedRun":
     from tuner.exchange.exported_run import run_of_document, run_of_space
     from tuner.recordings.opening import SHIPPED, matching, open_recording
+    from tuner.report.front import within_slowdown
 
     path = Path(name)
     if name in SHIPPED or (path.is_file() and not _is_document(path)):
         recording = open_recording(name if name in SHIPPED else path)
+        if max_slowdown is not None:
+            raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {name} is a recording")
         return run_of_space(recording.space(matching(recording, ())))
-    return run_of_document(document_of(name, database), name if path.is_file() else f"run {name}")
+    document = within_slowdown(document_of(name, database), max_slowdown)
+    return run_of_document(document, name if path.is_file() else f"run {name}")
 
 
 def _is_document(path: Path) -> bool:

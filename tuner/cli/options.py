@@ -106,6 +106,13 @@ def search_options(*, defaults: bool = True) -> Callable[[_Function], _Function]
     return decorate
 
 
+FRONT_CHOICE = (
+    "Of a run with --objective pareto: take the point of least energy that is at most this much slower than"
+    " the fastest point, e.g. 5%. Default: the point of least energy × time."
+)
+"""Help of --max-slowdown where a run is read."""
+
+
 def search_option(
     name: str, *, default: object = None, text: str | None = None
 ) -> Callable[[_Function], _Function]:

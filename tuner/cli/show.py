@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import database_option, named_database
+from tuner.cli.options import FRONT_CHOICE, database_option, named_database, search_option
 from tuner.cli.output import console, json_option, series_option, write_json
 from tuner.cli.stored_runs import document_of, unreadable
 from tuner.errors import InputError
@@ -25,6 +25,7 @@ _TOP = 20
 @click.option("--status", metavar="STATUS", help="Only trials that ended so: ok, timeout, wrong-answer ...")
 @click.option("--top", type=click.IntRange(min=0), help=f"So many trials; 0 for all. Default: {_TOP}.")
 @click.option("--csv", "as_csv", is_flag=True, help="Write the trials to standard output as CSV.")
+@search_option("max_slowdown", text=FRONT_CHOICE)
 @click.option(
     "--clock-curve",
     "curve_path",
@@ -42,6 +43,7 @@ def show(
     where: str | None,
     status: str | None,
     top: int | None,
+    max_slowdown: float | None,
     as_csv: bool,
     curve_path: str | None,
     verbose: bool,
@@ -57,6 +59,7 @@ def show(
     Tunables of several workloads carry the number of the workload: P_1, P_2. The filter of a report's page
     takes the same names.
     """
+    from tuner.report.front import within_slowdown
     from tuner.report.ranked_trials import ranked_trials
     from tuner.report.selection import csv_of, selected
 
@@ -64,7 +67,7 @@ def show(
         raise InputError("--csv and --json - both want standard output; name a file after --json")
     if with_series and json_path is None:
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
-    document = document_of(run, database, with_series=with_series)
+    document = within_slowdown(document_of(run, database, with_series=with_series), max_slowdown)
     if curve_path is not None:
         from tuner.report.clock_plot import draw_curve
 

@@ -93,6 +93,7 @@ def train(
     """
     from tuner.config.catalog import Catalog
     from tuner.database import Store
+    from tuner.model.objective import of_one_cost
     from tuner.report.training import TrainingProgress, show_training
     from tuner.search.request import Request
     from tuner.search.setup import open_setup
@@ -104,6 +105,7 @@ def train(
     if sizes:
         raise InputError(f"{spec}: a training takes a kernel without sizes; write --input {sizes}")
     found = catalog.kernel(name)
+    of_one_cost(objective, "tuner train")
     asked = Request(objective=objective, seed=seed, kernel_files=files)
     asked.check()
     with (

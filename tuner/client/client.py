@@ -122,7 +122,7 @@ class Client:
 
         Args:
             workloads: e.g. ``"scan-lf:N=1024"``.
-            objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
+            objective: ``time``, ``energy``, ``edp``, ``ed2p`` or ``pareto``.
             device: empty for the daemon's first.
             max_slowdown: as a fraction of the fastest's time; None for no limit.
             clocks_as_found: take only answers that set no GPU clock.
@@ -157,8 +157,8 @@ class Client:
 
         Args:
             workloads: that run together.
-            objective: ``time``, ``energy``, ``edp`` or ``ed2p``; None for the daemon's default, as are
-                policy and clocks.
+            objective: ``time``, ``energy``, ``edp``, ``ed2p`` or ``pareto``; None for the daemon's default,
+                as are policy and clocks.
             policy: the search strategy.
             clocks: GPU clocks to search: ``off``, ``all``, a list or a range in MHz.
             device: ``cuda:N``, or a GPU of a kind, ``kind:NVIDIA H200``; empty for any device of the daemon.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tuner.config.formulas import Environment, Formula, Place
-from tuner.config.recipe import Recipe, with_derived
+from tuner.config.recipe import Recipe, derived_for, with_derived
 from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.expressions import NoValue
 from tuner.model import Configuration, TunableValue, Workload
@@ -51,7 +51,7 @@ class Assignment:
                 raise Place(path, table).error(
                     f"a value is missing for {name}, whose condition {condition} is true at {self._workload}"
                 )
-            value = formula if isinstance(formula, str) else formula.value(self.env)
+            value = formula if isinstance(formula, str) else formula.value(self._env_of(formula))
             if value not in recipe.tunables[name]:
                 listed = ", ".join(map(str, recipe.tunables[name]))
                 raise Place(path, f"{table} {name}").error(
@@ -93,6 +93,10 @@ class Assignment:
                 raise InputError(f"configuration: {name} is {values[name]!r}; choose from {listed}")
             self._set(name, values[name])
         return self.configuration
+
+    def _env_of(self, formula: Formula) -> Environment:
+        """With the derived names that a formula needs, which need no tunable that is still to come."""
+        return with_derived(self.env, derived_for(formula.expression.names, self._recipe.derived))
 
     def _has_value(self, name: str) -> bool:
         """Whether a tunable has a value, by those above; else ``env`` gets what stands for it."""

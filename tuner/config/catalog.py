@@ -203,7 +203,7 @@ class Catalog:
         return self.workload_of(kernel, lambda one: one.workload(sizes, batch))
 
     def workload_of(self, kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> Workload:
-        """A kernel at the sizes that ``at`` gives it.
+        """A kernel at the sizes that ``at`` gives it, or one that extends it and takes them.
 
         Raises:
             UnknownNameError: the kernel does not take them; the message names those of the same problem that
@@ -212,7 +212,13 @@ class Catalog:
         """
         try:
             return at(kernel)
-        except UnknownNameError as error:
+        except InputError as error:
+            extending = (one for one in self.kernels.values() if kernel.name in one.recipe.extends)
+            other = next((one for one in extending if _takes(one, at)), None)
+            if other is not None:
+                return at(other)
+            if not isinstance(error, UnknownNameError):
+                raise
             others = [other.name for other in self._kin(kernel) if _takes(other, at)]
             if not others:
                 raise
@@ -223,8 +229,18 @@ class Catalog:
         """Other kernels of the same built-in problem."""
         if kernel.problem.name not in _NAMED_PROBLEMS:
             return []
-        same = (other for other in self.kernels.values() if other.problem.name == kernel.problem.name)
-        return [other for other in same if other.name != kernel.name]
+        return [
+            other
+            for other in self.kernels.values()
+            if other.problem.name == kernel.problem.name
+            and other.name != kernel.name
+            and _boundary(other) == _boundary(kernel)
+        ]
+
+
+def _boundary(kernel: KernelFile) -> Sequence[int | str]:
+    """Which tridiagonal systems a kernel solves, see ``Tridiagonal.words``."""
+    return kernel.sizes.get("boundary", ("open",))
 
 
 def _takes(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> bool:

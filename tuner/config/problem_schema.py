@@ -10,7 +10,9 @@ MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
 _FUNCTION = r"^.+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _REFERENCES = ("reference", "reference_function", "reference_entry", "law")
 
-ProblemName = Literal["scan", "tridiagonal", "fft", "segmented-scan", "expression", "consistent", "unchecked"]
+ProblemName = Literal[
+    "scan", "segmented-scan", "tridiagonal", "fft", "fft-real", "expression", "consistent", "unchecked"
+]
 
 
 class SizeRange(FileTable):

@@ -127,6 +127,7 @@ class _Reader:
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
             analytical=document.kernel.analytical,
+            extends=tuple(document.kernel.extends),
             reference=reference,
             reference_files=files,
         )

@@ -1,7 +1,7 @@
 """A kernel file with all expressions parsed, for ``KernelFile.plan``."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -102,7 +102,8 @@ class Recipe:
     Values of ``default`` and ``stated`` are formulas, or texts that are values themselves; None for tunables
     with a condition for which none is given. ``stated`` is the analytical answer that the file states, and
     empty where it states none. ``work`` is None where the file states none, and ``stream_priority`` where
-    priorities are not searched.
+    priorities are not searched. ``extends`` names kernels that this one is taken for at sizes and types that
+    they refuse.
     """
 
     place: Place
@@ -130,6 +131,7 @@ class Recipe:
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     stream_priority: Formula | None = None
+    extends: tuple[str, ...] = ()
 
     @cached_property
     def checked_problem(self) -> ProblemSpec:
@@ -187,6 +189,15 @@ class Recipe:
             if buffer.name + BETWEEN in taken
         ]
         return (*evaluated, *between)
+
+
+def derived_for(names: Collection[str], derived: Mapping[str, Formula]) -> dict[str, Formula]:
+    """The derived names among some names, and those that these are made of, in their order."""
+    needed = set(names)
+    for name, formula in reversed(list(derived.items())):
+        if name in needed:
+            needed |= formula.expression.names
+    return {name: formula for name, formula in derived.items() if name in needed}
 
 
 def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environment:

@@ -47,6 +47,10 @@ class KernelTable(FileTable):
         default=[],
         description="NVRTC options beside the architecture; {expression} is replaced as in entry.",
     )
+    extends: list[str] = Field(
+        default=[],
+        description="Kernels that this one is taken for at sizes and types that they refuse.",
+    )
     analytical: bool = Field(
         default=True,
         description="Whether the analytical rules answer for the kernel. false: its default is the first "

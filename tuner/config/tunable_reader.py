@@ -223,10 +223,18 @@ class TunableReader:
                     raise place.error(f"its condition needs {other}; give {other} above it")
             self._add_missing(found, given)
             literal = isinstance(value, str) and value in self.declared[name].values
-            found[name] = str(value) if literal else Formula(place, value, known)
+            found[name] = str(value) if literal else Formula(place, value, self._with_derived(known))
             known.append(name)
         if given:
             self._add_missing(found, given)
+        return found
+
+    def _with_derived(self, known: list[str]) -> list[str]:
+        """Names that are known, and derived ones that are made of nothing else."""
+        found = list(known)
+        for name, formula in self.derived.items():
+            if formula.expression.names <= set(found):
+                found.append(name)
         return found
 
     def _add_missing(

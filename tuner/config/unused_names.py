@@ -13,6 +13,8 @@ from tuner.model import Plan
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
 _NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional", "loops")
 
+_MEANT = ("scan", "fft", "fft-real", "tridiagonal")  # problems whose sizes may have a meaning of their own
+
 
 def unused_names(recipe: Recipe) -> list[str]:
     """A sentence for each size, tunable and derived name that no launch, array, option or entry uses.
@@ -20,7 +22,7 @@ def unused_names(recipe: Recipe) -> list[str]:
     A tunable that only rules, roles or defaults mention changes nothing that is run.
     """
     used = set(_names({f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NO_USE}))
-    if recipe.problem.name in ("scan", "fft"):  # their sizes may have a meaning of their own
+    if recipe.problem.name in _MEANT:
         used |= set(recipe.sizes)
     tables: list[tuple[str, Iterable[str], Collection[str]]] = []
     for key, loop in recipe.loops.items():

@@ -44,7 +44,8 @@ class ExportedTrial:
         """The number an objective minimises, in SI units; None where it was not measured."""
         if objective == "time" or self.time_s is None or self.energy_j is None:
             return self.time_s if objective == "time" else None
-        return self.energy_j * self.time_s ** {"energy": 0, "edp": 1, "ed2p": 2}.get(objective, 0)
+        exponents = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
+        return self.energy_j * self.time_s ** exponents.get(objective, 0)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The operators and functions of expressions, for scalars and for NumPy arrays."""
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tuner.expressions.arithmetic import (
 )
 
 MAX_EXPONENT = 64
+MAX_FACTORED = 2**20  # numbers that are factored
 
 
 def _power(base: Value, exponent: Value) -> Value:
@@ -39,6 +41,27 @@ def _gcd(left: Value, right: Value) -> Value:
     if not (isinstance(left, int) and isinstance(right, int)):
         raise TroubleError(f"gcd({left}, {right}) takes whole numbers")
     return math.gcd(left, right)
+
+
+def _balanced_factor(number: Value, count: Value) -> Value:
+    whole = isinstance(number, int) and isinstance(count, int)
+    if not whole or not 1 <= number <= MAX_FACTORED or not 1 <= count <= MAX_EXPONENT:
+        raise TroubleError(
+            f"balanced_factor({number}, {count}) takes a whole number up to {MAX_FACTORED}"
+            f" and how many factors, up to {MAX_EXPONENT}"
+        )
+    return _largest_factor(int(number), int(count))
+
+
+@functools.lru_cache(maxsize=2**16)  # rules ask the same of many configurations
+def _largest_factor(number: int, count: int) -> int:
+    """The largest of ``count`` factors of a number, where it is as small as it can be."""
+    if count == 1 or number == 1:
+        return number
+    low = (d for d in range(1, math.isqrt(number) + 1) if number % d == 0)
+    divisors = {d for pair in ((d, number // d) for d in low) for d in pair}
+    least = (d for d in sorted(divisors) if d**count >= number)
+    return next(d for d in least if _largest_factor(number // d, count - 1) <= d)
 
 
 def _ceil_div_arrays(left: Value, right: Value) -> Value:
@@ -103,6 +126,7 @@ OPERATIONS: dict[str, Operation] = {
 BINARY_FUNCTIONS: dict[str, Operation] = {
     "ceil_div": Operation("ceil_div", _ceil_div, _ceil_div_arrays, divides=True),
     "gcd": Operation("gcd", _gcd, np.gcd),
+    "balanced_factor": Operation("balanced_factor", _balanced_factor),
     "min": Operation("min", min, np.minimum, picks=True),
     "max": Operation("max", max, np.maximum, picks=True),
 }

@@ -21,6 +21,7 @@ from tuner.interfaces.energy import (
 from tuner.interfaces.policies import (
     Candidate,
     ClockPoint,
+    Criterion,
     Payback,
     Policy,
     PriorRun,
@@ -51,6 +52,7 @@ __all__ = [
     "ClockReading",
     "Contest",
     "CorrectedPower",
+    "Criterion",
     "Device",
     "EnergyTotal",
     "LoadSource",

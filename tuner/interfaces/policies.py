@@ -105,6 +105,21 @@ class Payback:
 
 
 @dataclass(frozen=True)
+class Criterion:
+    """One of several numbers that are minimised at once.
+
+    Attributes:
+        cost: the number; infinity for a failed trial.
+        noise: relative standard uncertainty of a measurement's cost.
+        prior_runs: what other runs measured of the workloads' kernels, in this number's unit.
+    """
+
+    cost: Callable[[Measurement], float]
+    noise: Callable[[Measurement], float]
+    prior_runs: tuple[PriorRun, ...] = ()
+
+
+@dataclass(frozen=True)
 class ClockPoint:
     """One configuration per workload at one clock, measured or modelled.
 
@@ -177,6 +192,7 @@ class Search:
             while others are measured. Each call replaces the one before.
         parallel: trials that can be measured at once, on as many GPUs; a list of more is measured in turn,
             and one of fewer leaves GPUs idle.
+        criteria: the two numbers of whose Pareto front the trials are wanted; empty where ``cost`` is all.
     """
 
     workloads: tuple[str, ...]
@@ -200,6 +216,7 @@ class Search:
     resolve: Callable[[int, Sequence[Candidate]], list[Candidate | None]] = _resolved
     expect: Callable[[Sequence[Trial]], None] = _unheard
     parallel: int = 1
+    criteria: tuple[Criterion, ...] = ()
 
     @property
     def clocks(self) -> tuple[int | None, ...]:

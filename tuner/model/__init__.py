@@ -9,6 +9,7 @@ from tuner.model.chains import BufferView, LibraryCall, Operand
 from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.inputs import DataFile, InputKind, InputSpec, PythonFunction
 from tuner.model.long_run import stated
+from tuner.model.pareto import non_dominated
 from tuner.model.plan import (
     STREAM_PRIORITY,
     Buffer,
@@ -88,6 +89,7 @@ __all__ = [
     "WorkloadResult",
     "contracted",
     "expanded",
+    "non_dominated",
     "sealed",
     "shown_values",
     "stated",

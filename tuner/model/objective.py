@@ -4,15 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.errors import UnknownNameError
+from tuner.errors import InputError, UnknownNameError
 from tuner.model import Measurement, Trial
 
-NAMES = ("time", "energy", "edp", "ed2p")
-UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
+PARETO = "pareto"
+NAMES = ("time", "energy", "edp", "ed2p", PARETO)
+UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²", PARETO: "J·s"}
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 
 _ESTIMATED = 0.2  # relative uncertainty of estimated joules: so far may powers of configurations differ
-_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2}
+_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, PARETO: 1}
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class Objective:
     """A number to minimise, made from a measurement.
 
     Attributes:
-        name: ``time`` (s), ``energy`` (J), ``edp`` (J·s) or ``ed2p`` (J·s²), all of one round.
+        name: ``time`` (s), ``energy`` (J), ``edp`` (J·s) or ``ed2p`` (J·s²), all of one round; ``pareto`` for
+            the front of time and energy, of which the energy-delay product is the cost where one number is
+            needed: the trial that it is least of is on the front.
         limit_s: trials with a longer makespan cost infinity (``--max-slowdown``); None for no limit.
     """
 
@@ -35,6 +38,11 @@ class Objective:
     def needs_energy(self) -> bool:
         """True when a measurement without joules has no cost."""
         return self.name != "time"
+
+    @property
+    def is_front(self) -> bool:
+        """True where time and energy are minimised at once."""
+        return self.name == PARETO
 
     def cost(self, measurement: Measurement) -> float:
         """The number to minimise; infinity for a failed trial, one over the limit, or one without joules.
@@ -80,6 +88,24 @@ class Objective:
         """Standard uncertainty of the cost, by the cost; 0 where there is none."""
         cost = self.cost(measurement)
         return self.uncertainty(measurement) / cost if math.isfinite(cost) and cost > 0 else 0.0
+
+
+def of_one_cost(name: str, user: str) -> Objective:
+    """The objective of something that needs one cost.
+
+    Args:
+        name: of the objective.
+        user: what needs it, such as ``tuner compare``.
+
+    Raises:
+        UnknownNameError: there is no such objective.
+        InputError: it has two costs.
+    """
+    found = Objective(name)
+    if found.is_front:
+        others = ", ".join(other for other in NAMES if other != PARETO)
+        raise InputError(f"--objective {name}: {user} needs one cost; choose from {others}")
+    return found
 
 
 def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:

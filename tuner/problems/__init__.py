@@ -12,6 +12,7 @@ from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.input_values import stated_draw, stated_values
+from tuner.problems.real_fft import RealFft
 from tuner.problems.scan import Scan
 from tuner.problems.segmented_scan import SegmentedScan
 from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference
@@ -30,6 +31,7 @@ __all__ = [
     "NaiveKernel",
     "Norm",
     "Problem",
+    "RealFft",
     "Scan",
     "SegmentedScan",
     "StatedReference",
@@ -50,6 +52,7 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "segmented-scan": SegmentedScan,
     "tridiagonal": Tridiagonal,
     "fft": Fft,
+    "fft-real": RealFft,
     "expression": Elementwise,
     "consistent": Consistent,
     "unchecked": UncheckedProblem,

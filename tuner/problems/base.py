@@ -140,15 +140,15 @@ class Problem(ABC):
         """
         self.validate(buffers)
         given = {buffer.name: buffer for buffer in buffers}
-        arrays = {}
-        for name, draw in self.at(sizes).draws(buffers).items():
+        arrays, problem = {}, self.at(sizes)
+        for name, draw in problem.draws(buffers).items():
             if given[name].input is None:
                 arrays[name] = fill(xp.empty(given[name].shape, value_dtype(given[name].dtype)), rng, draw)
             else:
                 seed = int(rng.integers(2**63))
                 values = stated_values(given[name], np.random.default_rng(seed))
                 arrays[name] = xp.array(values)
-        self.settle(xp, arrays)
+        problem.settle(xp, arrays)
         for name, array in arrays.items():
             if given[name].dtype == BFLOAT16 and array.dtype == np.float32:
                 arrays[name] = bfloat16_bits(array)

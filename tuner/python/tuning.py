@@ -54,7 +54,7 @@ def tune(
             ``"scan-lf:N=1024"``.
         tunables: name -> values, for a kernel that has none of its own; of a single ``Kernel`` only.
         restrictions: beside those of the kernel; of a single ``Kernel`` only.
-        objective: ``time``, ``energy``, ``edp`` or ``ed2p``.
+        objective: ``time``, ``energy``, ``edp``, ``ed2p`` or ``pareto``.
         device: ``cuda:0``, ``sim:h200``, ...; None for the GPU that the arrays are on, else that of this
             machine, or a simulated one with a warning where there is none.
         on: spread trials over several GPUs, as ``tuner run --on`` does: ``local`` or ``local:N``,

@@ -7,12 +7,13 @@ from typing import Any
 
 from tuner.model.objective import NAMES, UNITS
 
-_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2}
+_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
 GOALS = {
     "time": "least time",
     "energy": "least energy",
     "edp": "least energy × time",
     "ed2p": "least energy × time²",
+    "pareto": "Pareto front of time and energy",
 }
 PARTS = ("best", "fastest", "least_energy", "default", "solo_bests")  # trials that a document names
 
@@ -25,7 +26,7 @@ class RankedTrial:
         number: in the order of measuring, from 1; 0 where the document has no list of trials.
         rank: by cost, from 1; None for a trial without a cost. The answer is 1.
         cost: what the objective counts, in its unit; None where it has none.
-        marks: what it is: ``answer``, ``fastest``, ``least energy``, ``default``, ``solo bests``,
+        marks: what it is: ``answer``, ``front``, ``fastest``, ``least energy``, ``default``, ``solo bests``,
             ``too slow``.
         trial: as the document has it.
     """
@@ -38,7 +39,7 @@ class RankedTrial:
 
 
 def objective_name(document: Mapping[str, Any]) -> str:
-    """``time``, ``energy``, ``edp`` or ``ed2p``: the objective of a document without its slowdown limit."""
+    """The name of a document's objective, without its slowdown limit."""
     name = str(document["objective"]).split(" ", 1)[0]
     return name if name in NAMES else "time"
 
@@ -146,5 +147,7 @@ def _marks(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float
             part == "least_energy" and objective_name(document) == "energy"
         ):
             yield words[part]
+        if part == "best" and any(same(point["trial"], trial) for point in document.get("front") or ()):
+            yield "front"
     if trial["status"] == "ok" and trial["time_s"] and trial["time_s"] > limit_s:
         yield "too slow"

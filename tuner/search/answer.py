@@ -16,6 +16,7 @@ from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE, Objective, choose, tied
 from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
+from tuner.search.front import front_of, points_to_confirm
 from tuner.search.task import Task, default_configuration
 
 _CONTENDERS = 3  # confirmed at most, those of lowest cost
@@ -49,6 +50,7 @@ class SearchOutcome:
         scatter: of joules from window to window, which is part of all their uncertainties.
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
+        front: indices of the points of the Pareto front, fastest first; empty for other objectives.
         solo_bests: index of the trial with every workload at its solo best; None where it was not measured.
         solo_best_runs: numbers of the runs that these are from, in the order of the workloads.
         limited_solo_bests: workloads whose search alone a budget or a time limit has ended.
@@ -75,6 +77,7 @@ class SearchOutcome:
     repeatability: Mapping[str, Repeatability] = field(default_factory=dict)
     co_run: CoRunComparison | None = None
     searched: tuple[Measurement, ...] = ()
+    front: tuple[int, ...] = ()
     solo_bests: int | None = None
     solo_best_runs: tuple[int, ...] = ()
     limited_solo_bests: tuple[str, ...] = ()
@@ -106,7 +109,7 @@ def confirm_contenders(
     """Fresh repeats of the trials whose cost may be the lowest, and of those the answer is held against.
 
     These are the default trial, the fastest, every workload at its solo best where that was measured, and
-    what the task keeps.
+    what the task keeps. Of a front, every point is measured three times: a point need not be the lowest.
     """
     objective = final_objective(task, driver)
     valid = {
@@ -119,6 +122,9 @@ def confirm_contenders(
     fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
     wanted = (default_trial(task), fastest, solo_bests, *task.kept)
     kept = tuple(dict.fromkeys(trial for trial in wanted if trial in valid))
+    if objective.is_front:
+        kept = tuple(dict.fromkeys((*points_to_confirm(valid), *kept)))
+        return driver.confirm((), kept, objective, math.inf)
     chosen = to_confirm(objective, valid)
     if not task.steers_clocks or not chosen or task.kept:
         return driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
@@ -184,7 +190,7 @@ def outcome_of(
     found = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
 
     once = [] if paired.repeats else [(trial, of_window(measurement)) for trial, measurement in trials]
-    ties = tied(objective, once, ASSUMED_REPEATABILITY, task.precision)
+    ties = [] if objective.is_front else tied(objective, once, ASSUMED_REPEATABILITY, task.precision)
 
     def chosen(objective: Objective) -> int | None:
         if not paired.repeats:
@@ -192,7 +198,14 @@ def outcome_of(
         rivals = [places[trial] for trial in paired.tied(objective, task.precision)]
         return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
 
-    answer = chosen(objective)
+    front: tuple[int, ...] = ()
+    if objective.is_front:
+        front = tuple(places[trial] for trial in front_of(paired.joined() or dict(once), paired))
+        answer = min(front, key=lambda i: objective.known(trials[i][1]), default=None)
+        alike: tuple[int, ...] = ()
+    else:
+        answer = chosen(objective)
+        alike = tuple(places[one] for one in paired.tied(objective, task.precision)) or tuple(ties)
     return SearchOutcome(
         status=status,
         trials=trials,
@@ -203,7 +216,8 @@ def outcome_of(
         default=places.get(default_trial(task)),
         fastest=chosen(Objective("time")),
         objective=objective,
-        tied=tuple(places[one] for one in paired.tied(objective, task.precision)) or tuple(ties),
+        tied=alike,
+        front=front,
         searched=tuple(stated(found) for _, found in driver.trials),
         paired=paired,
         scatter=scatter,
@@ -213,7 +227,7 @@ def outcome_of(
             *_spared(objective, trials),
             *_without_joules(objective, trials),
             *_tie_once(len(ties)),
-            *_tie(objective, searched, paired, task.precision),
+            *([] if objective.is_front else _tie(objective, searched, paired, task.precision)),
             *_imprecise(task, None if answer is None else trials[answer][1], scatter),
             *_unreferenced(task),
             *_restoring(task, None if answer is None else trials[answer][1]),

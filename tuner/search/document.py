@@ -68,13 +68,11 @@ def document(
         "fastest": named(outcome.fastest),
         "least_energy": named(least),
         "solo_bests": named(outcome.solo_bests),
-        "against_default": against(outcome, outcome.answer, outcome.default),
-        "trade_off": against(outcome, outcome.answer, outcome.fastest),
-        "against_solo_bests": against(outcome, outcome.answer, outcome.solo_bests),
+        **_comparisons(outcome, outcome.answer, least),
+        "front": [_front_point(prepared, outcome, place, names) for place in outcome.front],
         "solo_best_runs": dict(zip(names, outcome.solo_best_runs, strict=False)),
         "limited_solo_bests": list(outcome.limited_solo_bests),
         "no_solo_bests": outcome.no_solo_bests or None,
-        "energy_trade_off": against(outcome, least, outcome.answer),
         **clock_curve(outcome, task.clocks_mhz, names),
         "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
@@ -159,7 +157,7 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
         "work_assumed": work.assumed,
         "default": _part(item, outcome, outcome.default, position),
         "best": _part(item, outcome, outcome.answer, position),
-        "expanded": _expanded(item, outcome, position),
+        "expanded": _expanded(item, outcome, outcome.answer, position),
         "compile_errors": list(item.compile_errors),
     }
     if with_candidates:
@@ -167,14 +165,39 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
     return record
 
 
-def _expanded(item: PreparedWorkload, outcome: SearchOutcome, position: int) -> Record | None:
-    """What the answer needs of a build, where its tunables are no macros of the source as it is.
+def _comparisons(outcome: SearchOutcome, one: int | None, least: int | None) -> Record:
+    """A trial, the answer or a point of the front, against the trials that it is held against."""
+    return {
+        "against_default": against(outcome, one, outcome.default),
+        "trade_off": against(outcome, one, outcome.fastest),
+        "against_solo_bests": against(outcome, one, outcome.solo_bests),
+        "energy_trade_off": against(outcome, least, one),
+    }
+
+
+def _front_point(
+    prepared: Sequence[PreparedWorkload], outcome: SearchOutcome, place: int, names: Sequence[str]
+) -> Record:
+    """A point of the front, with all that a document says of its answer: either may take that place."""
+    return {
+        "number": place + 1,
+        "trial": trial_document(outcome.trials[place], names),
+        "parts": [_part(item, outcome, place, i) for i, item in enumerate(prepared)],
+        "expanded": [_expanded(item, outcome, place, i) for i, item in enumerate(prepared)],
+        **_comparisons(outcome, place, _least_energy(outcome)),
+    }
+
+
+def _expanded(
+    item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
+) -> Record | None:
+    """What a trial needs of a build, where its tunables are no macros of the source as it is.
 
     So it is with template arguments, and with pragmas, which keep macros from a source.
     """
-    if outcome.answer is None or not isinstance(item.kernel, KernelFile):
+    if index is None or not isinstance(item.kernel, KernelFile):
         return None
-    trial, _ = outcome.trials[outcome.answer]
+    trial, _ = outcome.trials[index]
     stages = item.plans[trial.configurations[position]].stages
     if not item.kernel.has_pragmas and not any("<" in stage.entry for stage in stages):
         return None

@@ -278,7 +278,7 @@ class Driver:
 
     def _contest(self, objective: Objective) -> Contest:
         """What the next trial is held against."""
-        return Contest(objective, self._leader(objective), len(self.trials))
+        return Contest(objective, None if objective.is_front else self._leader(objective), len(self.trials))
 
     def _leader(self, objective: Objective) -> tuple[Trial, Measurement] | None:
         """The trial of lowest cost, as far as that was measured."""

@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 from tuner import registry
 from tuner.errors import ClockError, InputError, suggestion
 from tuner.model.jobs import JobSpec
-from tuner.model.objective import NAMES
+from tuner.model.objective import NAMES, PARETO
 from tuner.options import JOB_OPTIONS, OPTIONS
 
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
+_CHOSEN_LATER = (
+    "the objective pareto finds the whole front of time and energy; choose a point of it afterwards:"
+    " `tuner show`, `tuner best` and `tuner export` take --max-slowdown"
+)
 AUTO_CLOCKS = "auto"
 """The choice of clocks that a model of time and power makes."""
 
@@ -182,9 +186,26 @@ def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     objective = chosen.get("objective")
     if objective == "time" and chosen.get("max_slowdown") is not None:
         yield "max_slowdown", "limits a search for energy; with the objective time it says nothing"
+    if objective == PARETO:
+        yield from _front_contradictions(chosen)
     if objective in NAMES and objective not in _PAID_IN and chosen.get("runs_per_day") is not None:
         paid = " or ".join(_PAID_IN)
         yield "runs_per_day", f"measuring costs joules and seconds, not {objective}; use the objective {paid}"
+
+
+def _front_contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What does not go with the objective pareto."""
+    policy, searching = chosen.get("policy"), registry.names("front")
+    if policy in registry.names("policy") and policy not in searching:
+        yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {_or(searching)}"
+    if chosen.get("max_slowdown") is not None:
+        yield "max_slowdown", _CHOSEN_LATER
+    if chosen.get("verify"):
+        yield "verify", "holds one answer of another GPU against its rivals; with the objective pareto search"
+
+
+def _or(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def check_options(chosen: Mapping[str, Any], place: Callable[[str], str] = str) -> None:

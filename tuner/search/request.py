@@ -19,7 +19,7 @@ from tuner.devices.scopes import normalised
 from tuner.errors import ClockError, InputError
 from tuner.interfaces import Device, Progress, SettableClocks, SettableLimits
 from tuner.model import Workload
-from tuner.model.objective import described
+from tuner.model.objective import PARETO, described
 from tuner.model.records import Conditions
 from tuner.options import OPTIONS, SearchOptions
 from tuner.recordings import RecordedKernel
@@ -274,7 +274,7 @@ def make_task(
         options=request.policy_options,
         runs_per_day=request.runs_per_day,
         pay_back_days=request.pay_back_days,
-        steers_clocks=request.clocks == AUTO_CLOCKS,
+        steers_clocks=request.clocks == AUTO_CLOCKS and request.objective != PARETO,  # a search of its own
         power_limits_w=power_limits_w,
     )
 

@@ -141,11 +141,12 @@ def _search(
     task: Task, driver: Driver, context: SearchContext, solo_bests: Trial | None
 ) -> LimitReachedError | None:
     """Run the search or searches of a task; returns the limit that ended them early."""
-    policy = task.strategy or partial(registry.load("policy", task.policy), **task.options)
+    kind = "front" if Objective(task.objective).is_front else "policy"
+    policy = task.strategy or partial(registry.load(kind, task.policy), **task.options)
     if task.steers_clocks and not task.kept:
         policy = partial(registry.load("clocks", "steered"), inner=policy)
     whole = task.policy in _WHOLE_SPACE and not task.steers_clocks
-    if task.power_limits_w and not whole and not task.kept:
+    if task.power_limits_w and not whole and not task.kept and kind == "policy":
         policy = partial(registry.load("power-limits", "limited"), inner=policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.interfaces import Payback, Policy, PriorRun, Search
+from tuner.interfaces import Criterion, Payback, Policy, PriorRun, Search
 from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
 from tuner.model.objective import Objective
 from tuner.options import SearchOptions
@@ -98,6 +98,7 @@ class Task:
             resolve=self.compilation.resolve,
             expect=self.compilation.expect,
             parallel=self.parallel,
+            criteria=_criteria(context) if objective.is_front else (),
         )
 
     def _payback(self, objective: Objective) -> Payback | None:
@@ -107,6 +108,12 @@ class Task:
         return Payback(
             self.runs_per_day * self.pay_back_days, _spent_j if objective.needs_energy else _spent_s
         )
+
+
+def _criteria(context: SearchContext) -> tuple[Criterion, ...]:
+    """What a front is of: time and joules."""
+    both = (Objective("time"), Objective("energy"))
+    return tuple(Criterion(one.known, one.relative_uncertainty, context.prior_runs(one.name)) for one in both)
 
 
 def _label(identity: DeviceIdentity) -> str:

@@ -43,7 +43,9 @@ class GroupTable(SweepFileTable):
         default=None,
         description="Workloads as `tuner run` takes them; a list in the list runs together on one GPU.",
     )
-    objectives: Texts = Field(default=("energy",), description="time, energy, edp, ed2p: a job for each.")
+    objectives: Texts = Field(
+        default=("energy",), description="time, energy, edp, ed2p, pareto: a job for each."
+    )
     devices: Texts = Field(
         default=("",),
         description="As --device takes them, with the daemon kinds too: a job for each.",

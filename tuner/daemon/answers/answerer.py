@@ -25,7 +25,7 @@ from tuner.database.trained import decoded_models
 from tuner.errors import StoreError
 from tuner.model import DeviceIdentity, FlagKind, Measurement
 from tuner.model.jobs import JobSpec
-from tuner.model.objective import COVERAGE, Objective
+from tuner.model.objective import COVERAGE, UNITS, Objective
 from tuner.model.records import measurement_from
 from tuner.prediction.model import SelectionModel
 
@@ -36,8 +36,7 @@ What a run learns of its contenders are minutes of one day; windows of the same 
 two minutes, had 0.36 to 0.49 %.
 """
 
-_UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²"}
-_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2}
+_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
 _VOID = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})  # it was not the answer that was measured
 MOST_PREPARED = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
@@ -73,7 +72,7 @@ def sample_document(
         raise StoreError("a measurement is not understood: it has no results")
     document: dict[str, Any] = {
         "at": at.isoformat(timespec="milliseconds"),
-        "unit": _UNITS[name],
+        "unit": UNITS[name],
         "cost": None,
         "expected": None,
         "interval": None,
@@ -93,8 +92,8 @@ def sample_document(
     joint = math.hypot(COVERAGE * unsure, own, repeats * expected)
     verdict = "inside" if abs(cost - expected) <= joint else "above" if cost > expected else "below"
     told = (
-        f"{cost:.4g} ± {own:.2g} {_UNITS[name]} on {at.date().isoformat()}, was {expected:.4g} ±"
-        f" {COVERAGE * unsure:.2g} {_UNITS[name]}, a difference of up to {joint:.2g} {_UNITS[name]} is chance"
+        f"{cost:.4g} ± {own:.2g} {UNITS[name]} on {at.date().isoformat()}, was {expected:.4g} ±"
+        f" {COVERAGE * unsure:.2g} {UNITS[name]}, a difference of up to {joint:.2g} {UNITS[name]} is chance"
         f"{' (modelled)' if measurement.modelled else ''}"
     )
     numbers = {"cost": cost, "expected": expected, "interval": joint}

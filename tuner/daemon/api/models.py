@@ -35,7 +35,7 @@ JobDevice = Annotated[
         " 'any' for any device of the daemon.",
     ),
 ]
-Objective = Literal["time", "energy", "edp", "ed2p"]
+Objective = Literal["time", "energy", "edp", "ed2p", "pareto"]
 Count = Annotated[float, Field(ge=0, le=_COUNT, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=_LARGEST)]
 After = Annotated[int, Field(ge=0, le=_LARGEST)]

@@ -112,7 +112,10 @@ class Inputs:
                 self._draw(arrays[name], given[name], drawn, _seed_of(name, seed))
         if isinstance(problem, Tridiagonal):
             a, b, c, _ = arrays.values()
-            self._kernels.dominate(a, b, c, MARGIN)
+            if b.dtype.kind == "c" or problem.periodic:
+                problem.settle(self._cp, arrays)
+            else:
+                self._kernels.dominate(a, b, c, MARGIN)
 
     def _draw(self, array: Array, buffer: Buffer, draw: Draw, seed: int) -> None:
         if buffer.dtype != BFLOAT16:

@@ -12,7 +12,7 @@ from tuner.report.words import label
 
 Record = dict[str, Any]
 
-_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2}
+_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
 _WORDS = {
     "best": "answer",
     "fastest": "fastest",

@@ -8,6 +8,7 @@ from tuner.report.answer import Gains, changes_of, gains_of, rates, workload_cel
 from tuner.report.clock_curve import SettingTable, clock_table
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
+from tuner.report.front import front_table
 from tuner.report.html.build_panel import build_panel
 from tuner.report.html.chart_panels import chart_panels
 from tuner.report.html.effects import Effects
@@ -44,6 +45,7 @@ def run_section(
     """
     panels = (
         _answer(document),
+        *_front(document),
         build_panel(document),
         _sureness(document),
         _settings(document),
@@ -93,6 +95,21 @@ def _answer(document: Mapping[str, Any]) -> Markup:
         listed(with_links(warnings(document)), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
+
+
+def _front(document: Mapping[str, Any]) -> Iterator[Markup]:
+    """The points of the Pareto front, where the run has one."""
+    found = front_table(document)
+    if found is not None:
+        rows = [[*cells, note] for cells, note in zip(found.cells, found.notes, strict=True)]
+        yield panel(
+            "The Pareto front",
+            paragraphs((found.title,), "sub"),
+            cells_table(rows),
+            paragraphs(found.sentences),
+            wide=True,
+            id_="front",
+        )
 
 
 def _gains_table(gains: Gains) -> Markup | None:

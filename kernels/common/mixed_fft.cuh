@@ -1,0 +1,188 @@
+// Transforms of N points by G threads of a block, N any product of small primes: butterflies in registers, exchanges
+// through shared memory (Stockham's autosort algorithm).
+//
+//     using Fft = MixedFft<float, 1000, 100, Stages<10, 10, 10>, false, false>;
+//     Complex<float> v[Fft::held(0)], w[Fft::held(Fft::last)];
+//     for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = element o; });
+//     mixed_fft<Fft>(v, w, t, room, in_use);
+//     for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequency o is w[k]; });
+//
+// A stage of radix R is N / R butterflies, of which thread t has numbers t, t + G, ...; the last of them may be none.
+// split: real parts are exchanged and then imaginary parts, through half of the room (section V-C of "Performance
+// Tuning for GPU-Embedded Systems").
+// spare: some threads have no problem. They give kNoThread for t, and meet the others at barriers.
+// room: where a problem's words lie; the next problem's are Fft::pitch further.
+// in_use: threads of the problem may still be reading the room.
+// Inverse transforms: swap real and imaginary parts before and after (see swapped).
+#pragma once
+
+#include "any_radix.cuh"
+#include "threads.cuh"
+
+constexpr unsigned kNoThread = 1u << 20;
+
+// Radices of the stages; ones at the end are none
+template <int... radices>
+struct Stages {
+    static constexpr int most = sizeof...(radices);
+    __device__ static constexpr int at(int stage) {
+        const int list[] = {radices...};
+        return stage < most ? list[stage] : 1;
+    }
+    __device__ static constexpr int counted() {
+        int count = 1;
+        while (at(count) > 1) ++count;
+        return count;
+    }
+    static constexpr int count = counted();
+    __device__ static constexpr int product(int stages) { return stages ? at(stages - 1) * product(stages - 1) : 1; }
+};
+
+// The same stages from the last to the first
+template <class List>
+struct Reversed {
+    static constexpr int count = List::count;
+    __device__ static constexpr int at(int stage) { return List::at(count - 1 - stage); }
+    __device__ static constexpr int product(int stages) { return stages ? at(stages - 1) * product(stages - 1) : 1; }
+};
+
+template <class T, bool split>
+struct WordOfPart {
+    using type = Complex<T>;
+};
+template <class T>
+struct WordOfPart<T, true> {
+    using type = T;
+};
+
+// How many of the lanes that are served at once want the bank that most want, where lane b writes word
+// b / Ns * (Ns R + skip) + b % Ns
+__device__ constexpr int conflicts(int Ns, int R, int skip, int lanes) {
+    int most = 0;
+    for (int bank = 0; bank < lanes; ++bank) {
+        int found = 0;
+        for (int b = 0; b < lanes; ++b) found += (b / Ns * (Ns * R + skip) + b % Ns) % lanes == bank;
+        most = found > most ? found : most;
+    }
+    return most;
+}
+
+// Words skipped after each Ns R: the fewest with which lanes disturb each other least, an eighth at most
+__device__ constexpr int skip_of(int Ns, int R, int lanes) {
+    const int limit = Ns == 1 && R < 8 ? 1 : Ns * R / 8;
+    int best = 0;
+    for (int skip = 1; skip <= limit && skip < lanes; ++skip)
+        if (conflicts(Ns, R, skip, lanes) < conflicts(Ns, R, best, lanes)) best = skip;
+    return best;
+}
+
+template <class T, int N_, int G_, class List, bool split_, bool spare_>
+struct MixedFft {
+    using Real = T;
+    using Stages = List;
+    using Word = typename WordOfPart<T, split_>::type;
+    static constexpr int N = N_, G = G_, last = List::count - 1;
+    static constexpr bool split = split_, spare = spare_;
+    static constexpr int lanes = 128 / sizeof(Word);                // served at once
+    static constexpr int together = kWarp % G == 0 ? G : 2 * kWarp;  // threads that meet: of a warp, or of the block
+    static_assert(List::product(List::count) == N, "the radices multiply up to N");
+
+    __device__ static constexpr int butterflies(int stage) { return N / List::at(stage); }
+    __device__ static constexpr int turns(int stage) { return (butterflies(stage) + G - 1) / G; }
+    __device__ static constexpr int held(int stage) { return turns(stage) * List::at(stage); }
+    __device__ static constexpr bool whole(int stage) { return !spare && butterflies(stage) % G == 0; }
+    __device__ static constexpr int skip(int stage) { return skip_of(List::product(stage), List::at(stage), lanes); }
+    __device__ static constexpr int padded() {
+        int most = N;
+        for (int stage = 0; stage < last; ++stage) {
+            const int words = N + N / List::product(stage + 1) * skip(stage);
+            most = words > most ? words : most;
+        }
+        return most;
+    }
+    // Problems that share a warp go on where the one before ends, as far as banks are concerned
+    static constexpr int pitch = last == 0 ? N : padded() + (G < lanes ? ((G - padded()) % lanes + lanes) % lanes : 0);
+};
+
+// f(register, element) for what a thread holds before a stage; after the last stage, where element is a frequency
+template <class Fft, int stage, class F>
+__device__ __forceinline__ void for_points(unsigned t, F f) {
+    constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
+#pragma unroll
+    for (int i = 0; i < Fft::turns(stage); ++i) {
+        const unsigned b = t + i * Fft::G;
+        if (Fft::whole(stage) || b < apart) {
+#pragma unroll
+            for (int q = 0; q < R; ++q) f(i * R + q, b + q * apart);
+        }
+    }
+}
+
+template <class Fft, int stage, class T>
+__device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], unsigned t) {
+    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage);
+#pragma unroll
+    for (int i = 0; i < Fft::turns(stage); ++i) {
+        const unsigned b = t + i * Fft::G;
+        if (Fft::whole(stage) || b < Fft::butterflies(stage)) {
+            Complex<T> u[R];
+#pragma unroll
+            for (int q = 0; q < R; ++q) u[q] = v[i * R + q];
+            if constexpr (Ns > 1) {
+                const Complex<T> w = root<T, Ns * R>(b % Ns);
+                twist<R>(u, w, R > 8 ? root<T, Ns * R>(4 * (b % Ns)) : w);
+            }
+            transform<R>(u);
+#pragma unroll
+            for (int q = 0; q < R; ++q) v[i * R + q] = u[q];
+        }
+    }
+}
+
+// The results of a stage come to where the next stage wants them, `part` by part
+template <class Fft, int stage, class T, class Part>
+__device__ __forceinline__ void exchange(Complex<T> (&v)[Fft::held(stage)], Complex<T> (&w)[Fft::held(stage + 1)],
+                                         unsigned t, typename Fft::Word* room, bool in_use, Part part) {
+    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), skip = Fft::skip(stage);
+    constexpr int next = Fft::Stages::at(stage + 1), apart = Fft::N / next;
+    if (in_use) meet<Fft::together>();
+#pragma unroll
+    for (int i = 0; i < Fft::turns(stage); ++i) {
+        const unsigned b = t + i * Fft::G;
+        if (Fft::whole(stage) || b < Fft::butterflies(stage)) {
+            typename Fft::Word* const to = room + b / Ns * (Ns * R + skip) + b % Ns;
+#pragma unroll
+            for (int q = 0; q < R; ++q) to[q * Ns] = part(v[i * R + q]);
+        }
+    }
+    meet<Fft::together>();
+#pragma unroll
+    for (int i = 0; i < Fft::turns(stage + 1); ++i) {
+        const unsigned b = t + i * Fft::G;
+        if (Fft::whole(stage + 1) || b < Fft::butterflies(stage + 1)) {
+            const typename Fft::Word* const from = room + b + b / (Ns * R) * skip;
+#pragma unroll
+            for (int q = 0; q < next; ++q) part(w[i * next + q]) = from[q * (apart + apart / (Ns * R) * skip)];
+        }
+    }
+}
+
+// v, the points before stage `stage`, become those after the last one, in w
+template <class Fft, int stage = 0, class T>
+__device__ __forceinline__ void mixed_fft(Complex<T> (&v)[Fft::held(stage)], Complex<T> (&w)[Fft::held(Fft::last)],
+                                          unsigned t, typename Fft::Word* room, bool in_use) {
+    butterflies<Fft, stage>(v, t);
+    if constexpr (stage == Fft::last) {
+#pragma unroll
+        for (int k = 0; k < Fft::held(stage); ++k) w[k] = v[k];
+    } else {
+        Complex<T> next[Fft::held(stage + 1)];
+        if constexpr (Fft::split) {
+            exchange<Fft, stage>(v, next, t, room, in_use, [](Complex<T>& z) -> T& { return z.x; });
+            exchange<Fft, stage>(v, next, t, room, true, [](Complex<T>& z) -> T& { return z.y; });
+        } else {
+            exchange<Fft, stage>(v, next, t, room, in_use, [](Complex<T>& z) -> Complex<T>& { return z; });
+        }
+        mixed_fft<Fft, stage + 1>(next, w, t, room, true);
+    }
+}

@@ -1,0 +1,58 @@
+// Complex transforms of the rows of x, shape (batch, N), out of place, N any number; the inverse is divided by N.
+//
+// A product of small primes is transformed by stages of those radices, any other length by Bluestein's algorithm as
+// two such transforms of M >= 2 N - 1 points (any_fft.cuh), all of it in one block.
+//
+// Tunables: r first and largest radix, the other stages share what is left evenly; P points per thread, a multiple of
+// the smallest radix, so that G = M / P threads share a problem; L threads per block; split, by which shared memory
+// holds real parts and then imaginary parts; tile, by which all rows of a block come and go through shared memory, as
+// lanes side by side read parts of many short rows; blocks that a multiprocessor is to hold at least, which bounds the
+// registers: 0 leaves them to the compiler.
+#include "any_fft.cuh"
+
+template <class Core, bool inverse, bool tile, int L, int blocks, int shared_bytes>
+__global__ void __launch_bounds__(L, blocks)
+    fft_any(const Complex<typename Core::Real>* __restrict__ x, Complex<typename Core::Real>* __restrict__ y,
+            const Complex<typename Core::Real>* __restrict__ table, int batch) {
+    using T = typename Core::Real;
+    using Word = typename Core::Word;
+    constexpr int N = Core::N, problems = L / Core::G;
+    static_assert(shared_bytes == 0 || problems * Core::pitch * sizeof(Word) <= shared_bytes, "room for all problems");
+    static_assert(!tile || problems * N * sizeof(Complex<T>) <= shared_bytes, "room for all rows");
+    static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
+    extern __shared__ double2 shared[];
+
+    const unsigned place = threadIdx.x / Core::G;
+    const bool works = !Core::has_spare || place < problems;
+    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const int first = blockIdx.x * problems, problem = first + place, left = batch - first;
+    const int valid = (left < problems ? left : problems) * N;
+    const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
+    Complex<T>* const rows = reinterpret_cast<Complex<T>*>(shared);
+    const Complex<T>* from = x + (long long)(exists ? problem : batch - 1) * N;
+    Complex<T>* to = y + (long long)problem * N;
+    if constexpr (tile) {
+        copy_tile<L, problems * N>(rows, x + (long long)first * N, valid);
+        __syncthreads();
+        from = rows + (exists ? place : 0) * N;
+        to = rows + place * N;
+    }
+
+    Complex<T> v[Core::inputs], w[Core::outputs];
+    Core::for_inputs(t, [&](int k, unsigned o) {
+        v[k] = !Core::is_padded || o < N ? swapped<inverse>(from[o]) : Complex<T>{0, 0};
+    });
+    if constexpr (tile) __syncthreads();
+    Core::run(v, w, t, reinterpret_cast<Word*>(shared) + (works ? place : 0) * Core::pitch, table);
+    if constexpr (tile) __syncthreads();
+    if (tile || exists) {
+        constexpr T scale = inverse ? T(1.0 / N) : T(1);
+        Core::for_outputs(t, [&](int k, unsigned o) {
+            if (!Core::is_padded || o < N) to[o] = scaled(swapped<inverse>(w[k]), scale);
+        });
+    }
+    if constexpr (tile) {
+        __syncthreads();
+        copy_tile<L, problems * N>(y + (long long)first * N, rows, valid);
+    }
+}

@@ -1,0 +1,152 @@
+// Transforms of real rows, N any number: the first N / 2 + 1 frequencies of x, shape (batch, N), and back.
+//
+// An even N is transformed as N / 2 complex numbers, neighbours being real and imaginary part; what belongs to even
+// and to odd elements is told apart by the symmetry of their transforms, in the same kernel. An odd N is transformed
+// as complex numbers. Back, the result is divided by N, and the imaginary parts that no real row has are left out.
+//
+// Lengths, table and tunables as in fft-any.
+#include "any_fft.cuh"
+
+// w[k] for the frequencies of a thread; others[k] becomes that of the frequency with the opposite sign
+template <class Core, class T, class Part>
+__device__ __forceinline__ void opposite(Complex<T> (&w)[Core::outputs], Complex<T> (&others)[Core::outputs],
+                                         unsigned t, typename Core::Word* room, Part part) {
+    meet<Core::Fft::together>();
+    Core::for_outputs(t, [&](int k, unsigned o) {
+        if (!Core::is_padded || o < Core::N) room[o] = part(w[k]);
+    });
+    meet<Core::Fft::together>();
+    Core::for_outputs(t, [&](int k, unsigned o) {
+        if (!Core::is_padded || o < Core::N) part(others[k]) = room[o ? Core::N - o : 0];
+    });
+}
+
+// exp(-2 pi i o / N) for element o, the number k % R of its butterfly: the first one's, turned by a known angle
+template <class Core, int N, int R, class T>
+__device__ __forceinline__ Complex<T> half_step(Complex<T>& first, int k, unsigned o) {
+    if (Core::is_padded || k % R == 0) first = root<T, N>(o);
+    return Core::is_padded ? first : turned<2 * R>(first, k % R);
+}
+
+template <class Core, int N, bool tile, class T>
+__device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned t,
+                                        typename Core::Word* room, const Complex<T>* __restrict__ table, bool exists) {
+    constexpr int M = Core::N;
+    Complex<T> v[Core::inputs], w[Core::outputs];
+    Core::for_inputs(t, [&](int k, unsigned o) {
+        v[k] = Complex<T>{0, 0};
+        if (Core::is_padded && o >= M) return;
+        if constexpr (N % 2)
+            v[k].x = from[o];
+        else
+            v[k] = reinterpret_cast<const Complex<T>*>(from)[o];
+    });
+    if constexpr (tile) __syncthreads();
+    Core::run(v, w, t, room, table);
+    Complex<T> others[Core::outputs];
+    if constexpr (N % 2 == 0 && Core::Fft::split) {
+        opposite<Core>(w, others, t, room, [](Complex<T>& z) -> T& { return z.x; });
+        opposite<Core>(w, others, t, room, [](Complex<T>& z) -> T& { return z.y; });
+    } else if constexpr (N % 2 == 0) {
+        opposite<Core>(w, others, t, room, [](Complex<T>& z) -> Complex<T>& { return z; });
+    }
+    if constexpr (tile) __syncthreads();
+    if (!exists) return;
+    Complex<T> first;
+    Core::for_outputs(t, [&](int k, unsigned o) {
+        if constexpr (N % 2) {
+            if (o <= N / 2) to[o] = w[k];
+        } else {
+            if (Core::is_padded && o >= M) return;
+            const Complex<T> other = conjugate(others[k]), difference = w[k] - other;
+            const Complex<T> odd =
+                half_step<Core, N, Core::last_radix>(first, k, o) * Complex<T>{difference.y, -difference.x};
+            to[o] = scaled(w[k] + other + odd, T(0.5));
+            if (o == 0) to[M] = {w[k].x - w[k].y, 0};
+        }
+    });
+}
+
+template <class Core, int N, bool tile, class T>
+__device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned t,
+                                         typename Core::Word* room, const Complex<T>* __restrict__ table, bool exists) {
+    constexpr int M = Core::N;
+    Complex<T> v[Core::inputs], w[Core::outputs], first;
+    Core::for_inputs(t, [&](int k, unsigned o) {
+        v[k] = Complex<T>{0, 0};
+        if (Core::is_padded && o >= M) return;
+        if constexpr (N % 2) {
+            v[k] = o <= N / 2 ? from[o] : conjugate(from[N - o]);
+            if (o == 0) v[k].y = 0;
+        } else {
+            Complex<T> one = from[o], other = conjugate(from[M - o]);
+            if (o == 0) one.y = other.y = 0;
+            const Complex<T> odd = conjugate(half_step<Core, N, Core::first_radix>(first, k, o)) * (one - other);
+            v[k] = {one.x + other.x - odd.y, one.y + other.y + odd.x};
+        }
+        v[k] = swapped<true>(v[k]);
+    });
+    if constexpr (tile) __syncthreads();
+    Core::run(v, w, t, room, table);
+    if constexpr (tile) __syncthreads();
+    if (!exists) return;
+    Core::for_outputs(t, [&](int k, unsigned o) {
+        if (Core::is_padded && o >= M) return;
+        const Complex<T> z = scaled(swapped<true>(w[k]), T(1.0 / N));
+        if constexpr (N % 2)
+            to[o] = z.x;
+        else
+            reinterpret_cast<Complex<T>*>(to)[o] = z;
+    });
+}
+
+template <class T, bool complex>
+struct NumberOf {
+    using type = T;
+};
+template <class T>
+struct NumberOf<T, true> {
+    using type = Complex<T>;
+};
+
+template <class Core, int N, bool inverse, bool tile, int L, int blocks, int shared_bytes>
+__global__ void __launch_bounds__(L, blocks)
+    fft_real(const typename NumberOf<typename Core::Real, inverse>::type* __restrict__ x,
+             typename NumberOf<typename Core::Real, !inverse>::type* __restrict__ y,
+             const Complex<typename Core::Real>* __restrict__ table, int batch) {
+    using T = typename Core::Real;
+    using Word = typename Core::Word;
+    using Input = typename NumberOf<T, inverse>::type;
+    using Output = typename NumberOf<T, !inverse>::type;
+    constexpr int problems = L / Core::G, frequencies = N / 2 + 1;
+    constexpr int given = inverse ? frequencies : N, made = inverse ? N : frequencies;
+    static_assert(problems * Core::pitch * sizeof(Word) <= shared_bytes, "room for all problems");
+    static_assert(!tile || problems * frequencies * sizeof(Complex<T>) <= shared_bytes, "room for all rows");
+    static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
+    extern __shared__ double2 shared[];
+
+    const unsigned place = threadIdx.x / Core::G;
+    const bool works = !Core::has_spare || place < problems;
+    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const int first = blockIdx.x * problems, problem = first + place, left = batch - first;
+    const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
+    const int rows = left < problems ? left : problems;
+    const Input* from = x + (long long)(exists ? problem : batch - 1) * given;
+    Output* to = y + (long long)problem * made;
+    if constexpr (tile) {
+        copy_tile<L, problems * given>(reinterpret_cast<Input*>(shared), x + (long long)first * given, rows * given);
+        __syncthreads();
+        from = reinterpret_cast<const Input*>(shared) + (exists ? place : 0) * given;
+        to = reinterpret_cast<Output*>(shared) + place * made;
+    }
+    Word* const room = reinterpret_cast<Word*>(shared) + (works ? place : 0) * Core::pitch;
+    if constexpr (inverse)
+        backward<Core, N, tile>(from, to, t, room, table, exists);
+    else
+        forward<Core, N, tile>(from, to, t, room, table, exists);
+    if constexpr (tile) {
+        __syncthreads();
+        const Output* const results = reinterpret_cast<const Output*>(shared);
+        copy_tile<L, problems * made>(y + (long long)first * made, results, rows * made);
+    }
+}

@@ -1,0 +1,213 @@
+"""Bayesian optimisation of two costs at once: the search for a Pareto front."""
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.interfaces import Search
+from tuner.model import Measurement, Status, Trial
+
+from .analytical import choice_of
+from .bayesian import AHEAD, LEAST_START
+from .descent import Attempt
+from .stopping import ALL_FAIL, BELIEVED, ENOUGH, GAIN, LEAST, REST, ROOTS, SHARE
+from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
+from .surrogate.encoding import Floats, Integers
+from .surrogate.hypervolume import hypervolume
+from .surrogate.joint import Joint
+from .surrogate.knowledge import best_known
+from .surrogate.start import start_rows
+
+
+def pareto(search: Search, *, patience: float | None = None) -> Attempt:
+    """Measure the trial of highest expected hypervolume improvement until going on is expected to add little.
+
+    1. Start: the analytical answer, the defaults, what was best of each cost in other runs, and a Latin
+       hypercube over configurations, clocks and power limits.
+    2. Fit: a Gaussian process to the logarithms of each cost; both have the same trials, and failures are
+       modelled apart, as in `bayesian`.
+    3. Acquire: the trial of highest expected hypervolume improvement of all; of a space that is too large
+       to be looked at as a whole, of a sample and of the neighbours of a point of the front in turn.
+    4. Stop: see `_is_enough`.
+
+    Args:
+        search: what the policy is told; it has two criteria.
+        patience: evaluations in a row that add nothing to the front and end the search instead; infinity to
+            go on until the budget or the space is used up.
+
+    Returns:
+        The measured trial of least ``search.cost``, or None when all failed.
+    """
+    if search.size == 0:
+        return None
+    draw = np.random.default_rng(search.seed)
+    seeds = _seeds(search)
+    joint = Joint(search, draw, seeds)
+    run = _FrontRun(search, joint, CostPair(joint, draw))
+    rows = [row for row in map(joint.row, seeds) if row is not None]
+    rows = [row for row in rows if tuple(row.tolist()) not in run.pair.measured]
+    taken = np.vstack([run.pair.rows, *(row[None, :] for row in rows)])
+    count = max(LEAST_START, joint.tunables)
+    yield from run.measure(rows + start_rows(joint, run.pair.unmeasured(), taken, count, draw))
+    while not run.ends(patience):
+        proposals = _acquire(run, draw)
+        if not proposals:
+            search.tell(f"bayesian: all {len(run.pair.measured)} trials are measured")
+            break
+        likely = [] if run.seen is None else run.seen.first(AHEAD * search.parallel)
+        yield from run.measure(proposals, likely)
+    return run.best
+
+
+class _FrontRun:
+    """A search so far.
+
+    Attributes:
+        evaluations: trials asked for.
+        fronts: the front after every measurement, those known before among them.
+        best: the trial of least ``search.cost``.
+        seen: the latest outlook over all.
+    """
+
+    def __init__(self, search: Search, joint: Joint, pair: CostPair) -> None:
+        self.search, self.joint, self.pair = search, joint, pair
+        self.evaluations = 0
+        self.fronts: list[Floats] = []
+        self.best: Trial | None = None
+        self.seen: FrontOutlook | None = None
+        self._lowest = math.inf
+        for trial, measurement in search.prior.items():
+            row = joint.row(trial)
+            if row is not None:
+                self._learn(row, measurement)
+
+    def measure(
+        self, rows: list[Integers], likely: Sequence[Integers] = ()
+    ) -> Generator[list[Trial], list[Measurement], None]:
+        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
+        if not rows:
+            return
+        trials = [self.joint.trial(row) for row in rows]
+        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
+        if after:
+            self.search.expect(after)
+        measurements = yield trials
+        for row, measurement in zip(rows, measurements, strict=True):
+            if measurement.status is Status.PRUNED:
+                self.pair.rule_out(row)
+                continue
+            self.evaluations += 1
+            self._learn(row, measurement)
+
+    def _learn(self, row: Integers, measurement: Measurement) -> None:
+        first, second = self.search.criteria
+        costs = first.cost(measurement), second.cost(measurement)
+        self.pair.learn(row, costs, (first.noise(measurement), second.noise(measurement)))
+        self.fronts.append(self.pair.front)
+        cost = self.search.cost(measurement)
+        if cost < self._lowest:
+            self.best, self._lowest = self.joint.trial(row), cost
+
+    def ends(self, patience: float | None) -> bool:
+        """Whether the search ends here; the user is told why."""
+        if not len(self.pair.valid):
+            if self.evaluations >= ALL_FAIL:
+                self.search.tell(f"bayesian: stopped because all {self.evaluations} evaluations failed")
+            return self.evaluations >= ALL_FAIL
+        self.seen = self.pair.outlook()
+        return self._is_enough() if patience is None else self._is_quiet(patience)
+
+    def _is_enough(self) -> bool:
+        """Whether going on is expected to add too little, by prediction and by experience.
+
+        The rule of `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
+        improvement is below `BELIEVED` x `GAIN` of the hypervolume. *Experience*: the latest half of the
+        evaluations have added less than `GAIN`. What lies within the uncertainty of measurements is no gain.
+        """
+        count = len(self.fronts)
+        latest = max(LEAST, math.ceil(min(SHARE * count, REST * (self.joint.size - count))))
+        around = min(ROOTS * math.sqrt(self.joint.size), ENOUGH)
+        if count <= latest or self.evaluations < max(LEAST, around) or self.seen is None:
+            return False
+        added, least = self._added(latest), max(GAIN, self._told_apart())
+        expected = self.seen.expected_gain
+        if added >= least or expected >= BELIEVED * least:
+            return False
+        self.search.tell(
+            f"bayesian: stopped after {self.evaluations} evaluations: another one is expected to add"
+            f" {100 * expected:.2g} % to the hypervolume of the front, and the last {latest} added"
+            f" {100 * added:.1f} %"
+        )
+        return True
+
+    def _is_quiet(self, patience: float) -> bool:
+        """Whether the latest evaluations, as many as ``patience`` says, have added nothing."""
+        if len(self.fronts) <= patience or self._added(int(patience)) > self._told_apart():
+            return False
+        self.search.tell(
+            f"bayesian: stopped after {self.evaluations} evaluations, the last {patience:g} of which added"
+            " nothing to the front"
+        )
+        return True
+
+    def _added(self, latest: int) -> float:
+        """What the latest evaluations added to the hypervolume, by the present one."""
+        front = self.fronts[-1]
+        reference = reference_of(front)
+        before = self.fronts[-1 - latest]
+        return 1.0 - hypervolume(before, reference) / hypervolume(front, reference)
+
+    def _told_apart(self) -> float:
+        """What a shift of the front by its uncertainty adds to the hypervolume, by the present one."""
+        front = self.fronts[-1]
+        reference = reference_of(front)
+        return hypervolume(front - self.pair.noise, reference) / hypervolume(front, reference) - 1.0
+
+
+def _acquire(run: _FrontRun, draw: np.random.Generator) -> list[Integers]:
+    """The next trials: as many as are measured at once, each chosen as if those before were measured."""
+    chosen: list[Integers] = []
+    while len(chosen) < run.search.parallel:
+        row = _next(run, draw, len(chosen))
+        if row is None:
+            break
+        chosen.append(row)
+        if len(chosen) < run.search.parallel:
+            run.pair.suppose(row)
+    run.pair.forget()
+    return chosen
+
+
+def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Integers | None:
+    """The next trial: of all, or of a sample and of the neighbours of a point of the front in turn."""
+    pair, turn = run.pair, run.evaluations + supposed
+    if not len(pair.valid):
+        rows = pair.unmeasured()
+        return rows[int(draw.integers(len(rows)))] if len(rows) else None
+    if turn % 2 and pair.is_sampled:
+        centres = pair.front_rows()
+        near = pair.outlook_near(centres[turn // 2 % len(centres)])
+        if near is not None:
+            return near.best
+    outlook = pair.outlook()
+    return None if outlook is None else outlook.best
+
+
+def _seeds(search: Search) -> list[Trial]:
+    """What is worth trying first: the analytical answer, the defaults, and what was best of each cost."""
+    places = range(len(search.workloads))
+    choices = [choice_of(search, place) for place in places]
+    seeds = [
+        tuple(
+            search.defaults[place] if choice is None else choice.configuration
+            for place, choice in zip(places, choices, strict=True)
+        ),
+        tuple(search.defaults),
+    ]
+    for criterion in search.criteria:
+        told = replace(search, prior_runs=criterion.prior_runs)
+        seeds.append(tuple(best_known(told, place) or search.defaults[place] for place in places))
+    first = search.settings[0]
+    return [Trial(one, first.clock_mhz, first.power_limit_w) for one in dict.fromkeys(seeds)]

@@ -1,0 +1,120 @@
+"""Transforms of any length on a GPU: right to rounding, in both types and directions, each row by itself."""
+
+import functools
+import random
+from typing import Any
+
+import pytest
+
+import tuner
+from tuner.compiler import Compiler
+from tuner.config.catalog import Catalog, kernels_root
+from tuner.errors import CompileError
+from tuner.model import Plan
+
+pytestmark = pytest.mark.gpu
+
+CATALOG = Catalog.load(search_path=[kernels_root()])
+LENGTHS = {
+    "fft-any": (2, 30, 97, 210, 1000, 1009, 3125, 4093, 8000),
+    "fft-real": (3, 34, 105, 1000, 2018, 8190),
+}
+ROUNDOFF = {"complex64": 2.0**-24, "float32": 2.0**-24, "complex128": 2.0**-53, "float64": 2.0**-53}
+ELEMENTS = 2**20
+ROUNDINGS = 16
+
+
+@pytest.fixture(scope="module")
+def cp() -> Any:
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(f"no CUDA GPU: {error}")
+    return cupy
+
+
+CASES = [
+    (name, N, k % 2, direction)
+    for name, lengths in LENGTHS.items()
+    for k, N in enumerate(lengths)
+    for direction in ("forward", "inverse")
+]
+
+
+@functools.cache
+def plan_of(name: str, N: int, turn: int, direction: str) -> Plan:
+    """The default forward and a drawn configuration back, types in turn."""
+    kernel = CATALOG.kernel(name)
+    dtype = str(kernel.sizes["dtype"][(turn + (direction == "inverse")) % 2])
+    workload = kernel.workload({"N": N, "dtype": dtype, "direction": direction}, ELEMENTS // N + 1)
+    if direction == "forward" or N > 2048:
+        return kernel.plan(workload, kernel.default(workload))
+    return kernel.plan(workload, random.Random(N).choice(list(kernel.space(workload))))  # noqa: S311 - a sample
+
+
+@pytest.fixture(scope="module")
+def _compiled(cp: Any) -> None:
+    """In the cache on disk, by all cores at once."""
+    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
+        made = compiler.compile([stage for case in CASES for stage in plan_of(*case).stages])
+    assert not [found for found in made if isinstance(found, CompileError)]
+
+
+def given(cp: Any, plan: Plan) -> Any:
+    """Normal numbers; of frequencies, those of a real row."""
+    buffer = next(buffer for buffer in plan.buffers if buffer.role == "in")
+    rng = cp.random.default_rng(3)
+    x = rng.standard_normal(buffer.shape)
+    if buffer.dtype.startswith("complex"):
+        x = x + 1j * rng.standard_normal(buffer.shape)
+    return x.astype(buffer.dtype)
+
+
+def right(cp: Any, plan: Plan, x: Any) -> Any:
+    """By CuPy, in double precision."""
+    sizes = dict(plan.workload.sizes)
+    inverse, N = sizes["direction"] == "inverse", int(sizes["N"])
+    if plan.workload.kernel == "fft-any":
+        return (cp.fft.ifft if inverse else cp.fft.fft)(x.astype(cp.complex128), axis=1)
+    if not inverse:
+        return cp.fft.rfft(x.astype(cp.float64), axis=1)
+    mirrored = cp.conj(x[:, 1 : (N + 1) // 2][:, ::-1])
+    whole = cp.concatenate([x, mirrored], axis=1).astype(cp.complex128)
+    whole[:, 0] = whole[:, 0].real
+    if N % 2 == 0:
+        whole[:, N // 2] = whole[:, N // 2].real
+    return cp.fft.ifft(whole, axis=1).real
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize(("name", "N", "turn", "direction"), CASES)
+def test_any_length_is_right_to_rounding(cp: Any, name: str, N: int, turn: int, direction: str) -> None:
+    """Every row is within some roundings of CuPy's, and a row of NaN leaves the others as they are."""
+    plan = plan_of(name, N, turn, direction)
+    sizes = dict(plan.workload.sizes)
+    kernel, values = plan.workload.kernel, dict(plan.configuration)
+    limit = cp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+    if max(stage.shared_bytes for stage in plan.stages) > limit:
+        pytest.skip("more shared memory than this GPU has")
+    x = given(cp, plan)
+    y = tuner.apply(kernel, x, configuration=values, **sizes)
+    reference = right(cp, plan, x)
+    error = cp.linalg.norm(y - reference, axis=1) / cp.linalg.norm(reference, axis=1)
+    assert float(error.max()) <= ROUNDINGS * ROUNDOFF[str(sizes["dtype"])]
+    x[1] = cp.nan
+    spoilt = tuner.apply(kernel, x, configuration=values, **sizes)
+    assert bool(cp.isnan(spoilt[1]).all())
+    assert bool((spoilt[2:] == y[2:]).all())
+    assert bool((spoilt[0] == y[0]).all())
+
+
+def test_rows_that_fft_has_not_are_transformed_when_fft_is_applied(cp: Any) -> None:
+    """Lengths that are no powers of two, and numbers of double precision, go to the kernel of any length."""
+    rng = cp.random.default_rng(5)
+    for shape, dtype in (((50, 1000), "complex64"), ((50, 1024), "complex128")):
+        x = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+        assert tuner.chosen("fft", x).configuration["r"]
+        y = tuner.apply("fft", x)
+        reference = cp.fft.fft(x.astype(cp.complex128), axis=1)
+        assert float(cp.linalg.norm(y - reference) / cp.linalg.norm(reference)) <= 8 * ROUNDOFF[dtype]

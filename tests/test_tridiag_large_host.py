@@ -1,0 +1,164 @@
+"""Long tridiagonal systems: right on the host in every order of their threads, and lean as compiled."""
+
+import itertools
+import random
+from pathlib import Path
+
+import host_build
+import numpy as np
+import pytest
+from tridiagonal_systems import (
+    FOLDER,
+    Array,
+    System,
+    backward_error,
+    built,
+    dominant,
+    error,
+    second_differences,
+    solved,
+    thomas,
+)
+
+from tuner.compiler import CompiledStage, Compiler
+from tuner.config import load_kernel_file
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Plan, Stage
+
+KERNEL = load_kernel_file(FOLDER / "tridiag-large" / "kernel.toml")
+ROUNDING = {"float32": 2**-24, "float64": 2**-53, "complex64": 2**-24}
+FILES = {"passes": {"tile.cuh"}, "cluster": {"tile.cuh", "cluster.cu"}}  # whose barriers are looked at
+SMALLEST = {"float32": 1e-36, "float64": 1e-300, "complex64": 1e-36}
+
+needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+every_type = pytest.mark.parametrize("dtype", ROUNDING)
+
+
+def plans(n: int, batch: int, dtype: str = "float32") -> list[Plan]:
+    """The default of a size, and a configuration of each form that the host can run."""
+    workload = KERNEL.workload({"N": n, "dtype": dtype}, batch)
+    rng = random.Random(f"{n} {dtype}")  # noqa: S311 - reproducible
+    chosen = [KERNEL.plan(workload, KERNEL.default(workload))]
+    space = list(KERNEL.space(workload))
+    for form in KERNEL.tunables["form"]:
+        all_plans = (KERNEL.plan(workload, c) for c in rng.sample(space, len(space)) if c["form"] == form)
+        chosen += itertools.islice((plan for plan in all_plans if not host_build.needs_gpu(plan)), 1)
+    return built(chosen)
+
+
+def weakly_dominant(batch: int, n: int) -> System:
+    """Dominant systems whose margin is 1 % of a row."""
+    system = dominant(batch, n)
+    rest = abs(system["a"]) + abs(system["c"])
+    return {**system, "b": (np.sign(system["b"]) * (1.01 * rest + 1e-3)).astype(np.float32)}
+
+
+@needs_compiler
+@every_type
+@pytest.mark.parametrize(("n", "batch"), [(129, 3), (5001, 3), (40_000, 1)])
+def test_long_systems_are_solved_to_rounding(n: int, batch: int, dtype: str) -> None:
+    """At a margin of 0.05, and of any magnitude, unknowns err by 16 roundings of max |x|, in every order."""
+    system = dominant(batch, n, dtype=dtype)
+    small, large = (
+        {name: (array * factor).astype(dtype) for name, array in system.items()}
+        for factor in (SMALLEST[dtype], 1 / SMALLEST[dtype])
+    )
+    for k, plan in enumerate(plans(n, batch, dtype)):
+        order = host_build.ORDERS[(k + n) % len(host_build.ORDERS)]
+        for given in (system, small, large):
+            assert error(solved(plan, given, order), thomas(given)) <= 16 * ROUNDING[dtype], plan.label()
+
+
+@needs_compiler
+def test_stability_is_that_of_elimination_in_order() -> None:
+    """Backward errors are rounding where dominance is weak, or absent as in (-1, 2, -1)."""
+    n = 20_000
+    for system in (weakly_dominant(2, n), second_differences(2, n)):
+        for plan in plans(n, 2):
+            assert backward_error(system, solved(plan, system)) <= 4 * ROUNDING["float32"], plan.label()
+
+
+@needs_compiler
+def test_a_broken_long_system_changes_no_other() -> None:
+    """NaN, infinity and zero pivots stay in their system; corners are never used."""
+    system = dominant(3, 1000)
+    system["a"][:, 0] = system["c"][:, -1] = np.nan
+    for plan in plans(1000, 3):
+        before = solved(plan, system)
+        assert np.isfinite(before).all()
+        for name, place, value in (
+            ("d", 5, np.nan),
+            ("b", 999, np.inf),
+            ("b", slice(None), 0),
+            ("d", 0, 3e38),
+        ):
+            broken = {key: array.copy() for key, array in system.items()}
+            broken[name][1, place] = value
+            np.testing.assert_array_equal(solved(plan, broken)[[0, 2]], before[[0, 2]], plan.label())
+
+
+@needs_compiler
+@pytest.mark.parametrize("form", KERNEL.tunables["form"])
+def test_barriers_of_long_systems_are_needed_and_enough(form: str) -> None:
+    """No two threads meet in memory without a barrier between; without any of them, some order errs."""
+    system = dominant(2, 600)
+    workload = KERNEL.workload({"N": 600}, 2)
+    fits = (c for c in KERNEL.space(workload) if c["form"] == form and c["P1"] == 4 and c["load"] == "direct")
+    plan = KERNEL.plan(workload, next(fits))
+    right = thomas(system)
+    for order in host_build.ORDERS:
+        assert error(solved(plan, system, order, host_build.CHECKED), right) <= 1e-6, order
+    found = {b for b in host_build.barriers_reached(plan) if b.file in FILES[form]}
+    barriers = [
+        b for b in found if "started" not in b.code and "whole warps" not in b.code
+    ]  # the host needs none
+    assert {b.file for b in barriers} == FILES[form]
+    for barrier in barriers:
+        assert any(errs_without(barrier, plan, system, right, order) for order in host_build.ORDERS), barrier
+
+
+def errs_without(
+    barrier: host_build.Barrier, plan: Plan, system: System, right: Array, order: host_build.Order
+) -> bool:
+    """Whether the host finds something, or the answer is wrong, where a barrier is left out."""
+    try:
+        x = solved(plan, system, order, host_build.CHECKED, without=barrier)
+    except host_build.HostRunError:
+        return True
+    return not error(x, right) <= 1e-6
+
+
+def test_spaces_have_a_choice_a_default_and_an_analytical_answer() -> None:
+    """Every size and type leaves a choice, among it the default and the analytical answer."""
+    for n, dtype in itertools.product((129, 257, 1000, 4097, 2**17, 2**22 - 1, 2**22), ROUNDING):
+        workload = KERNEL.workload({"N": n, "dtype": dtype})
+        space = KERNEL.space(workload)
+        assert (100 if n > 2**11 else 8) <= len(space) <= 1000, n
+        assert KERNEL.default(workload) in space, (n, dtype)
+        assert KERNEL.stated(workload) in space, (n, dtype)
+
+
+@every_type
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90"])
+def test_defaults_of_long_systems_compile_lean(dtype: str, architecture: str, cubins: Path) -> None:
+    """No stage of a default or an analytical answer spills, and each takes what the file declares."""
+    stages: list[Stage] = []
+    for n in (5001, 2**20):
+        workload = KERNEL.workload({"N": n, "dtype": dtype})
+        stages += KERNEL.plan(workload, KERNEL.default(workload)).stages
+        stated = KERNEL.stated(workload)
+        assert stated is not None
+        if architecture == "sm_90":
+            stages += KERNEL.plan(workload, stated).stages
+    try:
+        with Compiler(architecture, cubins) as compiler:
+            results = compiler.compile(stages)
+    except CompilerUnavailableError as error:
+        pytest.skip(str(error))
+    for stage, result in zip(stages, results, strict=True):
+        assert isinstance(result, CompiledStage), result
+        found, declared = result.resources, stage.declared
+        assert declared is not None
+        assert found.spill_bytes == found.local_bytes == 0, stage.entry
+        assert found.static_shared_bytes == declared.static_shared_bytes, stage.entry
+        assert 0.6 <= declared.registers_per_thread / found.registers_per_thread <= 1.6, stage.entry
