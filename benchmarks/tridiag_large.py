@@ -125,8 +125,7 @@ def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
         values = dict(c)
         if kernel.name != "tridiag-large":
             return bool(values["shuffle"] and values["r"] == 2 and 16 <= int(values["P"]) * width <= 64)
-        alike = values.get("P2", values["P1"]) == values["P1"]
-        alike = alike and values.get("blocks2", values["blocks1"]) == values["blocks1"]
+        alike = values.get("blocks2", values["blocks1"]) == values["blocks1"]
         large = int(values["L1"]) >= 128 and 32 <= int(values["P1"]) * width <= 64
         return bool(alike and large and values["load"] != "transpose")
 

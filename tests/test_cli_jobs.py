@@ -15,8 +15,10 @@ from click.testing import Result
 from scripted_daemon import Held, Request, ScriptedDaemon, answer, best, error, event, job, stream
 
 from tuner.cli import remote
+from tuner.cli.jobs import STATES
 from tuner.client import addresses
 from tuner.database import Store
+from tuner.model.jobs import JobState
 from tuner.system import sockets
 
 FOUND = best(
@@ -402,6 +404,11 @@ def test_documents_are_json(daemon: Daemon, tmp_path: Path) -> None:
     daemon.answers["/v1/jobs"] = answer({"jobs": [job(1)]})
     assert "queued" in daemon.call("jobs", "--json", tmp_path / "jobs.json").stdout
     assert json.loads((tmp_path / "jobs.json").read_text())["jobs"][0]["id"] == 1
+
+
+def test_states_are_those_of_jobs() -> None:
+    """--state takes what jobs may be, though the command line does not import jobs for it."""
+    assert tuple(state.value for state in JobState) == STATES
 
 
 def test_help_stays_light() -> None:

@@ -274,7 +274,7 @@ def test_searches_use_one_thread_for_matrices() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """`tuner --help` answers without NumPy, SciPy, rich, pydantic and SQLite."""
+    """`tuner --help` answers without NumPy, SciPy, rich, pydantic, SQLite and the values of runs."""
     outcome = subprocess.run(
         [sys.executable, "-X", "importtime", *COMMAND[1:], "--help"],
         check=True,
@@ -284,7 +284,7 @@ def test_help_imports_nothing_heavy() -> None:
     imported = {line.rpartition("|")[2].strip() for line in outcome.stderr.splitlines()}
 
     assert "click" in imported
-    assert not imported & {"numpy", "scipy", "rich", "pydantic", "sqlite3", "cupy"}
+    assert not imported & {"numpy", "scipy", "rich", "pydantic", "sqlite3", "cupy", "tuner.model"}
 
 
 def test_what_was_told_is_not_repeated_on_the_same_screen(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_segments_are_right_in_every_type(cp: Any, name: str, dtype: str) -> Non
     for k, operator in enumerate(OPERATORS):
         sizes: dict[str, str] = {"operator": operator, "form": FORMS[k % 2], "direction": WAYS[k // 2 % 2]}
         batch, index = 1 + k % 2, ["int32", "int64"][k % 2]
-        given = {"N": LENGTH, "dtype": dtype, **sizes}
+        given: dict[str, int | str] = {"N": LENGTH, "dtype": dtype, **sizes}
         if name == "scan-offsets":
             given |= {"ends": ENDS, "index": index}
         workload = kernel.workload(given, batch)

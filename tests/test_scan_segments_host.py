@@ -88,7 +88,7 @@ def test_segments_are_right_in_every_type(name: str) -> None:
             segments = (np.random.default_rng(k).random(x.shape) < density).astype(np.uint8) * 3
             heads = segments != 0
         else:
-            segments = offsets_of(*x.shape, second.dtype, k)
+            segments = offsets_of(x.shape[0], x.shape[1], second.dtype, k)
             heads = heads_of(segments, x.shape[1])
         y = run(plan, x, segments, ORDERS[k % len(ORDERS)])
         assert error(plan, x, y, heads) <= 1, (str(plan.workload), plan.label())

@@ -12,13 +12,14 @@ from tuner.database import Store
 from tuner.errors import DaemonError
 from tuner.model import RunStatus
 from tuner.report.sweep_progress import SweepProgress
-from tuner.sweep import local
+from tuner.sweep import waiting_jobs
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError, told_conditions
 from tuner.sweep.lane import Lane
-from tuner.sweep.local import LocalLanes, _WaitingJobs
+from tuner.sweep.local import LocalLanes
 from tuner.sweep.results import JobResult, SweepReport, change_of
 from tuner.sweep.running import JobStarted, run_sweep
+from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -164,17 +165,17 @@ def test_a_job_that_another_process_measures_waits_for_it(
     """It is tried again, after all others, and goes on with the run that the other has left."""
     path, shared, other = tmp_path / "tuner.db", job(**QUICK), job(8, **QUICK)
     ((_, conditions),) = told_conditions([shared], Catalog.load()).conditions
-    monkeypatch.setattr(local, "_AGAIN_S", 0.0)
-    put_back = _WaitingJobs.put_back
+    monkeypatch.setattr(waiting_jobs, "_AGAIN_S", 0.0)
+    put_back = WaitingJobs.put_back
     with Store(path) as store:
         run = store.begin(conditions)
 
-    def leave(waiting: _WaitingJobs, busy: SweepJob) -> None:
+    def leave(waiting: WaitingJobs, busy: PlacedJob) -> None:
         with Store(path) as store:
             store.end(run, RunStatus.INTERRUPTED, None)
         put_back(waiting, busy)
 
-    monkeypatch.setattr(_WaitingJobs, "put_back", leave)
+    monkeypatch.setattr(WaitingJobs, "put_back", leave)
     ended = [one for one in LocalLanes(1, path).run([shared, other]) if isinstance(one, JobResult)]
 
     assert [(one.job, one.end) for one in ended] == [(other, "finished"), (shared, "finished")]
@@ -191,25 +192,27 @@ def test_the_answer_of_another_process_is_taken(tmp_path: Path) -> None:
 
 def test_jobs_that_share_a_run_take_turns() -> None:
     """Jobs that differ in limits alone do not run at the same time: the second goes on with the run."""
-    waiting = _WaitingJobs([job(budget=5), job(budget=9), job(budget=5, seed=1)])
+    waiting = WaitingJobs([job(budget=5), job(budget=9), job(budget=5, seed=1)])
+    first, second = waiting.take(), waiting.take()
 
-    assert [waiting.take(), waiting.take()] == [job(budget=5), job(budget=5, seed=1)]
-    waiting.release(job(budget=5))
-    assert waiting.take() == job(budget=9)
+    assert [first, second] == [PlacedJob(job(budget=5), SIM), PlacedJob(job(budget=5, seed=1), SIM)]
+    assert first is not None
+    waiting.release(first)
+    assert waiting.take() == PlacedJob(job(budget=9), SIM)
 
 
 def test_a_gpu_has_one_job_at_a_time() -> None:
     """A second job of a GPU waits for the first, and jobs of simulated GPUs do not."""
-    waiting = _WaitingJobs([job(4, "cuda:0"), job(8, "cuda:0"), job(16), job(32)])
+    waiting = WaitingJobs([job(4, "cuda:0"), job(8, "cuda:0"), job(16), job(32)])
     first, *others = waiting.take(), waiting.take(), waiting.take()
-    taken: list[SweepJob | None] = []
+    taken: list[PlacedJob | None] = []
     thread = threading.Thread(target=lambda: taken.append(waiting.take()))
     thread.start()
 
-    assert first == job(4, "cuda:0")
-    assert others == [job(16), job(32)]
+    assert first == PlacedJob(job(4, "cuda:0"), "cuda:0")
+    assert others == [PlacedJob(job(16), SIM), PlacedJob(job(32), SIM)]
     assert taken == []
-    waiting.release(job(4, "cuda:0"))
+    waiting.release(first)
     thread.join()
-    assert taken == [job(8, "cuda:0")]
+    assert taken == [PlacedJob(job(8, "cuda:0"), "cuda:0")]
     assert waiting.take() is None

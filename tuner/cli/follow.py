@@ -10,11 +10,12 @@ from tuner.cli import completion
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import document_of, one_line, socket_option, when_started
 from tuner.errors import DaemonError, InputError, RunInterrupted
-from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
     from tuner.client import Best, Client, Event, Job
     from tuner.report.progress import RunProgress
+
+_FINISHED = "finished"  # of tuner.model.jobs.JobState, which `tuner --help` need not import
 
 
 @click.command(short_help="Show the progress of a job, and its answer.")
@@ -65,7 +66,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
 
         show_best(answer, out)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
-    return 0 if job.state == JobState.FINISHED.value else 1
+    return 0 if job.state == _FINISHED else 1
 
 
 def _is_modelled(client: "Client", job: "Job") -> bool:
@@ -104,7 +105,7 @@ def _tell(event: "Event", progress: "RunProgress") -> None:
 
 def _answer(client: "Client", job: "Job") -> "Best | None":
     """The daemon's answer for the workloads of a finished job; None if it has not finished."""
-    if job.state != JobState.FINISHED.value:
+    if job.state != _FINISHED:
         return None
     try:
         return client.best(

@@ -18,13 +18,14 @@ from tuner.cli.remote import (
     when_started,
 )
 from tuner.errors import DaemonError
-from tuner.model.jobs import JobState
 
 if TYPE_CHECKING:
     from tuner.client import Client, Job
 
 _MOST = 500  # in one answer of the daemon
-_GOES_ON = (JobState.QUEUED.value, JobState.RUNNING.value)
+# the values of tuner.model.jobs.JobState, whose import would take a third of what `tuner --help` does
+STATES = ("queued", "running", "paused", "finished", "failed", "cancelled")
+_GOES_ON = ("queued", "running")
 
 
 @click.command(short_help="Queue a search at the daemon.")
@@ -123,7 +124,7 @@ def status(*, socket: str | None, json_path: str | None) -> None:
 @click.option(
     "--state",
     "states",
-    type=click.Choice([state.value for state in JobState]),
+    type=click.Choice(STATES),
     multiple=True,
     help="Only jobs in this state; may be given several times.",
 )
@@ -191,7 +192,7 @@ def pause(number: int, *, socket: str | None, json_path: str | None) -> None:
     """Stop a job until `tuner resume`; its measurements stay stored."""
     client = client_of(socket)
     before = client.job(number).state
-    _show(client.pause(number), json_path, already=before == JobState.PAUSED.value)
+    _show(client.pause(number), json_path, already=before == "paused")
 
 
 @click.command(short_help="Continue a paused job.")

@@ -95,20 +95,40 @@ def _summary(kernel: "KernelFile") -> dict[str, Any]:
         "sizes": {name: _values(values) for name, values in kernel.sizes.items()},
         "optional": list(kernel.optional),
         "tunables": {name: list(values) for name, values in kernel.tunables.items()},
-        "workloads": [_size(kernel, workload) for workload in kernel.workloads()],
+        "workloads": _workloads(kernel),
         "origin": origin(kernel.path),
         "path": str(kernel.path),
     }
 
 
-def _size(kernel: "KernelFile", workload: "Workload") -> dict[str, Any]:
-    """Number of configurations of a workload; a kernel whose rules fail does not end the list."""
+def _workloads(kernel: "KernelFile") -> list[dict[str, Any]]:
+    """The workloads of a kernel, each with its number of configurations."""
+    from tuner.config.configuration_counts import configuration_counts
     from tuner.errors import InputError
 
+    workloads = kernel.workloads()
     try:
-        count, note = len(kernel.space(workload)), ""
+        counts = configuration_counts(kernel, workloads)
+    except InputError:  # of one of them: each says so itself
+        counts = [0] * len(workloads)
+    return [_size(kernel, workload, count) for workload, count in zip(workloads, counts, strict=True)]
+
+
+def _size(kernel: "KernelFile", workload: "Workload", count: int) -> dict[str, Any]:
+    """A workload and its number of configurations; a kernel whose rules fail does not end the list.
+
+    Args:
+        kernel: of the workload.
+        workload: one of its sizes.
+        count: configurations; 0 where they are still to be counted.
+    """
+    from tuner.errors import InputError
+
+    note = ""
+    try:
+        count = count or len(kernel.space(workload))
     except InputError as error:
-        count, note = 0, str(error)
+        note = str(error)
     return {"workload": str(workload), "batch": workload.batch, "configurations": count, "note": note}
 
 

@@ -9,7 +9,6 @@ import click
 
 from tuner.cli.output import echo
 from tuner.errors import DaemonAbsentError
-from tuner.report.job_words import asked_for, priority_of, search_of
 from tuner.report.words import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:
@@ -87,6 +86,8 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from tuner.report.job_words import asked_for, priority_of, search_of
+
     roomy = out.width >= _ROOM_FOR_ALL
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("job", "submitted", "state", "workloads", *(("device", "search") if roomy else ())):
@@ -118,6 +119,8 @@ def _device(job: "Job") -> str:
 
 def show_job(job: "Job", out: "Console") -> None:
     """All details of a job, one per line."""
+    from tuner.report.job_words import asked_for, priority_of, search_of
+
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
         "workloads": " ".join(job.workloads),

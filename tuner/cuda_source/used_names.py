@@ -8,6 +8,7 @@ from tuner.cuda_source.tokens import without_comments
 
 _TEMPLATES = re.compile(r"\btemplate\s*<([^;{}>]*)>")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_BEFORE_BRACKET = re.compile(r"([A-Za-z_]\w*)\s*[(#\\]")  # or before a directive or a continued line
 _TYPE = (
     r"(?:bool|signed|unsigned|auto|void|class|typename|\w+_t"
     r"|u?(?:char|short|int|long)[1-4]?|(?:float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]?)"
@@ -34,8 +35,9 @@ def used_names(text: str, among: Collection[str] | None = None) -> frozenset[str
         return words
     templates = (name for match in _TEMPLATES.finditer(text) for name in _names(match[1]))
     found = words.difference(_DECLARED.findall(text), templates)
-    # Functions take ten times as long to find as all else.
-    return found.difference(function.name for function in global_functions(text)) if found else found
+    if found.isdisjoint(_BEFORE_BRACKET.findall(text)):
+        return found  # no kernel: those take ten times as long to find as all else
+    return found.difference(function.name for function in global_functions(text))
 
 
 def _names(parameters: str) -> tuple[str, ...]:

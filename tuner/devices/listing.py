@@ -67,6 +67,22 @@ def count_gpus() -> int:
     return count
 
 
+def list_gpus() -> list[DeviceIdentity]:
+    """Who the GPUs are that CUDA shows, by index, without ``runtime``; none where no driver answers.
+
+    A child asks, so that the driver is not loaded in this process; no context is made.
+
+    Raises:
+        ChildError: the driver crashed or hangs.
+        DeviceUnavailableError: it does not tell who a GPU is.
+    """
+    if driver_problem() is not None:
+        return []
+    with Child("importlib:import_module", "tuner.devices.cuda.probe", name="cuda") as child:
+        found: list[DeviceIdentity] = child.call("gpus", timeout_s=_START_S)
+    return found
+
+
 def _report(spec: str) -> DeviceReport:
     with ExitStack() as stack:
         try:

@@ -44,7 +44,7 @@ def _jobs(results: Sequence[JobResult]) -> Table:
     for one in results:
         table.add_row(
             "\n".join(one.job.workloads),
-            one.job.device or _NO_VALUE,
+            one.device or one.job.device or _NO_VALUE,
             one.job.objective,
             *_amounts(one.answer),
             _change(one),

@@ -4,9 +4,10 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tuner.interfaces import Response
+if TYPE_CHECKING:
+    from tuner.interfaces import Response
 
 MODELLED = "modelled"
 RECORDED = "recorded"
@@ -71,7 +72,7 @@ def with_moments(text: str) -> str:
     return _STAMP.sub(lambda found: moment(found.group()), text)
 
 
-def response_words(response: Response) -> str:
+def response_words(response: "Response") -> str:
     """A response with its constant and where that comes from, e.g. ``lag, C = 13.0 ms, assumed``."""
     words = {
         "identity": "shows power as it is",
@@ -82,7 +83,7 @@ def response_words(response: Response) -> str:
     return f"{words}, {response.origin}"
 
 
-def is_corrected(response: Response) -> bool:
+def is_corrected(response: "Response") -> bool:
     """True where correction changes what a reading shows."""
     return response.kind in ("lag", "ramp")
 

@@ -85,8 +85,11 @@ class Enumeration:
         constants: Mapping[str, TunableValue],
         derived: Mapping[str, str | Expression],
         conditions: Mapping[str, Condition],
+        *,
+        max_rows: int = MAX_ROWS,
     ) -> None:
         self.lists = lists
+        self.max_rows = max_rows
         self.constants = dict(constants)
         self.derived = {name: _parsed(text) for name, text in derived.items()}
         self.conditions = conditions
@@ -104,7 +107,7 @@ class Enumeration:
             self.rules_at.setdefault(_last_bound(rule, bound_at), []).append(rule)
         for name, condition in conditions.items():
             self._check_above(name, condition.when, bound_at)
-        self.values = {name: _value_array(values) for name, values in lists.items()}
+        self.values = {name: value_array(values) for name, values in lists.items()}
 
     def _check_above(self, name: str, expression: Expression | None, bound_at: Mapping[str, int]) -> None:
         if expression is not None and _last_bound(expression, bound_at) >= bound_at[name]:
@@ -155,9 +158,9 @@ class Enumeration:
             part = {other: column[start : start + step] for other, column in columns.items()}
             chunk = self._filtered(self._extended(part, min(step, rows - start), name), rules)
             total += _rows(chunk)
-            if max(total, certain) > MAX_ROWS:
+            if max(total, certain) > self.max_rows:
                 raise InputError(
-                    f"the rules leave more than {MAX_ROWS:,} combinations{self._where()}; "
+                    f"the rules leave more than {self.max_rows:,} combinations{self._where()}; "
                     "add rules or shorten value lists"
                 )
             kept.append(chunk)
@@ -221,7 +224,7 @@ class Enumeration:
             NoValueError: it comes to one that has none; the message has the values of the first such row.
         """
         try:
-            held = np.asarray(rule.evaluate(self._environment(rule, columns)))
+            held = np.asarray(_evaluated(rule, self._environment(rule, columns)))
         except NoValueError as error:
             if rows == 1:
                 raise NoValueError(f"{error} (in {self._shown(columns)})") from None
@@ -245,7 +248,7 @@ class Enumeration:
         for name, expression in self.derived.items():
             if name in needed:
                 try:
-                    env[name] = expression.evaluate(env)
+                    env[name] = _evaluated(expression, env)
                 except NoValueError as error:
                     env[name] = NoValue(str(error))
         return env
@@ -276,6 +279,11 @@ class Enumeration:
         return f" (with {shown})" if shown else ""
 
 
+def _evaluated(expression: Expression, env: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a scalar or an array
+    """The value of an expression; it gets its own names only, as conditions copy what they get."""
+    return expression.evaluate({name: env[name] for name in expression.names if name in env})
+
+
 def _rows(columns: Mapping[str, Column]) -> int:
     return next((len(column) for column in columns.values()), 1)
 
@@ -295,7 +303,8 @@ def _last_bound(expression: Expression, bound_at: Mapping[str, int]) -> int:
     return max((bound_at[name] for name in expression.names), default=-1)
 
 
-def _value_array(values: tuple[TunableValue, ...]) -> npt.NDArray[Any]:
+def value_array(values: tuple[TunableValue, ...]) -> npt.NDArray[Any]:
+    """Values of one kind as an array; of several kinds as objects."""
     kinds = {type(value) for value in values}
     array = np.empty(len(values), dtype=object)
     array[:] = values

@@ -138,12 +138,12 @@ def answers_under(
 
 def _answered_on_kind(conditions: Conditions, store: Store) -> Iterator[StoredRun]:
     """Runs with an answer under these conditions on any GPU of the kind, newest first."""
-    wanted = _of_kind(conditions.record())
-    return (run for run in store.answered(conditions.names, None) if _of_kind(run.conditions) == wanted)
+    wanted = of_kind(conditions.record())
+    return (run for run in store.answered(conditions.names, None) if of_kind(run.conditions) == wanted)
 
 
-def _of_kind(record: Mapping[str, Any]) -> str:
-    """Conditions without what tells GPUs of a kind apart."""
+def of_kind(record: Mapping[str, Any]) -> str:
+    """Conditions as text, without what tells GPUs of a kind apart."""
     device = {name: value for name, value in record["device"].items() if name not in ("spec", "uuid")}
     return canonical({**record, "device": device})
 

@@ -6,29 +6,24 @@ import queue
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.database.connection import default_path, holds_something
-from tuner.errors import ChildError
-from tuner.options import LIMITS
+from tuner.database.connection import default_path
+from tuner.errors import ChildError, TunerError
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import known_results
 from tuner.sweep.lane import BUSY, INTERRUPTED
+from tuner.sweep.local_devices import LocalDevices
 from tuner.sweep.results import JobResult
 from tuner.sweep.running import JobStarted
+from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
 from tuner.system.process import Child
 
 _LANE = "tuner.sweep.lane:Lane"
 _JOB_S = 366 * 86400.0  # a search ends by itself; its own options limit it
-_AGAIN_S = 2.0  # until a job is tried again whose run another process is measuring
-_LOOKED_AT = 64  # jobs of each device, for one that may run
 _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks are restored by then
 
 
@@ -40,32 +35,39 @@ class _Left:
 class LocalLanes:
     """Runs jobs of a sweep in lanes of this machine. At most one job at a time is on a GPU.
 
+    A job that names no device takes a GPU that is free; one that has begun stays with its GPU.
+
     Args:
         count: of lanes.
         database: where runs are stored; None for the user's own.
         kernel_files: beside the catalogue.
+        devices: of this machine; None to ask which there are.
     """
 
-    def __init__(self, count: int, database: Path | None, kernel_files: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        database: Path | None,
+        kernel_files: Sequence[Path] = (),
+        devices: LocalDevices | None = None,
+    ) -> None:
         self._count = count
         self.where = f"local, {count} lane{'s' if count > 1 else ''}"
         self._database = database
         self._kernel_files = kernel_files
+        self._devices = devices or LocalDevices()
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
-        catalog = Catalog.load(self._kernel_files)
         path = self._database or default_path()
-        with contextlib.ExitStack() as stack:
-            store = stack.enter_context(Store(path)) if holds_something(path) else None
-            return known_results(jobs, store, catalog)
+        return self._devices.known(jobs, Catalog.load(self._kernel_files), path)
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
         """See ``Backend.run``."""
-        waiting = _WaitingJobs(jobs)
+        waiting = WaitingJobs(jobs, self._devices.of)
         happening: queue.SimpleQueue[JobStarted | JobResult | _Left] = queue.SimpleQueue()
         lanes = [
-            _LaneThread(waiting, happening, self._kernel_files, self._database)
+            _LaneThread(waiting, happening, self._begun_on, self._kernel_files, self._database)
             for _ in range(min(self._count, len(jobs)))
         ]
         for lane in lanes:
@@ -85,85 +87,12 @@ class LocalLanes:
             for lane in lanes:
                 lane.join()
 
-
-class _WaitingJobs:
-    """Jobs that wait, and what jobs that run hold; for several threads.
-
-    A job holds its GPU, and its search: jobs that differ in limits alone go on with each other's runs. One
-    whose run another process is measuring is put back, and comes after all others.
-    """
-
-    def __init__(self, jobs: Sequence[SweepJob]) -> None:
-        self._by_device: dict[str, deque[SweepJob]] = {}
-        for job in jobs:
-            self._by_device.setdefault(job.device, deque()).append(job)
-        self._busy: set[str] = set()
-        self._put_back: list[tuple[float, SweepJob]] = []  # with the time from which each may be taken
-        self._were_put_back: set[str] = set()  # keys
-        self._changed = threading.Condition()
-
-    def take(self) -> SweepJob | None:
-        """The next job that may run, waited for; None where no job is left."""
-        with self._changed:
-            while any(self._by_device.values()) or self._put_back:
-                job = self._free() or self._due()
-                if job is not None:
-                    self._busy |= _held(job)
-                    return job
-                now_s = time.monotonic()
-                self._changed.wait(
-                    min((at_s - now_s for at_s, _ in self._put_back if at_s > now_s), default=None)
-                )
-            return None
-
-    def put_back(self, job: SweepJob) -> None:
-        """Another process measures the run of a job, which waits for it."""
-        with self._changed:
-            self._put_back.append((time.monotonic() + _AGAIN_S, job))
-            self._were_put_back.add(job.key)
-            self._busy -= _held(job)
-            self._changed.notify_all()
-
-    def was_put_back(self, job: SweepJob) -> bool:
-        """True for a job that has been put back before."""
-        return job.key in self._were_put_back
-
-    def release(self, job: SweepJob) -> None:
-        """A job has ended."""
-        with self._changed:
-            self._busy -= _held(job)
-            self._changed.notify_all()
-
-    def _free(self) -> SweepJob | None:
-        first = (job for jobs in self._by_device.values() for job in islice(jobs, _LOOKED_AT))
-        job = next((job for job in first if self._busy.isdisjoint(_held(job))), None)
-        if job is not None:
-            self._by_device[job.device].remove(job)
-        return job
-
-    def _due(self) -> SweepJob | None:
-        now_s = time.monotonic()
-        due = (one for one in self._put_back if one[0] <= now_s and self._busy.isdisjoint(_held(one[1])))
-        found = next(due, None)
-        if found is None:
-            return None
-        self._put_back.remove(found)
-        return found[1]
-
-    def close(self) -> None:
-        """No job waits any more."""
-        with self._changed:
-            self._by_device.clear()
-            self._put_back.clear()
-            self._changed.notify_all()
-
-
-def _held(job: SweepJob) -> set[str]:
-    """What only one job at a time may hold; simulated GPUs and recordings take any number."""
-    chosen = {name: value for name, value in job.options.items() if name not in LIMITS}
-    search = replace(job, options=chosen).key
-    modelled = job.device.startswith(("sim:", "replay:"))
-    return {search} if modelled else {search, job.device or "cuda:0"}
+    def _begun_on(self, job: SweepJob) -> str:
+        """See ``LocalDevices.begun_on``; a database that cannot be read is told by the job when it runs."""
+        try:
+            return self._devices.begun_on(job, self._database or default_path())
+        except TunerError:
+            return ""
 
 
 class _LaneThread(threading.Thread):
@@ -171,14 +100,16 @@ class _LaneThread(threading.Thread):
 
     def __init__(
         self,
-        waiting: _WaitingJobs,
+        waiting: WaitingJobs,
         happening: "queue.SimpleQueue[JobStarted | JobResult | _Left]",
+        begun_on: Callable[[SweepJob], str],
         kernel_files: Sequence[Path],
         database: Path | None,
     ) -> None:
         super().__init__(daemon=True)
         self._waiting = waiting
         self._happening = happening
+        self._begun_on = begun_on
         self._arguments = (tuple(kernel_files), database)
         self._child: Child | None = None
         self._stopped = False
@@ -186,23 +117,30 @@ class _LaneThread(threading.Thread):
     def run(self) -> None:
         """Take jobs until none is left."""
         try:
-            while not self._stopped and (job := self._waiting.take()) is not None:
-                self._happening.put(JobStarted(job))
+            while not self._stopped and (placed := self._waiting.take()) is not None:
+                begun_on = self._begun_on(placed.job)
+                if begun_on not in ("", placed.device) and self._waiting.move(placed, begun_on):
+                    continue
+                self._happening.put(JobStarted(placed.job))
                 begun_s = time.monotonic()
-                self._conclude(job, self._found(job), begun_s)
+                self._conclude(placed, self._found(placed), begun_s)
         finally:
             if self._child is not None:
                 self._child.close()
             self._happening.put(_Left())
 
-    def _conclude(self, job: SweepJob, found: Mapping[str, Any], begun_s: float) -> None:
-        """Tell what became of a job, or put it back; one that was stopped is left."""
+    def _conclude(self, placed: PlacedJob, found: Mapping[str, Any], begun_s: float) -> None:
+        """Tell what became of a job, or have it wait again; one that was stopped is left."""
         if found["end"] == BUSY and not self._stopped:
-            self._waiting.put_back(job)
+            self._waiting.put_back(placed)
             return
-        self._waiting.release(job)
+        could_begin = found["end"] != "failed" or found.get("run") is not None
+        if not could_begin and not self._stopped and self._waiting.try_elsewhere(placed):
+            return
+        self._waiting.release(placed)
         if found["end"] != INTERRUPTED and not self._stopped:
-            self._happening.put(JobResult(job, seconds=time.monotonic() - begun_s, **found))
+            seconds = time.monotonic() - begun_s
+            self._happening.put(JobResult(placed.job, seconds=seconds, device=placed.device, **found))
 
     def stop(self) -> None:
         """Have the job that runs end in order; one that does not is killed."""
@@ -215,13 +153,13 @@ class _LaneThread(threading.Thread):
             timer.daemon = True
             timer.start()
 
-    def _found(self, job: SweepJob) -> Mapping[str, Any]:
+    def _found(self, placed: PlacedJob) -> Mapping[str, Any]:
         """Run a job in the process of the lane, see ``Lane.run``."""
-        method = "run_again" if self._waiting.was_put_back(job) else "run"
+        method = "run_again" if self._waiting.was_put_back(placed.job) else "run"
         try:
             if self._child is None or not self._child.alive:
                 self._child = Child(_LANE, *self._arguments, name="a lane of the sweep")
-            found: Mapping[str, Any] = self._child.call(method, job, timeout_s=_JOB_S)
+            found: Mapping[str, Any] = self._child.call(method, placed.to_run, timeout_s=_JOB_S)
         except ChildError as error:
             return {"end": "failed", "reason": str(error)}
         return found

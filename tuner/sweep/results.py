@@ -23,6 +23,7 @@ class JobResult:
         run: its run in the database.
         seconds: for which it held a lane in this sweep.
         answer: see ``answer_of``; None without one.
+        device: of this machine where it ran, or the model of another GPU; empty where the job names it.
     """
 
     job: SweepJob
@@ -31,6 +32,7 @@ class JobResult:
     run: int | None = None
     seconds: float = 0.0
     answer: Mapping[str, Any] | None = None
+    device: str = ""
 
 
 @dataclass
@@ -108,6 +110,7 @@ def answer_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
         **{name: best.get(name) for name in _COPIED},
         **{name: against.get(name) for name in _AGAINST},
         "trials": document["space"]["measured"],
+        "device": document.get("device"),
         "tuning_energy_j": document.get("tuning_energy_j"),
         "tuning_energy_j_uncertainty": document.get("tuning_energy_j_uncertainty"),
         "search_s": document.get("wall_s"),
@@ -141,6 +144,7 @@ def _row(result: JobResult) -> dict[str, Any]:
         "workloads": list(job.workloads),
         "objective": job.objective,
         "device": job.device,
+        "ran_on": result.device or job.device,
         "options": dict(job.options),
         "end": result.end,
         "reason": result.reason,

@@ -48,7 +48,7 @@ class GroupTable(SweepFileTable):
     )
     devices: Texts = Field(
         default=("",),
-        description="As --device takes them, with the daemon kinds too: a job for each.",
+        description="As --device takes them, and kinds, such as kind:NVIDIA H200: a job for each.",
     )
     options: dict[str, Choice] = Field(
         default={},

@@ -10,11 +10,12 @@ from pathlib import Path
 from types import ModuleType
 
 from tuner.errors import DeviceUnavailableError
-from tuner.model import DeviceLimits
+from tuner.model import DeviceIdentity, DeviceLimits
 from tuner.space.occupancy import device_limits
 from tuner.system.process import Child
 
 _ASK_S = 60.0  # a driver that has to be loaded first takes seconds
+_NAME_BYTES = 256  # as CUDA's runtime has for the name of a GPU
 _CONTROL_NODE = Path("/dev/nvidiactl")
 _DEVICE_FILES = ("nvidia[0-9]*", "nvidiactl", "nvhost-gpu", "nvhost-ctrl-gpu")  # the last two of a Jetson
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and the class of display controllers
@@ -56,6 +57,38 @@ def ask(index: int, library: str = "libcuda.so.1") -> tuple[str, str]:
         raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {known}")
     driver.cuDriverGetVersion(ctypes.byref(version))
     return f"GPU-{uuid.UUID(bytes=bytes(raw))}", kernel_module_version() or cuda_version(version.value)
+
+
+def gpus(library: str = "libcuda.so.1") -> list[DeviceIdentity]:
+    """Who the GPUs are that CUDA shows, by index, asked in this process; no context is made.
+
+    Returns:
+        Without ``runtime``, which a compiler says; empty where the driver does not start.
+
+    Raises:
+        DeviceUnavailableError: the driver does not tell who one of them is.
+    """
+    driver = ctypes.CDLL(library)
+    count, version = ctypes.c_int(), ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    served = kernel_module_version() or cuda_version(version.value)
+    return [_identity(driver, index, served) for index in range(count.value)]
+
+
+def _identity(driver: ctypes.CDLL, index: int, version: str) -> DeviceIdentity:
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetName(name, _NAME_BYTES, device):
+        raise DeviceUnavailableError(f"cuda:{index}: the driver does not tell the GPU's name")
+    return DeviceIdentity(
+        spec=f"cuda:{index}",
+        name=name.value.decode(errors="replace"),
+        uuid=_uuid(driver, index),
+        driver=version,
+        runtime="",
+        modelled=False,
+    )
 
 
 def driver_problem(library: str = "libcuda.so.1", control_node: Path = _CONTROL_NODE) -> str | None:
@@ -160,7 +193,10 @@ def gpu_uuid(index: int) -> str:
     Raises:
         DeviceUnavailableError: the driver does not tell.
     """
-    driver = ctypes.CDLL("libcuda.so.1")
+    return _uuid(ctypes.CDLL("libcuda.so.1"), index)
+
+
+def _uuid(driver: ctypes.CDLL, index: int) -> str:
     get_uuid = getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()
