@@ -174,6 +174,7 @@ class DriverCupy(FakeCupy):
         self.contexts = threading.local()
         self.contexts.any = True
         self.legacy = CapturingStream(self, non_blocking=True)
+        self.legacy.ptr, self.legacy.device_id = 0, -1
         self.by_handle = weakref.WeakValueDictionary({0: self.legacy})
         self.executables: weakref.WeakValueDictionary[int, CapturedGraph] = weakref.WeakValueDictionary()
         self.replays = 0

@@ -60,11 +60,11 @@ def test_seen_calls_check_nothing_twice(bench: Bench, monkeypatch: pytest.Monkey
         (lambda b, _x, y: (b.array(64, 3).T, y), "x is not contiguous"),
         (lambda b, _x, y: (b.array(193)[1:].reshape(3, 64), y), "x begins 4 bytes past a multiple of 16"),
         (lambda b, x, _y: (x, b.array(193)[1:].reshape(3, 64)), "out begins 4 bytes past a multiple of 16"),
-        (lambda _b, x, y: (np.asarray(x), y), "x is a numpy.ndarray; it must be a CuPy array"),
-        (lambda _b, x, y: (x, np.asarray(y)), "out is a numpy.ndarray; it must be a CuPy array"),
+        (lambda _b, x, y: (np.asarray(x), y), "x is a numpy.ndarray; it must be an array on a GPU"),
+        (lambda _b, x, y: (x, np.asarray(y)), "out is a numpy.ndarray; it must be an array on a GPU"),
         (lambda _b, x, _y: (x, x), "out overlaps x; it must be an array of its own"),
         (lambda _b, x, _y: (x, ()), "out has 0 arrays; it takes 1 (y)"),
-        (lambda _b, _x, y: (None, y), "x is a builtins.NoneType; it must be a CuPy array"),
+        (lambda _b, _x, y: (None, y), "x is a builtins.NoneType; it must be an array on a GPU"),
     ],
 )
 def test_what_changes_is_seen(bench: Bench, change: Any, words: str) -> None:

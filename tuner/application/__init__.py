@@ -1,4 +1,4 @@
-"""Kernels of the catalogue on CuPy arrays, with the configurations that tuning found.
+"""Kernels of the catalogue on arrays of CuPy, PyTorch and others, with the configurations that tuning found.
 
 ``tuner.apply`` runs one, ``tuner.plan`` binds one to its arrays for runs that cost little.
 """
@@ -27,13 +27,17 @@ def _application() -> Application:
 def apply(
     kernel: str,
     /,
-    *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information
+    *arrays: Any,  # noqa: ANN401 - arrays of whatever library
     out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
-    stream: Any | None = None,  # noqa: ANN401 - cupy.cuda.Stream, same
+    stream: Any | None = None,  # noqa: ANN401 - same
     configuration: Mapping[str, TunableValue] | str | None = None,
     **sizes: int | str,
 ) -> Any:  # noqa: ANN401 - same
-    """Run a kernel on CuPy arrays, without copying them, and return its outputs.
+    """Run a kernel on arrays of a GPU, without copying them, and return its outputs.
+
+    Arrays are CuPy's, tensors of PyTorch, or have DLPack or the CUDA array interface. If one is a tensor,
+    PyTorch's current stream is used and outputs are tensors; otherwise CuPy's current stream is used, and
+    outputs are arrays of the first array's library where its namespace takes arrays by DLPack, else CuPy's.
 
     The kernel is put into the stream and may still run when this returns, as with CuPy's own functions. The
     first call for a kernel, its sizes and batch compiles and loads it; later ones only launch it.
@@ -44,7 +48,7 @@ def apply(
             shape (N,) are a batch of one.
         out: array to write to, of the shape and type that would be allocated, apart from the inputs; a
             sequence of them for a kernel with several outputs.
-        stream: where to run; None for CuPy's current stream.
+        stream: where to run, a stream of CuPy, of PyTorch, or with ``__cuda_stream__``; None for the current.
         configuration: a value for every tunable; ``"default"`` for the kernel file's default; None for the
             best that the daemon or the database knows for this GPU, sizes and the nearest batch, or the
             analytical answer where nothing was tuned.
@@ -66,7 +70,7 @@ def apply(
 def plan(
     kernel: str,
     /,
-    *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information, or shapes
+    *arrays: Any,  # noqa: ANN401 - arrays of whatever library, or shapes
     out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
     configuration: Mapping[str, TunableValue] | str | None = None,
     **sizes: int | str,
@@ -75,7 +79,8 @@ def plan(
 
     Everything that ``apply`` does once is done here, and scratch arrays are allocated. The plan is called
     without arguments for the arrays given here, or with other arrays of their shapes and types; ``out=`` and
-    ``stream=`` are as with ``apply``. See ``KernelPlan`` for threads, streams and memory.
+    ``stream=`` are as with ``apply``. Its own output is a torch tensor or a CuPy array. See
+    ``KernelPlan`` for threads, streams and memory.
 
     Args:
         kernel: name in the catalogue, e.g. ``fft``.
@@ -99,7 +104,7 @@ def plan(
 def chosen(
     kernel: str,
     /,
-    *arrays: Any,  # noqa: ANN401 - cupy.ndarray, which has no type information
+    *arrays: Any,  # noqa: ANN401 - arrays of whatever library
     configuration: Mapping[str, TunableValue] | str | None = None,
     **sizes: int | str,
 ) -> Chosen:

@@ -32,11 +32,22 @@ from tuner.model.elements import element_dtype
 
 @dataclass(frozen=True)
 class CallArray:
-    """An array of a call, with its batch axis as the caller has it."""
+    """An array of a call, with its batch axis as the caller has it.
+
+    Attributes:
+        name: of the kernel file.
+        shape: as the caller has it.
+        element: name of its type, as kernel files have it.
+    """
 
     name: str
     shape: tuple[int, ...]
-    dtype: "np.dtype[Any]"
+    element: str
+
+    @cached_property
+    def dtype(self) -> "np.dtype[Any]":
+        """NumPy's type of its elements."""
+        return element_dtype(self.element)
 
     @cached_property
     def nbytes(self) -> int:
@@ -99,21 +110,29 @@ class LoadedKernel:
         except cp.cuda.memory.OutOfMemoryError as error:
             raise DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}") from error
 
-    def check_inputs(self, cp: ModuleType, arrays: Sequence[Array]) -> None:
+    def check_inputs(self, arrays: Sequence[Array]) -> None:
         """Refuse arrays of another number, form or GPU than those it was made for.
 
         Raises:
             InputError: the message names the array and what would be right.
         """
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(one.name for one in self.inputs)
-            count = "1 array" if len(self.inputs) == 1 else f"{len(self.inputs)} arrays"
-            raise InputError(f"{self.kernel} takes {count} ({names}); {len(arrays)} given")
+        self.check_count(len(arrays))
         for made, array in zip(self.inputs, arrays, strict=True):
-            check_array(cp, self.kernel, made.name, array, self.device)
+            check_array(self.kernel, made.name, array, self.device)
             self._check_form(made, array, made.name)
 
-    def check_outputs(self, cp: ModuleType, outs: Sequence[Array]) -> None:
+    def check_count(self, count: int) -> None:
+        """Refuse another number of inputs than it takes.
+
+        Raises:
+            InputError: the message names those that are taken.
+        """
+        if count != len(self.inputs):
+            names = ", ".join(one.name for one in self.inputs)
+            wanted = "1 array" if len(self.inputs) == 1 else f"{len(self.inputs)} arrays"
+            raise InputError(f"{self.kernel} takes {wanted} ({names}); {count} given")
+
+    def check_outputs(self, outs: Sequence[Array]) -> None:
         """Refuse output arrays of another number, form or GPU.
 
         Raises:
@@ -124,7 +143,7 @@ class LoadedKernel:
             wanted = f"{len(self.outputs)} ({names})" if names else "none: the kernel works in place"
             raise InputError(f"{self.kernel}: out has {len(outs)} arrays; it takes {wanted}")
         for made, label, array in zip(self.outputs, self._labels, outs, strict=True):
-            check_array(cp, self.kernel, label, array, self.device)
+            check_array(self.kernel, label, array, self.device)
             self._check_form(made, array, label)
 
     def check_memory(self, given: Sequence[Array]) -> None:
@@ -188,10 +207,10 @@ def loaded_kernel(
 
     def of_caller(buffer: Buffer) -> CallArray:
         shape = shape_of(recipes[buffer.name], buffer, flat=flat)
-        return CallArray(buffer.name, shape, element_dtype(buffer.dtype))
+        return CallArray(buffer.name, shape, buffer.dtype)
 
     inputs = tuple(
-        CallArray(recipe.name, form.shape, element_dtype(buffers[recipe.name].dtype))
+        CallArray(recipe.name, form.shape, buffers[recipe.name].dtype)
         for recipe, form in zip(taken(file), forms, strict=True)
     )
     outputs = tuple(of_caller(buffer) for buffer in plan.buffers if buffer.role == "out")
@@ -206,12 +225,8 @@ def loaded_kernel(
         inputs=inputs,
         outputs=outputs,
         scratch=(
-            *(
-                CallArray(b.name, b.shape, element_dtype(b.dtype))
-                for b in plan.buffers
-                if b.role in ("scratch", "zeroed")
-            ),
-            *(CallArray(name, (size,), np.dtype("uint8")) for name, size in workspaces(program).items()),
+            *(CallArray(b.name, b.shape, b.dtype) for b in plan.buffers if b.role in ("scratch", "zeroed")),
+            *(CallArray(name, (size,), "uint8") for name, size in workspaces(program).items()),
         ),
         results=tuple(names.index(b.name) for b in plan.buffers if b.role in ("out", "inout")),
         tally=tally,

@@ -8,6 +8,8 @@ from types import ModuleType
 
 from tuner.application.advice import Advisor, Tally
 from tuner.application.binding import loaded_kernel
+from tuner.application.borrowed_calls import BorrowedCall, borrowed_call
+from tuner.application.borrowing import Value, own
 from tuner.application.call_keys import ApplicationCall, Settings, asked_of, seen_key
 from tuner.application.choice import DEFAULT, Chosen, choose, given
 from tuner.application.plans import KernelPlan
@@ -85,12 +87,16 @@ class Application:
             forms, addresses = examined(given_arrays)
             key = seen_key(kernel, len(outs), forms, configuration, sizes)
             runner = self._seen.get(key)
-        except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared: told below
-            pass
+        except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared
+            cp = self._cupy(kernel)
+            if _foreign(cp, given_arrays):
+                call = self._borrowed(cp, kernel, arrays, outs, stream)
+                runner = self._found(cp, call.asked(configuration, sizes))
+                return call.run(runner, None if out is None else outs)
         if runner is None or (out is not None and not outs):
             runner = self._runner(kernel, arrays, configuration, sizes)
             if out is not None:
-                runner.loaded.check_outputs(self._cupy(kernel), outs)
+                runner.loaded.check_outputs(outs)
             _, addresses = examined(given_arrays)
             if key is not None:
                 with self._lock:
@@ -108,7 +114,14 @@ class Application:
     ) -> KernelPlan:
         """See ``tuner.plan``."""
         shapes = [array for array in arrays if isinstance(array, SEVERAL)]
+        outs = () if out is None else tuple(out) if isinstance(out, SEVERAL) else (out,)
         cp = self._cupy(kernel)
+        if not shapes and _foreign(cp, (*arrays, *outs)):
+            call = self._borrowed(cp, kernel, arrays, outs, None)
+            runner = self._found(cp, call.asked(configuration, sizes))
+            lent = call.outputs(runner.loaded, None if out is None else outs)
+            with call.entered():
+                return KernelPlan(cp, runner, call.arrays, lent, call.torch)
         if not shapes:
             runner = self._runner(kernel, arrays, configuration, sizes)
         elif len(shapes) < len(arrays):
@@ -117,11 +130,10 @@ class Application:
             raise InputError(f"{kernel}: a plan for shapes has no out; give it when the plan is called")
         else:
             runner = self._runner_for_shapes(cp, kernel, shapes, configuration, sizes)
-        outs = () if out is None else tuple(out) if isinstance(out, SEVERAL) else (out,)
         if out is not None:
-            runner.loaded.check_outputs(cp, outs)
+            runner.loaded.check_outputs(outs)
         with cp.cuda.Device(runner.loaded.device):
-            return KernelPlan(cp, runner, () if shapes else arrays, outs)
+            return KernelPlan(cp, runner, own(() if shapes else arrays), own(outs))
 
     def chosen(
         self,
@@ -132,8 +144,12 @@ class Application:
         configuration: Settings = None,
     ) -> Chosen:
         """See ``tuner.chosen``."""
-        cp = self._checked(kernel, arrays)
-        asked = asked_of(kernel, arrays, configuration, sizes)
+        cp = self._cupy(kernel)
+        if _foreign(cp, arrays):
+            asked = self._borrowed(cp, kernel, arrays, (), None).asked(configuration, sizes)
+        else:
+            self._check(kernel, arrays)
+            asked = asked_of(kernel, arrays, configuration, sizes)
         asked.key()  # refuses what apply refuses
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(kernel)
@@ -150,7 +166,8 @@ class Application:
         configuration: Settings,
         sizes: Mapping[str, int | str],
     ) -> KernelRunner:
-        cp = self._checked(kernel, arrays)
+        cp = self._cupy(kernel)
+        self._check(kernel, arrays)
         return self._found(cp, asked_of(kernel, arrays, configuration, sizes))
 
     def _runner_for_shapes(
@@ -187,15 +204,30 @@ class Application:
             self._cp = probe.import_cupy(f"tuner.apply({kernel!r})")
         return self._cp
 
-    def _checked(self, kernel: str, arrays: Sequence[Array]) -> ModuleType:
-        """CuPy, when the arrays are such that kernels can run on them as they are."""
-        if isinstance(kernel, str):
-            check_count(self._catalog.kernel(kernel), len(arrays))
-        cp, device = self._cupy(kernel), None
-        for buffer, array in zip(taken(self._catalog.kernel(kernel)), arrays, strict=True):
-            check_array(cp, kernel, buffer.name, array, device)
+    def _check(self, kernel: str, arrays: Sequence[Array]) -> None:
+        """Refuse CuPy arrays that the kernel cannot run on as they are."""
+        file, device = self._catalog.kernel(kernel), None
+        check_count(file, len(arrays))
+        for buffer, array in zip(taken(file), arrays, strict=True):
+            check_array(kernel, buffer.name, array, device)
             device = arrays[0].data.device_id
-        return cp
+
+    def _borrowed(
+        self,
+        cp: ModuleType,
+        kernel: str,
+        arrays: Sequence[Value],
+        outs: Sequence[Value],
+        stream: Stream | None,
+    ) -> BorrowedCall:
+        """A call on arrays of which one at least is another library's."""
+        file = self._catalog.kernel(kernel)
+        check_count(file, len(arrays))
+        names = [buffer.name for buffer in taken(file)]
+        written = [buffer.role == "inout" for buffer in taken(file)]
+        call = borrowed_call(cp, kernel, list(zip(names, arrays, written, strict=True)), outs, stream)
+        self._check(kernel, [one.array for one in call.arrays])
+        return call
 
     def _workload(self, file: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
         return self._catalog.workload_of(file, lambda one: workload_for(one, forms, sizes))
@@ -246,6 +278,10 @@ class Application:
         if device not in self._gpus:
             self._gpus[device] = DirectGpu(cp, device)
         return self._gpus[device]
+
+
+def _foreign(cp: ModuleType, arrays: Sequence[Value]) -> bool:
+    return not all(isinstance(array, cp.ndarray) for array in arrays)
 
 
 def _kept(

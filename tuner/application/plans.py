@@ -2,10 +2,13 @@
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from tuner.application.binding import LoadedKernel
+from tuner.application.borrowed_calls import BorrowedCall, borrowed_call, torch_stream
+from tuner.application.borrowing import BorrowedArray, Value, own
 from tuner.application.choice import Chosen
 from tuner.application.running import KernelRunner
 from tuner.application.signature import SEVERAL, Array, Stream, examined
@@ -26,18 +29,21 @@ class KernelPlan:
         self,
         cp: ModuleType,
         runner: KernelRunner,
-        arrays: Sequence[Array] = (),
-        outs: Sequence[Array] = (),
+        arrays: Sequence[BorrowedArray] = (),
+        outs: Sequence[BorrowedArray] = (),
+        torch: ModuleType | None = None,
     ) -> None:
         self._cp = cp
         self._runner = runner
         self._loaded = loaded = runner.loaded
         self._graphs, self._lock = loaded.graphs(cp), threading.Lock()
         self._current, self._home = loaded.home.current, loaded.home.handle
-        self._stream_of, self._device = cp.cuda.get_current_stream, loaded.device
+        self._torch, self._device = torch, loaded.device
+        self._stream_of = cp.cuda.get_current_stream if torch is None else partial(torch_stream, cp, torch)
         self._launch = runner.put
-        self._arrays = tuple(arrays)
-        self._outs = tuple(outs)
+        self._lent, self._lent_outs = tuple(arrays), tuple(outs)
+        self._arrays = tuple(one.array for one in arrays)
+        self._outs = tuple(one.array for one in outs)
         self._forms = _forms(cp, loaded)
         self._scratch = loaded.allocated(cp, loaded.scratch)
         self._scratch_addresses = [array.data.ptr for array in self._scratch]
@@ -64,12 +70,13 @@ class KernelPlan:
     @property
     def out(self) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
         """The output of runs that are given none; a tuple for several, None before the first is needed."""
-        return (self._outs if len(self._outs) > 1 else self._outs[0]) if self._outs else None
+        shown = tuple(one.shown for one in self._lent_outs)
+        return (shown if len(shown) > 1 else shown[0]) if shown else None
 
     def __call__(
         self,
-        *arrays: Array,
-        out: Array | Sequence[Array] | None = None,
+        *arrays: Value,
+        out: Value | Sequence[Value] | None = None,
         stream: Stream | None = None,
     ) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
         """Run the kernel and return its outputs; it may still run when this returns.
@@ -77,7 +84,7 @@ class KernelPlan:
         Args:
             arrays: of the shapes and types planned for; none for the arrays that the plan is bound to.
             out: where to write to; None for the plan's own output, which the next run overwrites.
-            stream: where to run; None for CuPy's current stream.
+            stream: where to run; None for the current stream, PyTorch's where an array is a torch tensor.
 
         Raises:
             InputError: an argument cannot be used, or the plan is bound to no arrays and none are given.
@@ -90,6 +97,8 @@ class KernelPlan:
         if stream is None and self._current() == self._home:
             self._launch(self._graphs, self._lock, self._bound, self._stream_of(self._device).ptr)
         else:
+            if stream is None and self._torch is not None:
+                stream = self._stream_of(self._device)
             self._runner.launch(self._graphs, self._lock, self._bound, stream)
         return self._result
 
@@ -100,39 +109,71 @@ class KernelPlan:
 
     def _bind(self) -> None:
         """Make runs without arguments ready."""
-        given = (*self._arrays, *self._own())
+        self._own()
+        given = (*self._arrays, *self._outs)
         _, addresses = examined(given)
         self._runner.check_addresses(given, addresses)
         self._bound = (*addresses, *self._scratch_addresses)
         self._graphs.keep(self._bound)
-        self._result = self._runner.results(given)
+        self._result = self._runner.results([one.shown for one in (*self._lent, *self._lent_outs)])
 
     def _run(
-        self, arrays: Sequence[Array], out: Array | Sequence[Array] | None, stream: Stream | None
-    ) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
-        outs: Sequence[Array] = (
-            (self._outs or self._own()) if out is None else out if isinstance(out, SEVERAL) else (out,)
-        )
+        self, arrays: Sequence[Value], out: Value | Sequence[Value] | None, stream: Stream | None
+    ) -> Any:  # noqa: ANN401 - arrays of whatever library
+        if self._torch is not None:
+            return self._run_borrowed(arrays, out, stream)
+        outs: Sequence[Value] = self._outs if out is None else out if isinstance(out, SEVERAL) else (out,)
         given = (*(arrays or self._arrays), *outs)
         try:
             forms, addresses = examined(given)
-        except AttributeError:  # no CuPy array: told below
-            forms, addresses = [], []
+        except AttributeError:  # no CuPy array
+            return self._run_borrowed(arrays, out, stream)
+        if out is None and not outs and self._loaded.outputs:
+            self._own()
+            return self._run(arrays, None, stream)
         if forms != self._forms:
-            self._loaded.check_inputs(self._cp, arrays or self._arrays)
-            self._loaded.check_outputs(self._cp, outs)
+            self._loaded.check_inputs(arrays or self._arrays)
+            self._loaded.check_outputs(outs)
         self._runner.check_addresses(given, addresses)
         addresses += self._scratch_addresses
         self._runner.launch(self._graphs, self._lock, tuple(addresses), stream)
         return self._runner.results(given)
 
-    def _own(self) -> Sequence[Array]:
+    def _run_borrowed(
+        self, arrays: Sequence[Value], out: Value | Sequence[Value] | None, stream: Stream | None
+    ) -> Any:  # noqa: ANN401 - arrays of whatever library
+        """Run on arrays of which one at least is another library's."""
+        loaded, cp = self._loaded, self._cp
+        values = arrays or [one.original for one in self._lent]
+        loaded.check_count(len(values))
+        outs = None if out is None else out if isinstance(out, SEVERAL) else (out,)
+        shown = [one.shown for one in self._lent_outs] if outs is None else outs
+        named = [
+            (made.name, value, place in loaded.results)
+            for place, (made, value) in enumerate(zip(loaded.inputs, values, strict=True))
+        ]
+        call = borrowed_call(cp, loaded.kernel, named, shown, stream)
+        loaded.check_inputs([one.array for one in call.arrays])
+        targets = self._own(call) if outs is None else call.outputs(loaded, outs)
+        lent = (*call.arrays, *targets)
+        given = [one.array for one in lent]
+        _, addresses = examined(given)
+        self._runner.check_addresses(given, addresses)
+        addresses += self._scratch_addresses
+        self._runner.launch(self._graphs, self._lock, tuple(addresses), call.stream)
+        return self._runner.results([one.shown for one in lent])
+
+    def _own(self, call: BorrowedCall | None = None) -> Sequence[BorrowedArray]:
         """The plan's output: the one it was given, or one of its own that is made when first needed."""
         with self._lock:
-            if not self._outs and self._loaded.outputs:
-                with self._cp.cuda.Device(self._loaded.device):
-                    self._outs = tuple(self._loaded.allocated(self._cp, self._loaded.outputs))
-        return self._outs
+            if not self._lent_outs and self._loaded.outputs:
+                if call is None:
+                    with self._cp.cuda.Device(self._loaded.device):
+                        self._lent_outs = own(self._loaded.allocated(self._cp, self._loaded.outputs))
+                else:
+                    self._lent_outs = tuple(call.outputs(self._loaded, None))
+                self._outs = tuple(one.array for one in self._lent_outs)
+        return self._lent_outs
 
 
 def _forms(cp: ModuleType, loaded: LoadedKernel) -> list[object]:

@@ -78,7 +78,7 @@ class KernelRunner:
             stream: None for the current one.
 
         Raises:
-            InputError: the stream is not one of CuPy's on this GPU.
+            InputError: the stream is not one on this GPU.
             DeviceError: the driver refuses the launch.
         """
         if self._current() != self._home:
@@ -88,8 +88,11 @@ class KernelRunner:
             self.put(graphs, lock, addresses, self._handle(stream))
 
     def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says CuPy without types
-        on = self._stream_of(self._device) if stream is None else checked_stream(stream, self._device)
+        on = self._stream_of(self._device) if stream is None else self._checked(stream)
         return on.ptr
+
+    def _checked(self, stream: Stream) -> Stream:
+        return checked_stream(self._cp, stream, self._device)
 
     def put(self, graphs: RunGraphs, lock: threading.Lock, addresses: tuple[int, ...], handle: int) -> None:
         """Put a run into a stream given by its handle, in the context of the code; see ``launch``.
@@ -133,7 +136,7 @@ class KernelRunner:
         """New arrays of the stream's own memory."""
         if stream is None:
             return self.loaded.allocated(self._cp, wanted)
-        with stream:
+        with self._checked(stream):
             return self.loaded.allocated(self._cp, wanted)
 
 

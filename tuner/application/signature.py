@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tuner.config import KernelFile
 from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.sizes import listed
+from tuner.devices.cuda.foreign_streams import stream_of
 from tuner.errors import InputError, KernelFileError
 from tuner.model import Buffer, Plan, Workload
 from tuner.model.elements import element_dtype
@@ -19,7 +20,7 @@ Array: TypeAlias = Any
 """``cupy.ndarray``, which has no type information."""
 
 Stream: TypeAlias = Any
-"""``cupy.cuda.Stream``, which has none either."""
+"""``cupy.cuda.Stream``, which has none either; of callers also PyTorch's, or with ``__cuda_stream__``."""
 
 SEVERAL = (tuple, list)
 """What several arrays come in, and shapes; ``tuple | list`` would be made anew in every call."""
@@ -28,18 +29,18 @@ ALIGNED = 15
 """Bits of an address that are zero: kernels load 16 bytes at a time."""
 
 
-def check_array(cp: ModuleType, kernel: str, name: str, array: Array, device: int | None) -> None:
-    """Refuse what a kernel cannot be handed as it is; ``device`` is the GPU it must be on, None for any.
+def check_array(kernel: str, name: str, array: Array, device: int | None) -> None:
+    """Refuse a CuPy array that a kernel cannot be handed as it is.
+
+    Args:
+        kernel: what messages call the kernel.
+        name: what they call the array.
+        array: it.
+        device: the GPU it must be on; None for any.
 
     Raises:
         InputError: the message names the array and what would be right.
     """
-    if not isinstance(array, cp.ndarray):
-        kind = type(array)
-        raise InputError(
-            f"{kernel}: {name} is a {kind.__module__}.{kind.__qualname__}; it must be a CuPy array"
-            " (cupy.asarray copies one to the GPU)"
-        )
     here = array.data.device_id
     if device is not None and here != device:
         raise InputError(
@@ -62,7 +63,7 @@ def check_alignment(kernel: str, name: str, array: Array) -> None:
     beyond = array.data.ptr & ALIGNED
     if beyond:
         raise InputError(
-            f"{kernel}: {name} begins {beyond} bytes past a multiple of {ALIGNED + 1}; its copy() does not"
+            f"{kernel}: {name} begins {beyond} bytes past a multiple of {ALIGNED + 1}; a copy of it does not"
         )
 
 
@@ -100,19 +101,30 @@ def overlap(one: Array, other: Array) -> bool:
     return bool(begin < other_begin + other.nbytes and other_begin < begin + one.nbytes)
 
 
-def checked_stream(stream: Stream, device: int) -> Stream:
-    """The stream, when it is one of CuPy's on this GPU.
+def checked_stream(cp: ModuleType, stream: Stream, device: int) -> Stream:
+    """The stream as CuPy's, when it is one on this GPU: CuPy's, PyTorch's, or one of CUDA's stream protocol.
 
     Raises:
         InputError: it is not.
     """
+    on, handle = getattr(stream, "device_id", -1), None
     if not hasattr(stream, "ptr") or not hasattr(stream, "__enter__"):
-        kind = type(stream)
-        raise InputError(f"stream is a {kind.__module__}.{kind.__qualname__}; it must be a cupy.cuda.Stream")
-    on = getattr(stream, "device_id", -1)
+        if hasattr(stream, "cuda_stream") and hasattr(stream, "device"):  # PyTorch's
+            on, handle = stream.device.index, stream.cuda_stream
+        elif hasattr(stream, "__cuda_stream__"):
+            _, handle = stream.__cuda_stream__()
+        else:
+            kind = type(stream)
+            raise InputError(
+                f"stream is a {kind.__module__}.{kind.__qualname__}; it must be a cupy.cuda.Stream,"
+                " a torch.cuda.Stream, or have __cuda_stream__"
+            )
     if on not in (-1, device):
         raise InputError(f"stream is on GPU {on}; the arrays are on GPU {device}")
-    return stream
+    if handle is None:
+        return stream
+    with cp.cuda.Device(device):
+        return stream_of(cp, handle)
 
 
 class Form(NamedTuple):
@@ -271,10 +283,12 @@ def _types(
         if not form.dtype:
             continue
         types = [recipe.dtype.fill({**env, **candidate}) for candidate in candidates]
-        if recipe.dtype.names.isdisjoint(free):  # stated: arrays hold the bits of a bfloat16 as uint16
-            types = [element_dtype(dtype).name for dtype in types]
+        stated = recipe.dtype.names.isdisjoint(free)
+        if stated and form.dtype == element_dtype(types[0]).name:
+            continue  # arrays hold the bits of a bfloat16 as uint16
         if form.dtype not in types:
-            choice = " or ".join(dict.fromkeys(types))
+            shown = [element_dtype(dtype).name for dtype in types] if stated else types
+            choice = " or ".join(dict.fromkeys(shown))
             raise InputError(f"{kernel.name}: {recipe.name} has dtype {form.dtype}; it must be {choice}")
         candidates = [c for c, dtype in zip(candidates, types, strict=True) if dtype == form.dtype]
     return candidates[0]

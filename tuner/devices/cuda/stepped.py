@@ -7,31 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tuner.devices.cuda.foreign_streams import stream_of
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import Program, StageLaunch, Step
 from tuner.devices.cuda.types import Array, Graph, Stream
-
-
-class _Handle:
-    """A stream of somebody else's, as CUDA's stream protocol has it.
-
-    Args:
-        handle: the CUstream.
-    """
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Version of the protocol, and the handle."""
-        return 0, self._handle
-
-
-def _stream_of(cp: ModuleType, handle: int) -> Stream:
-    """A stream by its handle; CuPy before 14 has another call for it, which 14 advises against."""
-    foreign = getattr(cp.cuda.Stream, "from_external", None)
-    stream: Stream = cp.cuda.ExternalStream(handle) if foreign is None else foreign(_Handle(handle))
-    return stream
 
 
 class SteppedRun:
@@ -77,7 +56,7 @@ class SteppedRun:
         Raises:
             LaunchRefusedError: a library refuses a call.
         """
-        self._put(_stream_of(self._cp, stream), self._sides)
+        self._put(stream_of(self._cp, stream), self._sides)
 
     def graph(self) -> Graph:
         """A run on the present buffers as a CUDA graph; CuPy's errors come through.

@@ -1,0 +1,169 @@
+"""Calls on arrays of other libraries: in whose stream they run, and whose their results are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from tuner.application.binding import LoadedKernel
+from tuner.application.borrowing import (
+    BorrowedArray,
+    Value,
+    borrow,
+    borrowed_tensor,
+    gpu_of,
+    on_host,
+    torch_of,
+)
+from tuner.application.call_keys import ApplicationCall, Settings
+from tuner.application.running import KernelRunner
+from tuner.application.signature import Form, Stream, checked_stream, examined
+from tuner.devices.cuda.foreign_streams import stream_of
+from tuner.errors import DeviceError, InputError
+
+
+@dataclass(frozen=True)
+class BorrowedCall:
+    """A call with at least one array that is not CuPy's.
+
+    If one is a torch tensor, PyTorch's current stream and allocator serve the call. Otherwise CuPy's do.
+
+    Attributes:
+        cp: CuPy.
+        torch: PyTorch; None where no array is a tensor.
+        kernel: what messages call the kernel.
+        device: number of the GPU of the first array.
+        stream: where it runs, as CuPy's; None for CuPy's current one.
+        arrays: the inputs.
+    """
+
+    cp: ModuleType
+    torch: ModuleType | None
+    kernel: str
+    device: int
+    stream: Stream | None
+    arrays: tuple[BorrowedArray, ...]
+
+    def asked(self, configuration: Settings, sizes: Mapping[str, int | str]) -> ApplicationCall:
+        """The arguments of the call, by its arrays."""
+        forms = tuple(Form(one.array.shape, one.dtype) for one in self.arrays)
+        return ApplicationCall(self.kernel, forms, self.device, configuration, sizes)
+
+    def run(self, runner: KernelRunner, outs: Sequence[Value] | None) -> Any:  # noqa: ANN401 - arrays
+        """Put a run into the stream of the call, and return what the caller gets.
+
+        Raises:
+            InputError: an output cannot be used, or shares memory with another array.
+            DeviceError: memory runs out, or the driver refuses the launch.
+        """
+        given = (*self.arrays, *self.outputs(runner.loaded, outs))
+        arrays = [one.array for one in given]
+        _, addresses = examined(arrays)
+        runner.run(arrays, addresses, self.stream)
+        return runner.results([self.returned(one) for one in given])
+
+    def outputs(self, loaded: LoadedKernel, outs: Sequence[Value] | None) -> list[BorrowedArray]:
+        """The caller's outputs, or new ones of the library that serves the call.
+
+        Raises:
+            InputError: an output cannot be used; the message names it and what would be right.
+            DeviceError: the GPU has no room for them.
+        """
+        with self.entered():
+            if outs is not None:
+                lent = [borrow(self.cp, self.kernel, "out", out, written=True) for out in outs]
+                loaded.check_outputs([one.array for one in lent])
+                return lent
+            if self.torch is not None:
+                return self._tensors(self.torch, loaded)
+            made = loaded.allocated(self.cp, loaded.outputs)
+        return [BorrowedArray(array, None, array.dtype.name) for array in made]
+
+    def returned(self, one: BorrowedArray) -> Value:
+        """An array as the caller gets it; a new one as the library of the first array has it, if it takes it.
+
+        The library is told by DLPack, or the CUDA array interface, to wait for the stream of the call.
+        """
+        if one.original is not None:
+            return one.original
+        first = self.arrays[0].original
+        with self.entered():
+            namespace = getattr(first, "__array_namespace__", None)
+            take = None if namespace is None else getattr(namespace(), "from_dlpack", None)
+            if take is not None and not isinstance(first, self.cp.ndarray):
+                return take(one.array)
+        return one.array
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Make GPU and stream of the call CuPy's current ones: memory is then of this stream."""
+        return entered(self.cp, self.device, self.stream)
+
+    def _tensors(self, torch: ModuleType, loaded: LoadedKernel) -> list[BorrowedArray]:
+        """New torch tensors, of the memory of the stream of the call."""
+        on = torch.device("cuda", self.device)
+        try:
+            with self._torch_stream(torch):
+                made = [
+                    torch.empty(one.shape, dtype=getattr(torch, one.element), device=on)
+                    for one in loaded.outputs
+                ]
+        except AttributeError as error:
+            raise InputError(f"{self.kernel}: this release of PyTorch lacks a type: {error}") from error
+        except torch.cuda.OutOfMemoryError as error:
+            raise DeviceError(f"{self.kernel}: outputs do not fit: {error}") from error
+        return [borrowed_tensor(self.cp, tensor) for tensor in made]
+
+    def _torch_stream(self, torch: ModuleType) -> AbstractContextManager[object]:
+        """Make the stream of the call PyTorch's current one, where it is not."""
+        handle = 0 if self.stream is None else self.stream.ptr
+        if torch.cuda.current_stream(self.device).cuda_stream == handle:
+            return nullcontext()
+        default = torch.cuda.default_stream(self.device)
+        named = torch.cuda.ExternalStream(handle, device=self.device) if handle else default
+        entering: AbstractContextManager[object] = torch.cuda.stream(named)
+        return entering
+
+
+def borrowed_call(
+    cp: ModuleType,
+    kernel: str,
+    arrays: Sequence[tuple[str, Value, bool]],
+    outs: Sequence[Value],
+    stream: Stream | None,
+) -> BorrowedCall:
+    """A call on arrays of other libraries.
+
+    Args:
+        cp: CuPy.
+        kernel: what messages call the kernel.
+        arrays: the inputs: what messages call one, the array, and whether the kernel writes it.
+        outs: the outputs that are given, of which only the library matters here.
+        stream: None for the current one of the library that serves the call.
+
+    Raises:
+        InputError: an array or the stream cannot be used; the message names it and what would be right.
+    """
+    values = [value for _, value, _ in arrays]
+    device, torch = gpu_of(cp, values[0]), torch_of([one for one in (*values, *outs) if not on_host(one)])
+    on = None
+    if stream is not None:
+        on = checked_stream(cp, stream, device)
+    elif torch is not None:
+        on = torch_stream(cp, torch, device)
+    with entered(cp, device, on):
+        lent = tuple(borrow(cp, kernel, name, one, written=written) for name, one, written in arrays)
+    return BorrowedCall(cp, torch, kernel, device, on, lent)
+
+
+def torch_stream(cp: ModuleType, torch: ModuleType, device: int) -> Stream:
+    """PyTorch's current stream of a GPU as CuPy's."""
+    with cp.cuda.Device(device):
+        return stream_of(cp, torch.cuda.current_stream(device).cuda_stream)
+
+
+@contextmanager
+def entered(cp: ModuleType, device: int, stream: Stream | None) -> Iterator[None]:
+    """Make a GPU, and a stream of it unless None, CuPy's current ones."""
+    with cp.cuda.Device(device), nullcontext() if stream is None else stream:
+        yield

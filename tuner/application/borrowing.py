@@ -1,0 +1,155 @@
+"""Arrays of other libraries as CuPy arrays of the same memory; nothing is copied.
+
+PyTorch's tensors are taken by their addresses. All else is taken by DLPack or the CUDA array interface, as
+CuPy does: the owner puts what the array waits for before the stream that is current here. PyTorch is never
+imported: who has a tensor has done so.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from tuner.application.signature import Array
+from tuner.errors import InputError
+from tuner.model.elements import element_dtype
+
+Value: TypeAlias = Any
+"""What a caller hands over for an array."""
+
+_ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
+
+
+@dataclass(frozen=True)
+class BorrowedArray:
+    """An array of a call.
+
+    Attributes:
+        array: its memory as a CuPy array; the bits of a torch ``bfloat16`` as ``uint16``.
+        original: the caller's; None for one that was allocated.
+        dtype: name of its type, as kernel files have it.
+    """
+
+    array: Array
+    original: Value | None
+    dtype: str
+
+    @property
+    def shown(self) -> Value:
+        """The caller's, or CuPy's where there is none."""
+        return self.array if self.original is None else self.original
+
+
+def own(arrays: Sequence[Array]) -> tuple[BorrowedArray, ...]:
+    """CuPy arrays as they are."""
+    return tuple(BorrowedArray(array, array, array.dtype.name) for array in arrays)
+
+
+def torch_of(values: Sequence[Value]) -> ModuleType | None:
+    """PyTorch, when one of the values is a tensor."""
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)  # without one it is half imported
+    return torch if kind is not None and any(isinstance(value, kind) for value in values) else None
+
+
+def on_host(value: Value) -> bool:
+    """True for a torch tensor on the CPU: where all are, PyTorch may know no GPU to ask for a stream."""
+    return torch_of([value]) is not None and value.device.type != "cuda"
+
+
+def gpu_of(cp: ModuleType, value: Value) -> int:
+    """The GPU whose current stream an array is to be borrowed in; the current one where it tells none."""
+    if isinstance(value, cp.ndarray):
+        return int(value.data.device_id)
+    if torch_of([value]) is not None:
+        return int(value.device.index or 0)
+    if _by_dlpack(value):
+        kind, number = value.__dlpack_device__()
+        if kind in _ON_GPU:
+            return int(number)
+    return int(cp.cuda.runtime.getDevice())
+
+
+def borrow(cp: ModuleType, kernel: str, label: str, value: Value, *, written: bool = False) -> BorrowedArray:
+    """An array of whatever library as a CuPy array.
+
+    Args:
+        cp: CuPy.
+        kernel: what messages call the kernel.
+        label: what messages call the array.
+        value: the array.
+        written: the kernel writes it.
+
+    Raises:
+        InputError: it is no array on a GPU, or does not give its memory away; the message says what would be
+            right.
+    """
+    if isinstance(value, cp.ndarray):
+        return own([value])[0]
+    torch = torch_of([value])
+    try:
+        fault = _fault(value, written=written) if torch is None else _torch_fault(torch, value)
+        if not fault:
+            return _of_protocol(cp, value) if torch is None else borrowed_tensor(cp, value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{kernel}: {label} cannot be read as an array on a GPU: {error}") from error
+    raise InputError(f"{kernel}: {label} is {fault}")
+
+
+def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
+    """A contiguous torch tensor on a GPU; it lives as long as the CuPy array.
+
+    Raises:
+        TypeError: NumPy has no such type.
+    """
+    name = str(tensor.dtype).removeprefix("torch.")
+    dtype, shape = element_dtype(name), tuple(tensor.shape)
+    size = tensor.numel() * dtype.itemsize
+    memory = cp.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.device.index)
+    return BorrowedArray(cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0)), tensor, name)
+
+
+def _by_dlpack(value: Value) -> bool:
+    return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")
+
+
+def _of_protocol(cp: ModuleType, value: Value) -> BorrowedArray:
+    array = cp.from_dlpack(value) if _by_dlpack(value) else cp.asarray(value)
+    return BorrowedArray(array, value, array.dtype.name)
+
+
+def _fault(value: Value, *, written: bool) -> str:
+    """Why what is no tensor cannot be borrowed; empty where it can."""
+    kind = f"a {type(value).__module__}.{type(value).__qualname__}"
+    on_host = _by_dlpack(value) and value.__dlpack_device__()[0] not in _ON_GPU
+    interface = None if on_host else getattr(value, "__cuda_array_interface__", None)
+    if on_host or (interface is None and not _by_dlpack(value)):
+        return f"{kind}; it must be an array on a GPU (cupy.asarray copies one to it)"
+    if written and interface is not None and interface["data"][1]:
+        return f"{kind} that must not be written; it must be one that may be, e.g. a CuPy array"
+    return ""
+
+
+def _torch_fault(torch: ModuleType, tensor: Value) -> str:
+    """Why a torch tensor cannot be borrowed; empty where it can."""
+    if on_host(tensor):
+        return f"a torch tensor on {tensor.device}; it must be on a GPU (its cuda() is)"
+    if tensor.layout is not torch.strided:
+        return f"a torch tensor of layout {tensor.layout}; it must be a dense one (its to_dense() is)"
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return (
+            "a torch tensor that requires a gradient, which kernels do not compute; its detach() does not,"
+            " or call this under torch.no_grad()"
+        )
+    if tensor.is_conj() or tensor.is_neg():
+        return (
+            "a torch tensor that is conjugated or negated only when it is read; its"
+            " resolve_conj().resolve_neg() is written out"
+        )
+    if not tensor.is_contiguous():
+        return (
+            f"not contiguous (strides of {tuple(tensor.stride())} elements, shape {tuple(tensor.shape)});"
+            " its contiguous() is"
+        )
+    return ""
