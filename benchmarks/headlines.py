@@ -7,6 +7,7 @@ With ``--docs`` the table is written into the page, between its marks.
 
 import argparse
 import json
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +76,33 @@ def _ratios(family: str, digits: int) -> str:
     return f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f} times as fast"
 
 
+def _long_scans() -> str:
+    rows = {row["name"]: row for row in stored("long-scan-peers-h200")["rows"]}
+    ratios = [rows[f"inclusive sum, float32, N = 2^{k}"]["ratio"] for k in LONG_SCANS]
+    return f"{min(ratios):.2f} to {max(ratios):.2f} times as fast"
+
+
+def _any_lengths() -> str:
+    ratios = [row["ratio"] for row in stored("fft-any-complex-h200")["rows"]["complex"]]
+    mean = statistics.geometric_mean(ratios)
+    return f"{mean:.2f} times as fast in the geometric mean of {len(ratios)} lengths"
+
+
+def _long_systems() -> str:
+    ratios = [row["ratio"] for row in stored("tridiag-large-h200")["rows"]]
+    return f"{min(ratios):.1f} to {max(ratios):.1f} times as fast"
+
+
+def _two_gpus() -> str:
+    (row,) = (
+        row
+        for row in stored("pool-gpus-h200")["rows"]
+        if (row["policy"], row["workers"]) == ("exhaustive", 2)
+    )
+    return f"efficiency {row['efficiency']:.2f}"
+
+
+LONG_SCANS = range(24, 31)  # powers of two
 FACTORISATIONS = tuple(f"linalg-peers-h100-2-{part}" for part in ("small", "eight", "lu-trsm", "potrf-qr"))
 
 
@@ -191,6 +219,30 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         lambda: _ratios("tridiagonal", 1),
         ("peers-h200",),
         "kernels.md",
+    ),
+    (
+        "tridiagonal systems of float64 and complex64, or of up to 2^22 rows, on an H200 against cuSPARSE",
+        _long_systems,
+        ("tridiag-large-h200",),
+        "kernels.md#long-tridiagonal-systems",
+    ),
+    (
+        "sums of one row of 2^24 to 2^30 floats on an H200 against CUB",
+        _long_scans,
+        ("long-scan-peers-h200",),
+        "kernels.md#against-cub",
+    ),
+    (
+        "transforms of lengths of small primes up to 8192 on an H200 against cuFFT",
+        _any_lengths,
+        ("fft-any-complex-h200",),
+        "kernels.md#fft-of-any-length",
+    ),
+    (
+        "exhaustive search on two H200s of a host against one",
+        _two_gpus,
+        ("pool-gpus-h200",),
+        "howto/several-gpus.md",
     ),
     (
         "transforms of 2^14 points or more on an H200 against cuFFT at its best settings",

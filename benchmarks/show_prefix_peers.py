@@ -1,6 +1,6 @@
-"""Prints the tables of docs/kernels.md about long scans, transforms of any length and long tridiagonal systems.
+"""Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems.
 
-    python benchmarks/show_prefix_peers.py long-scan | fft-any | tridiag-large
+python benchmarks/show_prefix_peers.py long-scan | fft-any | tridiag-large
 """
 
 import argparse
