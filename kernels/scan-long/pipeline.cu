@@ -1,11 +1,11 @@
 // Scans of long rows as scan.cu has them, by a pipeline of warps (pipeline.cuh). sm_90.
 //
 // Tunables: P elements per thread and L threads of scanning warps, E elements per access, `slots` tiles in shared memory,
-// 32 `groups` tiles looked back at in one go, `blocks` on a multiprocessor.
+// `summers` warps that add them up, 32 `groups` tiles looked back at in one go.
 #include "pipeline.cuh"
 
-template <class T, class Op, int P, int L, int E, int slots, int summers, int groups, bool exclusive, bool reverse, int blocks>
-__global__ void __launch_bounds__(L + (2 + summers) * kWarp, blocks)
+template <class T, class Op, int P, int L, int E, int slots, int summers, int groups, bool exclusive, bool reverse>
+__global__ void __launch_bounds__(L + (2 + summers) * kWarp, 1)
     scan_pipeline(const T* __restrict__ x, T* __restrict__ y, unsigned long long* board, long long length, int of_row,
                   int count) {
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;

@@ -2,7 +2,8 @@
 // at the same time for several. Blocks stay, and a ring of `slots` tiles in shared memory is worked at by
 //
 //   a loader    draws tiles and has the copy engine bring them, as far ahead as there are free slots
-//   summers     one of `summers` for each tile, tell its total as soon as it has come, and what stands before each segment
+//   summers     each add up every `summers`-th tile as soon as it has come, tell other blocks its total, and the scanners
+//               what stands before each segment
 //   a looker    finds what comes before each tile
 //   L / 32 scanners    of which each scans its segment of every tile, and meets no other
 //
@@ -45,6 +46,7 @@ struct Turn {
 // chunks between them until each has one.
 template <class Op, int V, class Item>
 __device__ __forceinline__ Item joined_chunks(Item (&chunk)[V], int lane) {
+    static_assert((V & (V - 1)) == 0 && V <= kWarp, "chunks are halved until one is left");
     const auto with = [&](const Item& own, int step, const Item& given) {
         const Item other = shuffled(given, [=](unsigned w) { return __shfl_xor_sync(kAllLanes, w, step); });
         return lane & step ? Op::join(other, own) : Op::join(own, other);

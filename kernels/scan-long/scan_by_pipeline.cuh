@@ -4,7 +4,8 @@
 #include "scan_by.cuh"
 
 // As scan_by, in blocks of L + 32 (2 + summers) threads that stay, with slots P L elements of each input in dynamic
-// shared memory. E elements are 16 bytes, and rows begin at multiples of 16 bytes.
+// shared memory. E elements are 16 bytes, rows begin at multiples of 16
+// bytes, and P / E is a power of two.
 template <class Operator, int P, int L, int E, int slots, int summers, int groups, bool exclusive, bool reverse, class Out,
           class... In>
 __device__ __forceinline__ void scan_by_pipeline(Out* __restrict__ y, unsigned long long* board, long long length,

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(L, blocks)
     if constexpr (G <= kWarp) ends.left = of_lane(ends.last, threadIdx.x + G - 1, G);
     substitute(rows[0], rows[2], rows[3], ends);
     if constexpr (store_shared) {
-        // Where rows came from there: each unknown depends on all rows of its system, so these have been read.
+        // No barrier before: a thread writes where it alone has read.
         put_rows(here, tile, right);
         __syncthreads();
         for (int i = threadIdx.x; i < here.left * N; i += L) x[first + i] = tile[i];

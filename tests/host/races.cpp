@@ -5,8 +5,8 @@
 // block barriers. A thread knows of each lane of its warp the clock up to which a meeting has ordered it before its own
 // accesses (vector clocks, as in C. Flanagan and S. N. Freund, "FastTrack", PLDI 2009, kept apart for every warp).
 // Who has passed a barrier that counts arrivals knows what those knew that arrived there, of any warp; such clocks are
-// kept for all threads from the first arrival on. Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle Functions"). Neighbouring bytes of one word count
-// as one: of 4 bytes, or of 2 in an array that is first touched by less.
+// kept for all threads from the first arrival on. Shuffles order no memory (CUDA C++ Programming Guide, "Warp Shuffle
+// Functions"). Neighbouring bytes of one word count as one: of 4 bytes, or of 2 in an array that is first touched by less.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
