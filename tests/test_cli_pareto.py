@@ -59,6 +59,9 @@ def test_a_time_budget_chooses_a_point(db: Path, told: Any, within: str) -> None
     assert shown["best"] == best["best"] == wanted["trial"]
     assert shown["workloads"][0]["best"] == wanted["parts"][0]
     assert shown["against_default"] == wanted["against_default"]
+    saved = shown["default"]["energy_j"] * wanted["against_default"]["energy_saving"]
+    assert shown["break_even"]["saving_per_run"] == pytest.approx(saved)
+    assert f"at most {float(within[:-1]):g} % slower than the fastest" in tuner("show", "1", *words).stdout
     (configuration,) = wanted["trial"]["configurations"].values()
     assert f"-DP={configuration['P']} -DL={configuration['L']} " in use
 

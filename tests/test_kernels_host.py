@@ -37,9 +37,7 @@ SPARE = {  # barriers that the host does not need, and why
     "ring.cu: __syncthreads();": "shows what other blocks wrote; they are over",
     "tma.cu: __syncthreads();": "shows a barrier of the copy engine, which the host has not",
     "tma.cu: await(&arrived, phase);": "a copy is over when other barriers have passed",
-    "tridiag_rows.cuh: __syncwarp();  // where several arrays pass one tile, others still read the one before": (
-        "tridiag-several alone passes several"
-    ),
+    "tridiag_rows.cuh: __syncwarp();  // others may still read the array before": "most pass one array alone",
 }
 MANY_ELEMENTS = 2**20  # more are computed without watching each access: that takes ten times as long
 

@@ -151,4 +151,9 @@ def test_a_file_that_is_not_there_makes_no_database(tmp_path: Path) -> None:
     """A mistyped name is an error before anything is made."""
     missing, made = str(tmp_path / "none.db"), tmp_path / "made.db"
     assert CliRunner().invoke(main, ["db", "merge", missing, "--database", str(made)]).exit_code == 2
+    own = tmp_path / "own.db"
+    add_run(own)
+    found = CliRunner().invoke(main, ["db", "merge", str(own), "--database", str(own)])
+    assert found.exit_code == 2
+    assert "this is the database itself" in found.stderr
     assert not made.exists()

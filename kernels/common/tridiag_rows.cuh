@@ -110,7 +110,7 @@ __device__ __forceinline__ void from_owners(typename Shape::T* tile, typename Sh
     constexpr int P = Shape::P, E = Shape::E, own = Shape::widest;
     const Mine<Shape, false> from(0);
     const Mine<Shape, true> to(0);
-    __syncwarp();  // where several arrays pass one tile, others still read the one before
+    __syncwarp();  // others may still read the array before
 #pragma unroll
     for (int i = 0; i < P; i += own) put<own>(tile + from.place(i), values + i);
     __syncwarp();

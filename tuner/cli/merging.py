@@ -38,10 +38,14 @@ def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | 
     the exit status is 1 then.
     """
     from tuner.database import Database
+    from tuner.database.connection import default_path
     from tuner.database.merging import merge_file
 
     if not file.exists():  # before a database is made
         raise InputError(f"{file}: there is no such file; name what `tuner run` or `tuner db copy` wrote")
+    own = database or default_path()
+    if own.exists() and own.samefile(file):
+        raise InputError(f"{file}: this is the database itself; name the file of another one")
     with Database(database) as there:
         report = merge_file(there, file, limited=limited)
     _print_merge(report, str(file), json_path)

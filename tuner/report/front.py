@@ -10,10 +10,12 @@ from tuner.report.layout import ReportLine
 from tuner.report.ranked_trials import objective_name, same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import label, percent_with_interval, with_uncertainty
+from tuner.search.break_even import break_even
 
+_WHICH = "the answer is the point of least energy × time"
+_WHICH_CHOSEN = "the answer is the point of least energy at most {slower} % slower than the fastest"
 _HOW_TO_CHOOSE = (
-    "the answer is the point of least energy × time; of least energy at most 5 % slower than the fastest:"
-    " tuner show {run} --max-slowdown 5%"
+    "of least energy at most 5 % slower than the fastest: tuner show {run} --max-slowdown 5%{named}"
 )
 _CHANGES = ("against_default", "trade_off", "against_solo_bests", "energy_trade_off")
 
@@ -56,18 +58,36 @@ def _with_point(document: Mapping[str, Any], max_slowdown: float) -> dict[str, A
             document["workloads"], point["parts"], point["expanded"], strict=True
         )
     ]
-    changes = {name: point[name] for name in _CHANGES}
-    return {**document, **changes, "best": point["trial"], "workloads": workloads}
+    changed = {
+        **document,
+        **{name: point[name] for name in _CHANGES},
+        "best": point["trial"],
+        "workloads": workloads,
+        "front_slowdown": max_slowdown,
+    }
+    per_day = (document.get("break_even") or {}).get("runs_per_day")
+    return {**changed, "break_even": break_even(changed, "pareto", per_day)}
 
 
-def front_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
+def point_words(document: Mapping[str, Any]) -> str:
+    """What a command must say to name the same point of the front; empty for the run's own answer."""
+    chosen = document.get("front_slowdown")
+    return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
+
+
+def front_lines(document: Mapping[str, Any], width: int, named: str = "") -> Iterator[ReportLine]:
     """The points of the front as lines; nothing where the run has none."""
-    found = front_table(document)
+    found = front_table(document, named)
     return iter(()) if found is None else setting_lines(found, width)
 
 
-def front_table(document: Mapping[str, Any]) -> SettingTable | None:
-    """The points of the front, fastest first; None where the run has none."""
+def front_table(document: Mapping[str, Any], named: str = "") -> SettingTable | None:
+    """The points of the front, fastest first; None where the run has none.
+
+    Args:
+        document: of a run.
+        named: what a command must say to read its database.
+    """
     points = document.get("front") or ()
     if not points:
         return None
@@ -85,11 +105,18 @@ def front_table(document: Mapping[str, Any]) -> SettingTable | None:
         if any(value is not None for value in values):
             cells[head] = ["as found" if value is None else f"{value:g} {unit}" for value in values]
     notes = [_note(document, point) for point in points]
-    sentences = []
-    if document.get("run") is not None:
-        sentences = [_HOW_TO_CHOOSE.format(run=document["run"])]
     rows = [list(cells), *map(list, zip(*cells.values(), strict=True))]
-    return SettingTable(title, rows, ["configuration", *notes], sentences)
+    return SettingTable(title, rows, ["configuration", *notes], [_sentence(document, named)])
+
+
+def _sentence(document: Mapping[str, Any], named: str) -> str:
+    """Which point the answer is, and how to take another one."""
+    chosen, run = document.get("front_slowdown"), document.get("run")
+    if chosen is not None:
+        return _WHICH_CHOSEN.format(slower=f"{100 * chosen:g}")
+    if run is None or len(document["front"]) == 1:
+        return _WHICH
+    return f"{_WHICH}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
 
 
 def _time(trial: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from tuner.report.clock_curve import curve_lines
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
 from tuner.report.flags import expanded_use, flags_of
-from tuner.report.front import front_lines
+from tuner.report.front import front_lines, point_words
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
 from tuner.report.notices import notices_of, stand_in, warnings
@@ -91,7 +91,7 @@ def report_lines(
     for notice in stand_in(document, seen):
         yield from lines_of(notice, width, _WARNING)
     yield from _answer(document, width)
-    yield from front_lines(document, width)
+    yield from front_lines(document, width, database_words(database))
     yield from curve_lines(document, width)
     yield from limit_lines(document, width)
     for notice in warnings(document, seen, of_ties=lower):
@@ -204,7 +204,7 @@ def database_words(database: Path | None) -> str:
 
 def _use(document: Mapping[str, Any], width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
     """What to paste into a build, and where there is more."""
-    best, run = document["best"], document.get("run")
+    best, run, named = document["best"], document.get("run"), f"{point_words(document)}{named}"
     if best is None:
         pass
     elif len(document["workloads"]) == 1:
