@@ -36,17 +36,6 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# Databases sync each change. In memory that takes no time, and no test is about the disk below it.
-_SHARED, _ROOM_BYTES = Path("/dev/shm"), 4 * 2**30  # noqa: S108 - pytest makes a folder for this user only
-with contextlib.suppress(OSError):
-    status = os.statvfs(_SHARED)
-    if (
-        os.access(_SHARED, os.W_OK)
-        and not status.f_flag & os.ST_NOEXEC
-        and status.f_bavail * status.f_frsize >= _ROOM_BYTES
-    ):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_SHARED))
-
 # How long an example takes depends on the machine; fixtures of a test are such that examples may share them.
 settings.register_profile(
     "default",

@@ -326,7 +326,11 @@ LOADING: list[tuple[str, str, str]] = [
         'batch = "2**12 // P"',
         "[problem] batch: expression '2**12 // P': unknown name 'P'",
     ),
-    ('name = "scan"', 'name = "scam"', "[problem] name: 'scam' is not one of scan, tridiagonal, fft"),
+    (
+        'name = "scan"',
+        'name = "scam"',
+        "[problem] name: 'scam' is not one of scan, segmented-scan, tridiagonal, fft",
+    ),
     ("tolerance = 1e-5", "tolerance = 0", "[problem] tolerance: input should be greater than 0"),
     ('name = "scan"', 'name = "expression"', '[problem.reference] and name = "expression" in [problem] need'),
     (
@@ -614,6 +618,8 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     # a problem of order 128 nearly fills a multiprocessor
     **dict.fromkeys(("gemm-batched", "potrf-batched", "trsm-batched"), 50),
     **dict.fromkeys(("geqrf-batched", "getrf-batched"), 10),
+    "tridiag-periodic": 40,  # rows of any length of which threads have one more or less
+    "tridiag-several": 20,  # right sides share the registers
     "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
     **dict.fromkeys(("geqrf", "getrf"), 4),
     **dict.fromkeys(("geqrf-hybrid", "getrf-hybrid", "potrf-hybrid"), 30),

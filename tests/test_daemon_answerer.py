@@ -167,7 +167,7 @@ def test_text_sizes_must_be_the_same_for_a_neighbour(store: Store) -> None:
     ("question", "words"),
     [
         (Question(("scam-lf:N=64",)), "unknown kernel 'scam-lf'"),
-        (Question(("fft:N=65",)), "65"),
+        (Question(("fft-large:N=65",)), "65"),
         (Question(("scan-lf:M=64",)), "unknown size 'M'"),
         (Question(()), "workload: name at least one"),
         (Question((SCAN, SCAN)), "named more than once"),

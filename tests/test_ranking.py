@@ -57,7 +57,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command reads the kernels once, and prints no tables of runs, whose documents are short here."""
     catalog = shipped()
     monkeypatch.setattr(Catalog, "load", lambda *_: catalog)
-    monkeypatch.setattr(run_report, "show_run", lambda *_: None)
+    monkeypatch.setattr(run_report, "show_run", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")

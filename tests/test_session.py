@@ -121,7 +121,7 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
 
 def test_run_cut_after_its_first_trial_takes_the_same_path(tmp_path: Path) -> None:
     """Idle power was read behind the first trial: the GPU has idled, in a resumed run too."""
-    request = replace(REQUEST, workloads=("scan-lf:N=64",), policy="auto", clocks="off", budget=4)
+    request = replace(REQUEST, workloads=("scan-lf:N=64",), policy="greedy", clocks="off", budget=4)
     with Store(tmp_path / "whole.db") as store:
         whole = tune(request, store, spec="sim:jetson-tx1")
 

@@ -30,6 +30,8 @@ def some_sizes(kernel: KernelFile, seed: int) -> dict[str, int | str]:
 
 
 LONG_RULES = (  # for an expression
+    "fft-any",
+    "fft-real",
     "gemm-batched",
     "potrf",
     "potrf-batched",
