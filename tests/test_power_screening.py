@@ -95,3 +95,11 @@ def test_pauses_are_those_of_more_than_three_periods() -> None:
     trace, _ = screened([Sample(t, 100.0) for t in times], STREAM)
 
     assert [pytest.approx(gap) for gap in gaps(trace, 0.0, 3.5, STREAM)] == [(0.9, 1.4), (2.9, 3.5)]
+
+
+def test_ticks_on_one_place_of_the_rhythm_give_no_power_of_their_own() -> None:
+    """Where both ticks of a window are put on one place, those around it answer."""
+    trace, _ = screened([Sample(0.1 * i, 30.0 * i) for i in range(20)], COUNTER)
+    trace.times_s[6] = trace.times_s[5]
+
+    assert mean_power(trace, 0.45, 0.65, COUNTER).watts == pytest.approx(300.0, rel=0.5)

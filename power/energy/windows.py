@@ -109,7 +109,7 @@ def _counted(
         sigma_s = float(np.median(series.time_sigmas_s))
         history.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
     inside = ticks.between(start_s, end_s)
-    if len(inside) >= PAIR:
+    if len(inside) >= PAIR and inside.duration_s > 0:  # late ticks may fall on one place of the rhythm
         return power_between(inside, info, history)
     return _around_ticks(ticks, start_s, end_s, info)
 
