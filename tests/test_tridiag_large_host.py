@@ -7,6 +7,7 @@ from pathlib import Path
 import host_build
 import numpy as np
 import pytest
+from tridiagonal_resources import check_resources
 from tridiagonal_systems import (
     FOLDER,
     Array,
@@ -20,9 +21,7 @@ from tridiagonal_systems import (
     thomas,
 )
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
-from tuner.errors import CompilerUnavailableError
 from tuner.model import Plan, Stage
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-large" / "kernel.toml")
@@ -150,15 +149,4 @@ def test_defaults_of_long_systems_compile_lean(dtype: str, architecture: str, cu
         assert stated is not None
         if architecture == "sm_90":
             stages += KERNEL.plan(workload, stated).stages
-    try:
-        with Compiler(architecture, cubins) as compiler:
-            results = compiler.compile(stages)
-    except CompilerUnavailableError as error:
-        pytest.skip(str(error))
-    for stage, result in zip(stages, results, strict=True):
-        assert isinstance(result, CompiledStage), result
-        found, declared = result.resources, stage.declared
-        assert declared is not None
-        assert found.spill_bytes == found.local_bytes == 0, stage.entry
-        assert found.static_shared_bytes == declared.static_shared_bytes, stage.entry
-        assert 0.6 <= declared.registers_per_thread / found.registers_per_thread <= 1.6, stage.entry
+    check_resources(stages, architecture, cubins)

@@ -6,11 +6,10 @@ from pathlib import Path
 import host_build
 import numpy as np
 import pytest
+from tridiagonal_resources import check_resources
 from tridiagonal_systems import FOLDER, Array, System, built, dominant, error, solved
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
-from tuner.errors import CompilerUnavailableError
 from tuner.model import Plan, ProblemSpec, Stage
 from tuner.problems import problem_for
 from tuner.problems.tridiagonal import solve_periodic
@@ -106,15 +105,4 @@ def test_periodic_defaults_compile_lean(dtype: str, architecture: str, longest: 
         assert stated is not None
         for configuration in (KERNEL.default(workload), stated):
             stages += KERNEL.plan(workload, configuration).stages
-    try:
-        with Compiler(architecture, cubins) as compiler:
-            results = compiler.compile(stages)
-    except CompilerUnavailableError as error:
-        pytest.skip(str(error))
-    for stage, result in zip(stages, results, strict=True):
-        assert isinstance(result, CompiledStage), result
-        found, declared = result.resources, stage.declared
-        assert declared is not None
-        assert found.spill_bytes == found.local_bytes == 0, stage.entry
-        assert found.static_shared_bytes == declared.static_shared_bytes, stage.entry
-        assert 0.6 <= declared.registers_per_thread / found.registers_per_thread <= 1.6, stage.entry
+    check_resources(stages, architecture, cubins)

@@ -5,11 +5,10 @@ from pathlib import Path
 import host_build
 import numpy as np
 import pytest
+from tridiagonal_resources import check_resources
 from tridiagonal_systems import FOLDER, Array, System, built, dominant, error, solved, thomas
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
-from tuner.errors import CompilerUnavailableError
 from tuner.model import Plan, ProblemSpec, Stage
 from tuner.problems import problem_for
 
@@ -93,15 +92,4 @@ def test_defaults_of_several_right_sides_compile_lean(
     for n, sides in ((64, 2), (longest, 4)):
         workload = KERNEL.workload({"N": n, "K": sides, "dtype": dtype})
         stages += KERNEL.plan(workload, KERNEL.default(workload)).stages
-    try:
-        with Compiler(architecture, cubins) as compiler:
-            results = compiler.compile(stages)
-    except CompilerUnavailableError as error:
-        pytest.skip(str(error))
-    for stage, result in zip(stages, results, strict=True):
-        assert isinstance(result, CompiledStage), result
-        found, declared = result.resources, stage.declared
-        assert declared is not None
-        assert found.spill_bytes == found.local_bytes == 0, stage.entry
-        assert found.static_shared_bytes == declared.static_shared_bytes, stage.entry
-        assert 0.5 <= declared.registers_per_thread / found.registers_per_thread <= 1.7, stage.entry
+    check_resources(stages, architecture, cubins, within=(0.5, 1.7))

@@ -6,11 +6,10 @@ from pathlib import Path
 import host_build
 import numpy as np
 import pytest
+from tridiagonal_resources import check_resources
 from tridiagonal_systems import BATCH, KERNELS, System, dominant, error, plans_of_type, solved, thomas
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile
-from tuner.errors import CompilerUnavailableError
 
 WIDE = ("float64", "complex64")
 ROUNDING = {"float64": 2**-53, "complex64": 2**-24}
@@ -68,15 +67,4 @@ def test_wide_defaults_compile_lean(
     """
     workloads = [kernel.workload({"N": n, "dtype": dtype}) for dtype in WIDE for n in (64, 1001, longest)]
     stages = [kernel.plan(workload, kernel.default(workload)).stages[0] for workload in workloads]
-    try:
-        with Compiler(architecture, cubins) as compiler:
-            results = compiler.compile(stages)
-    except CompilerUnavailableError as error:
-        pytest.skip(str(error))
-    for stage, result in zip(stages, results, strict=True):
-        assert isinstance(result, CompiledStage), result
-        found, declared = result.resources, stage.declared
-        assert declared is not None
-        assert found.spill_bytes == found.local_bytes == 0, stage.entry
-        assert found.static_shared_bytes == declared.static_shared_bytes, stage.entry
-        assert 0.6 <= declared.registers_per_thread / found.registers_per_thread <= 1.6, stage.entry
+    check_resources(stages, architecture, cubins)
