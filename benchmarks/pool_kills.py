@@ -25,7 +25,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +237,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--count", type=int, default=50, help="faults")
     parser.add_argument("--each", type=int, default=5, help="faults in one run")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at a time; each wants two processors")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--workload", default="scan-lf:N=1024")
     parser.add_argument("--space", type=int, default=88, help="trials of the workload's complete space")
@@ -243,14 +246,17 @@ def main() -> int:
     options = parser.parse_args()
     os.environ[SPEED] = str(options.speed)
     os.environ["DASK_DISTRIBUTED__WORKER__PRELOAD"] = json.dumps([str(REAL_TIME)])
-    draw = random.Random(options.seed)  # noqa: S311 - which fault comes when
+    draw = random.Random(options.seed)  # noqa: S311 - which fault comes in which run
     faults = [kind for kind, share in zip(KINDS, SHARES, strict=True) for _ in range(share)]
     draw.shuffle(faults)
     faults = (faults * (options.count // len(faults) + 1))[: options.count]
     begun_s, rows = time.monotonic(), []
-    for first in range(0, len(faults), options.each):
-        rows.append(one_run(options, faults[first : first + options.each], draw))
-        print(json.dumps(rows[-1]), flush=True)
+    shares = [faults[first : first + options.each] for first in range(0, len(faults), options.each)]
+    draws = [random.Random(f"{options.seed} {index}") for index in range(len(shares))]  # noqa: S311
+    with ThreadPoolExecutor(options.at_once) as threads:
+        for row in threads.map(partial(one_run, options), shares, draws):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
     totals = {name: sum(row[name] for row in rows) for name in ("trials", "lost", "twice")}
     met = sum((Counter(row["faults"]) for row in rows), Counter[str]())
     unended = sum(row["exit_code"] != 0 or row["runs"] != 1 for row in rows)
