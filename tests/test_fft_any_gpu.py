@@ -11,6 +11,7 @@ from tuner.compiler import Compiler
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.errors import CompileError
 from tuner.model import Plan
+from tuner.problems import problem_for
 
 pytestmark = pytest.mark.gpu
 
@@ -90,7 +91,7 @@ def right(cp: Any, plan: Plan, x: Any) -> Any:
 @pytest.mark.usefixtures("_compiled")
 @pytest.mark.parametrize(("name", "N", "turn", "direction"), CASES)
 def test_any_length_is_right_to_rounding(cp: Any, name: str, N: int, turn: int, direction: str) -> None:
-    """Every row is within some roundings of CuPy's, and a row of NaN leaves the others as they are."""
+    """Rows are within roundings of CuPy's, all keep their law; a row of NaN leaves the others as they are."""
     plan = plan_of(name, N, turn, direction)
     sizes = dict(plan.workload.sizes)
     kernel, values = plan.workload.kernel, dict(plan.configuration)
@@ -102,6 +103,7 @@ def test_any_length_is_right_to_rounding(cp: Any, name: str, N: int, turn: int, 
     reference = right(cp, plan, x)
     error = cp.linalg.norm(y - reference, axis=1) / cp.linalg.norm(reference, axis=1)
     assert float(error.max()) <= ROUNDINGS * ROUNDOFF[str(sizes["dtype"])]
+    assert problem_for(plan.problem).residual(cp, {"x": x}, {"y": y}, sizes).ok
     x[1] = cp.nan
     spoilt = tuner.apply(kernel, x, configuration=values, **sizes)
     assert bool(cp.isnan(spoilt[1]).all())

@@ -86,9 +86,7 @@ class RealFft(Problem):
             rows, frequencies = (y, x) if inverse else (x, y)
             rows, frequencies = rows.astype(xp.float64), frequencies.astype(xp.complex128)
             if inverse:  # what no real row has counts for nothing
-                frequencies[:, 0] = frequencies[:, 0].real
-                if length % 2 == 0:
-                    frequencies[:, -1] = frequencies[:, -1].real
+                frequencies.imag[:, :: length // 2 if length % 2 == 0 else length] = 0
             squares = (w * (frequencies.real**2 + frequencies.imag**2)).sum(axis=1) / length
             right, given = (squares, (rows**2).sum(axis=1))[:: 1 if inverse else -1]
             size = xp.sqrt(right)
