@@ -14,10 +14,12 @@ RESULTS = Path(__file__).parent / "results"
 SHORT = 256  # lengths of one part of the table of transforms
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
-    """The rows of a stored file; those of all kinds."""
+def rows_of(name: str, kind: str | None = None) -> list[dict[str, Any]]:
+    """The rows of a stored file; those of one kind, or of all."""
     rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
-    return [row for kind in rows.values() for row in kind] if isinstance(rows, dict) else list(rows)
+    if kind is not None:
+        return list(rows[kind])
+    return [row for part in rows.values() for row in part] if isinstance(rows, dict) else list(rows)
 
 
 def long_scan() -> Iterator[str]:
@@ -44,6 +46,10 @@ def fft_any() -> Iterator[str]:
         "smooth, all": complex_rows,
         "primes, 61 to 4093": [row for row in rows_of("fft-any-primes-h200") if is_prime(row["N"], 61)],
         "primes 17 and 31": [row for row in rows_of("fft-any-primes-h200") if row["N"] in (17, 31)],
+        "complex128, 30 to 6000": rows_of("fft-any-double-h200", "double"),
+        "float64 to frequencies": rows_of("fft-any-double-h200", "double-real"),
+        "float32 to frequencies": rows_of("fft-any-real-h200", "real"),
+        "float32 back": rows_of("fft-any-real-h200", "real-back"),
     }
     for what, rows in by_length.items():
         yield f"| {what} | {_figures(rows)} |"
