@@ -1,9 +1,10 @@
 """The results of peers.py as tables for docs/kernels.md and as a plot.
 
-    python benchmarks/show_peers.py RESULTS.json [--plot FILE.svg] [--docs docs/kernels.md]
+    python benchmarks/show_peers.py RESULTS.json [--brief] [--plot FILE.svg] [--docs docs/kernels.md]
 
-``--docs`` replaces what stands between the lines ``<!-- peers -->`` and ``<!-- end of peers -->``. The plot
-needs matplotlib.
+``--brief`` prints the fastest kernel of every N alone. ``--docs`` replaces what stands between the lines
+``<!-- peers -->`` and ``<!-- end of peers -->``, of brief tables ``<!-- brief peers -->``. The plot needs
+matplotlib.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 
-BEGIN, END = "<!-- peers -->\n", "<!-- end of peers -->\n"
+MARKS = ("<!-- {}peers -->\n", "<!-- end of {}peers -->\n")
 COLUMNS = (
     *("N", "kernel", "configuration", "ms", "rate", "of bare"),
     *("best correct peer", "× peer", "error", "target met"),
@@ -32,17 +33,19 @@ def main() -> None:
     """Print the tables; write plot and docs where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("results", type=Path)
+    parser.add_argument("--brief", action="store_true", help="a row for each N")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args()
     document = json.loads(options.results.read_text())
-    text = tables(document)
+    text = brief(document) if options.brief else tables(document)
     print(text)
     if options.docs is not None:
+        begin, end = (mark.format("brief " if options.brief else "") for mark in MARKS)
         page = options.docs.read_text()
-        before, _, rest = page.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        options.docs.write_text(f"{before}{BEGIN}{text}{END}{after}")
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        options.docs.write_text(f"{before}{begin}{text}{end}{after}")
     if options.plot is not None:
         plot(document, options.plot)
 
@@ -67,6 +70,21 @@ def tables(document: dict[str, Any]) -> str:
         parts.append("\n".join(lines) + "\n")
         parts.append(_peers_table(document, family))
     return "".join(parts)
+
+
+def brief(document: dict[str, Any]) -> str:
+    """The fastest kernel of every N of every family, and its ratio to the best correct peer."""
+    lines = ["", "| family | N | kernel | ms | of bare | best correct peer | × peer |", "| --- " * 7 + "|"]
+    for family, title in TITLES.items():
+        rows = [row for row in document["rows"] if row["family"] == family]
+        for n in sorted({row["n"] for row in rows}):
+            row = min((row for row in rows if row["n"] == n), key=lambda row: row["ms"])
+            lines.append(
+                f"| {title} | {n} | {row['kernel']} | {row['ms']:.4f} ± {row['spread_ms']:.4f}"
+                f" | {100 * row['of_bare']:.1f} % | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
+                f" | {row['ratio']:.3f} |"
+            )
+    return "\n".join([*lines, "", ""])
 
 
 def _peers_table(document: dict[str, Any], family: str) -> str:
