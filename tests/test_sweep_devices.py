@@ -190,3 +190,15 @@ def test_without_a_gpu_a_job_says_so_itself() -> None:
 
     assert devices.of(job()) == ("",)
     assert "cuda:0" in PlacedJob(job(), "").held
+
+
+def test_without_a_number_there_is_a_lane_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those count that jobs may run on, and the command says so; simulated devices are no GPUs."""
+    monkeypatch.setattr(local, "LocalDevices", lambda: machine(FIRST, SECOND, OTHER_KIND))
+
+    def where(*devices: str) -> str:
+        return local.lanes_for([job(device=device) for device in devices], None, ()).where
+
+    assert where("", FIRST) == "local, 3 lanes, one for each GPU"
+    assert where(f"kind:{identify(FIRST).name}") == "local, 2 lanes, one for each GPU"
+    assert where(FIRST, "replay:h200") == "local, 1 lane"

@@ -32,6 +32,22 @@ class _Left:
     """A lane has nothing to do any more."""
 
 
+def lanes_for(jobs: Sequence[SweepJob], database: Path | None, kernel_files: Sequence[Path]) -> "LocalLanes":
+    """A lane for each GPU of this machine that jobs may run on; one where they run on none.
+
+    Args:
+        jobs: of the sweep.
+        database: see ``LocalLanes``, as for the others.
+        kernel_files: beside the catalogue.
+    """
+    devices = LocalDevices()
+    count = len(devices.gpus_for(jobs))
+    lanes = LocalLanes(max(1, count), database, kernel_files, devices)
+    if count > 1:
+        lanes.where += ", one for each GPU"
+    return lanes
+
+
 class LocalLanes:
     """Runs jobs of a sweep in lanes of this machine. At most one job at a time is on a GPU.
 

@@ -1,7 +1,7 @@
 """Devices of this machine for jobs of a sweep, and what stored runs say of jobs there."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from tuner.sweep.known import RefusedJobsError, answers_under, of_kind, told_con
 from tuner.sweep.results import JobResult
 
 _LOOKED_AT = 64  # newest runs of a job's workloads, for one that it goes on with
+_NO_GPU = ("sim:", "replay:")  # devices that take any number of jobs at once
 
 
 class LocalDevices:
@@ -49,6 +50,11 @@ class LocalDevices:
             return (job.device,)
         found = tuple(gpu.spec for gpu in self.gpus if choice.allows(gpu))
         return found or (str(choice),)
+
+    def gpus_for(self, jobs: Iterable[SweepJob]) -> tuple[str, ...]:
+        """The GPUs that jobs may run on; none of jobs whose devices are simulated or recorded."""
+        by_device = {job.device: job for job in jobs if not job.device.startswith(_NO_GPU)}
+        return tuple(dict.fromkeys(gpu for job in by_device.values() for gpu in self.of(job)))
 
     def known(self, jobs: Sequence[SweepJob], catalog: Catalog, database: Path) -> Mapping[str, JobResult]:
         """Results of jobs that a finished run has answered, by their keys.
