@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
+from tuner.devices.choice import identify
 from tuner.errors import DaemonError
 from tuner.model import RunStatus
 from tuner.report.sweep_progress import SweepProgress
@@ -17,6 +19,7 @@ from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError, told_conditions
 from tuner.sweep.lane import Lane
 from tuner.sweep.local import LocalLanes
+from tuner.sweep.local_devices import LocalDevices
 from tuner.sweep.results import JobResult, SweepReport, change_of
 from tuner.sweep.running import JobStarted, run_sweep
 from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
@@ -148,9 +151,10 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     assert "--patience is no option of the policy greedy" in text
 
 
-def test_a_device_that_is_not_there_is_told_by_its_jobs(tmp_path: Path) -> None:
-    """A GPU that cannot be opened stops no sweep: its jobs fail with the reason."""
-    lanes = LocalLanes(1, tmp_path / "tuner.db")
+def test_a_device_that_does_not_open_is_told_by_its_jobs(tmp_path: Path) -> None:
+    """A GPU that is listed and cannot be opened stops no sweep: its jobs fail with the reason."""
+    listed = replace(identify(SIM), spec="cuda:9999")
+    lanes = LocalLanes(1, tmp_path / "tuner.db", devices=LocalDevices(lambda: [listed]))
     absent = job(device="cuda:9999", **QUICK)
 
     assert lanes.known([absent]) == {}

@@ -141,6 +141,7 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
     """
     from tuner.config.catalog import Catalog
     from tuner.sweep.known import RefusedJobsError, check_workloads
+    from tuner.sweep.local_devices import LocalDevices
     from tuner.sweep.on_daemon import DaemonQueues
 
     try:
@@ -149,6 +150,8 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
                 DaemonQueues(client_of(socket)).check(read.jobs)
                 return
         check_workloads(read.jobs, Catalog.load(read.kernel_files))
+        if place is not None and place.kind == "local":
+            LocalDevices().check(read.jobs)
     except RefusedJobsError as error:
         raise read.refused(error.refused) from error
 
