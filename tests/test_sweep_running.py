@@ -87,6 +87,19 @@ def test_a_failed_job_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None
     assert "failed: scan-lf:N=4 time on sim:jetson-tx1: why" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("modelled", " (modelled)"), ("recorded", " (recorded)"), ("", "")]
+)
+def test_progress_says_what_numbers_are(kind: str, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A change that no GPU has shown is labelled."""
+    result = JobResult(job(), "finished", answer={**ANSWER, kind: True})
+    with SweepProgress() as progress:
+        progress.begun(SweepReport("sweep.toml", "played", [job()], [result]))
+        progress.ended(result)
+
+    assert capsys.readouterr().err.endswith(f"+10.0 ± 1.0 % against the default{suffix}\n")
+
+
 def test_an_interrupt_leaves_a_report() -> None:
     """What had ended is in the report, the back end is closed, and the rest is left."""
     backend = Played(stops=4)
