@@ -40,7 +40,11 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
     rows = [["GPU", "where", "run", f"time{modelled}", f"energy{modelled}", "answer"], *map(_row, group.gpus)]
     yield from map(ReportLine, table(rows, [""] * len(rows), width, right={2, 3, 4}, indent=GAP))
     spreads = (("time", group.time_spread), ("energy", group.energy_spread))
-    told = [f"{name} by {100 * spread:.1f} %" for name, spread in spreads if spread is not None]
+    told = [
+        f"{name} by {100 * spread.value:.1f} ± {100 * spread.interval:.1f} %"
+        for name, spread in spreads
+        if spread is not None
+    ]
     if told:
         yield from lines_of(f"the GPUs differ in {' and in '.join(told)}{modelled}", width)
     named_on = {gpu.uuid: _place(gpu) for gpu in group.gpus}
