@@ -71,7 +71,7 @@ def path(*, database: Path | None) -> None:
     echo(database or default_path())
 
 
-@db.command()
+@db.command(short_help="Compare the database with its mirror; change nothing.")
 @database_option
 @json_option
 def check(*, database: Path | None, json_path: str | None) -> None:
@@ -97,7 +97,7 @@ def check(*, database: Path | None, json_path: str | None) -> None:
         sys.exit(1)
 
 
-@db.command()
+@db.command(short_help="Verify every row, and put right what is wrong.")
 @database_option
 @json_option
 def repair(*, database: Path | None, json_path: str | None) -> None:

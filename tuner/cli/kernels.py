@@ -75,7 +75,7 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
     _print_details(document, json_path)
 
 
-@kernels.command()
+@kernels.command(short_help="Write the JSON Schema of kernel files, for editors.")
 @click.argument("file", default="-")
 @json_option
 def schema(*, file: str, json_path: str | None) -> None:
