@@ -9,7 +9,7 @@ from tuner.report.words import with_uncertainty
 from tuner.search.fleet import OUTLIER, Amount, FleetGroup, GpuAnswer
 
 _NONE = (
-    "no workload asked for has answers of two GPUs of a kind: `tuner run --verify` on another GPU of the kind"
+    "no workload has answers of two GPUs of a kind here: `tuner run --verify` on another GPU of the kind"
     " gives the second"
 )
 _SENSORS = "the gain of a GPU's power sensor, which may be some percent off, is in no interval"
