@@ -176,6 +176,17 @@ def test_a_device_that_does_not_open_is_told_by_its_jobs(tmp_path: Path) -> None
     assert ended.reason
 
 
+def test_nothing_runs_where_nothing_can_be_stored(tmp_path: Path) -> None:
+    """A database that cannot be made is told once, and not by every job."""
+    (tmp_path / "file").write_text("")
+    lanes = LocalLanes(1, tmp_path / "file" / "tuner.db")
+    with SweepProgress() as progress:
+        report = run_sweep([job(4, **QUICK), job(8, **QUICK)], lanes, progress, "sweep.toml")
+
+    assert (report.left, report.counts) == (2, {})
+    assert str(tmp_path / "file") in report.trouble
+
+
 def test_a_job_that_another_process_measures_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

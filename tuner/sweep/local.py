@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.catalog import Catalog
+from tuner.database import Store
 from tuner.database.connection import default_path
 from tuner.errors import ChildError, TunerError
 from tuner.sweep.jobs import SweepJob
@@ -79,7 +80,12 @@ class LocalLanes:
         return self._devices.known(jobs, Catalog.load(self._kernel_files), path)
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
-        """See ``Backend.run``."""
+        """See ``Backend.run``.
+
+        Raises:
+            StoreError: runs cannot be stored; no job has begun.
+        """
+        Store(self._database).close()  # where that fails, every job would
         waiting = WaitingJobs(jobs, self._devices.of)
         happening: queue.SimpleQueue[JobStarted | JobResult | _Left] = queue.SimpleQueue()
         lanes = [
