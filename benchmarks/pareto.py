@@ -10,6 +10,8 @@ Trials are judged by their costs without noise: by the model's; of recordings by
 
     python benchmarks/pareto.py --out benchmarks/results/pareto.json
     python benchmarks/pareto.py --show benchmarks/results/pareto.json
+
+Each space has the command and the date that it was played by, also where `--add` joins results.
 """
 
 import argparse
@@ -44,6 +46,7 @@ from tuner.model.objective import Objective
 TIME, ENERGY = Objective("time"), Objective("energy")
 SEARCHES = ("pareto", "two searches", "random")
 BUDGETS = (10, 20, 40)
+_OF_A_RUN = ("command", "date")
 LEAST_BOTH = 12  # evaluations of each search beyond half: the start is the same
 SEEDS = 31
 WITH_CLOCKS = (
@@ -83,6 +86,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
     parser.add_argument("--spaces", type=int, nargs="*", choices=PLACES, help="places of some; default: all")
+    parser.add_argument("--add", type=Path, metavar="FILE.json", help="an earlier result, whose spaces stay")
     parser.add_argument("--show", type=Path, metavar="FILE.json", help="print a result; no play")
     options = parser.parse_args()
     if options.seeds < 1 or options.jobs < 1:
@@ -91,15 +95,34 @@ def main() -> None:
         show(json.loads(options.show.read_text()))
         return
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-    rows: list[dict[str, Any]] = []
-    document: dict[str, Any] = {"provenance": provenance(), "seeds": options.seeds, "budgets": BUDGETS}
+    origin = provenance()
+    rows = [] if options.add is None else earlier_rows(options.add, options.seeds)
+    document: dict[str, Any] = {"provenance": origin, "seeds": options.seeds, "budgets": BUDGETS}
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for one in pool.imap(partial(row, seeds=options.seeds), options.spaces or PLACES):
-            rows.append(one)
+            rows = [row for row in rows if row["space"] != one["space"]]
+            rows.append({**one, "run": {key: origin[key] for key in _OF_A_RUN}})
             document |= {"summary": summary(rows), "rows": rows}
             if options.out is not None:
                 options.out.write_text(json.dumps(document, indent=1) + "\n")
     show(document)
+
+
+def earlier_rows(path: Path, seeds: int) -> list[dict[str, Any]]:
+    """The spaces of an earlier result, each with the command and the date of its run.
+
+    Args:
+        path: of the result.
+        seeds: searches of each kind; a mean over spaces is one of equal numbers of searches.
+
+    Raises:
+        SystemExit: it has other seeds or evaluations.
+    """
+    document = json.loads(path.read_text())
+    if (document["seeds"], tuple(document["budgets"])) != (seeds, BUDGETS):
+        raise SystemExit(f"{path}: has {document['seeds']} seeds and {document['budgets']} evaluations")
+    run = {key: document["provenance"][key] for key in _OF_A_RUN}
+    return [{"run": run, **one} for one in document["rows"]]
 
 
 @lru_cache(maxsize=1)

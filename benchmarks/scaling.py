@@ -64,16 +64,29 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--costs", type=Path, help="take the costs of this result instead of measuring")
     options = parser.parse_args()
-    costs = measured_costs() if options.costs is None else _costs_of(options.costs)
-    document = {"label": "modelled", "provenance": provenance(), **modelled(costs, options.seed)}
+    origin = provenance()
+    costs, measured = (measured_costs(), origin) if options.costs is None else costs_of(options.costs)
+    document = {"label": "modelled", "provenance": origin, **modelled(costs, options.seed)}
+    document["costs_measured"] = {key: measured[key] for key in ("command", "date", "cpus")}
     print(json.dumps({"costs": document["costs"], "limits": document["limits"]}, indent=1))
     show(document)
     if options.out is not None:
         options.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _costs_of(path: Path) -> Costs:
-    return Costs(**json.loads(path.read_text())["costs"])
+def costs_of(path: Path) -> tuple[Costs, dict[str, Any]]:
+    """The costs of a result, and the command, date and machine that measured all of them.
+
+    Raises:
+        SystemExit: the file does not say when they were measured.
+    """
+    document = json.loads(path.read_text())
+    measured = document.get("costs_measured")
+    if measured is None:
+        raise SystemExit(
+            f"{path}: does not say when its costs were measured; measure them anew without --costs"
+        )
+    return Costs(**document["costs"]), measured
 
 
 def modelled(costs: Costs, seed: int) -> dict[str, Any]:

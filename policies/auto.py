@@ -51,7 +51,7 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     yield from recalled(analytical(search), measured)
     for measurement in measured.values():
-        search.tell(f"auto: the first answer {_shown(measurement, search.label)}")
+        search.tell(f"auto: the first answer {_shown(measurement)}{search.suffix}")
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
@@ -104,7 +104,7 @@ def _descents(search: Search, told: Search, before: Mapping[Trial, Measurement])
     return found
 
 
-def _shown(measurement: Measurement, label: str) -> str:
+def _shown(measurement: Measurement) -> str:
     """What a measurement gave, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
@@ -117,4 +117,4 @@ def _shown(measurement: Measurement, label: str) -> str:
         half = scale * COVERAGE * energy.uncertainty_j
         decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
         numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
-    return f"{numbers} per round" + (f" ({label})" if label else "")
+    return f"{numbers} per round"

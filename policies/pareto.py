@@ -138,7 +138,7 @@ class _FrontRun:
         self.search.tell(
             f"bayesian: stopped after {self.evaluations} evaluations: another one is expected to add"
             f" {100 * expected:.2g} % to the hypervolume of the front, and the last {latest} added"
-            f" {100 * added:.1f} %"
+            f" {100 * added:.1f} %{self.search.suffix}"
         )
         return True
 

@@ -80,7 +80,7 @@ class StopRule:
             if all(one.near for one in paid):
                 run.search.tell(
                     f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
-                    f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}"
+                    f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}{run.search.suffix}"
                 )
                 return []
             break
@@ -118,6 +118,7 @@ class ExpectationStop(StopRule):
             f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain {little}"
             f" (predicted {100 * outlook.expected_gain:.2f} %, and"
             f" {100 * (1 - run.lowest[-1] / run.lowest[before - 1]):.1f} % in the last {latest})"
+            f"{run.search.suffix}"
         )
         return True
 

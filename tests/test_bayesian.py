@@ -105,14 +105,14 @@ def test_it_stops_after_patience_without_progress() -> None:
 def test_it_stops_when_prediction_and_experience_agree() -> None:
     """Where all costs are equal, going on is expected to gain nothing as soon as there is experience."""
     told: list[str] = []
-    search = replace(search_over(space()), tell=told.append)
+    search = replace(search_over(space()), tell=told.append, label="modelled")
 
     played = play(bayesian, search, constant)
 
     assert len(played.trials) == math.ceil(ROOTS * math.sqrt(240))
     assert told[-1] == (
         "bayesian: stopped after 24 evaluations: going on is expected to gain less than 0.5 %"
-        " (predicted 0.00 %, and 0.0 % in the last 12)"
+        " (predicted 0.00 %, and 0.0 % in the last 12) (modelled)"
     )
 
 

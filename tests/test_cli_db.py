@@ -93,6 +93,28 @@ def test_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [("copy", "is there already, and is no database"), ("export", "is there already, and is no recording")],
+)
+def test_a_file_of_another_kind_is_not_replaced(path: Path, tmp_path: Path, command: str, says: str) -> None:
+    """A slip of the pen costs no source."""
+    source = tmp_path / "my.cu"
+    source.write_text("__global__ void k() {}")
+    refused = tuner("db", command, "--output", source, "--database", path)
+
+    assert refused.exit_code == 2
+    assert f"--output {source}: {says}" in refused.stderr
+    assert source.read_text() == "__global__ void k() {}"
+
+
+def test_an_earlier_copy_is_replaced(path: Path, tmp_path: Path) -> None:
+    """As of a host that others merge from again and again."""
+    words = ("db", "copy", "--output", tmp_path / "copy.db", "--database", path)
+
+    assert [tuner(*words).exit_code for _ in range(2)] == [0, 0]
+
+
 def test_many_rows_are_summed_up() -> None:
     """Five rows of a table are named one by one; of more, how many there were."""
     repairs = tuple(RowRepair("trials", (1, number), "mirror") for number in range(1, 1201))

@@ -79,7 +79,7 @@ def test_a_cut_cache_is_imported_and_replayed(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("import", "nothing.json"), "nothing.json"),
+        (("import", "nothing.json"), "nothing.json: cannot be read: No such file or directory"),
         (("import", "other.json"), "what it holds is not known"),
         (("import", "broken.json"), "is expected"),
         (("export", "7", "--database", "none.db"), "none.db"),

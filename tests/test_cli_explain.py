@@ -1,9 +1,14 @@
 """The command ``tuner explain``."""
 
+import re
 from pathlib import Path
 
 import pytest
 from cli_process import FAULTY, TX1, document, tuner
+
+from tuner.devices.simulated import resources
+from tuner.errors import CompilerUnavailableError
+from tuner.search.explaining import explain
 
 SCAN = "scan-lf:N=256"
 RECORDED = ("--device", "replay:h200")
@@ -71,6 +76,26 @@ def test_a_simulated_gpu_compiles_and_says_for_what() -> None:
     assert (workload["rule"], workload["architecture"]) == ("embedded", "sm_53")
     assert found["device"]["multiprocessors"] == 2
     assert workload["candidates"][0]["launches"][0]["registers_per_thread"] > 0
+
+
+def test_what_nothing_was_compiled_of_is_not_said_to_be_recorded() -> None:
+    """Where the model has no answer on a simulated GPU, no candidate is looked at."""
+    result = tuner("explain", "lud:N=256", *TX1)
+
+    assert re.search(r"\n0 of \d+ candidates, none compiled\n", result.stdout)
+    assert "recorded" not in result.stdout
+
+
+def test_declared_resources_are_told_from_compiled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NVRTC a simulated GPU takes what kernel files declare, and says so."""
+    monkeypatch.setattr(resources, "Compiler", without_nvrtc)
+    (workload,) = explain(["faulty:N=256"], "sim:jetson-tx1", [FAULTY])["workloads"]
+
+    assert (workload["architecture"], workload["resources"]) == ("", "as their kernel file declares")
+
+
+def without_nvrtc(architecture: str) -> None:
+    raise CompilerUnavailableError(f"no NVRTC compiles for {architecture}")
 
 
 def test_a_recording_without_resources_has_no_answer_and_says_why(tmp_path: Path) -> None:

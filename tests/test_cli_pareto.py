@@ -1,6 +1,7 @@
 """``--objective pareto``: a run, what is stored of it, and the choice of a point."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,18 @@ def test_a_time_budget_chooses_a_point(db: Path, told: Any, within: str) -> None
     assert f"at most {float(within[:-1]):g} % slower than the fastest" in tuner("show", "1", *words).stdout
     (configuration,) = wanted["trial"]["configurations"].values()
     assert f"-DP={configuration['P']} -DL={configuration['L']} " in use
+
+
+def test_a_limit_without_a_run_points_to_the_front(db: Path) -> None:
+    """The command that is named prints the point; other objectives are not what it is of."""
+    asked = (*FRONT[:3], "--max-slowdown", "3%", "--database", db)
+    found = tuner("best", *asked, "--objective", "energy")
+    (hint,) = (line for line in found.stderr.splitlines() if line.startswith("run 1 has a front"))
+    command = shlex.split(hint.partition("`tuner ")[2].removesuffix("`"))
+
+    assert found.exit_code == 1
+    assert "at most 3 % slower than the fastest" in tuner(*command).stdout
+    assert "has a front" not in tuner("best", *asked, "--objective", "edp").stderr
 
 
 def test_the_report_has_a_table_of_the_front(db: Path, told: Any) -> None:

@@ -86,6 +86,11 @@ def test_trials_are_filtered_by_an_expression(db: Path) -> None:
         (("none.json",), "none.json: neither the number of a run (`tuner history`) nor a file"),
         (("1", "--where", "Q == 2"), "--where: no trial has 'Q'; choose from number, rank,"),
         (("1", "--where", "import os"), "--where: expression 'import os': not an expression"),
+        (
+            ("1", "--where", "P = 4"),
+            "--where: expression 'P = 4': not an expression (invalid syntax; == compares)",
+        ),
+        (("1", "--status", "crash"), "--status crash: no trial ends so; choose from ok, compile-error,"),
         (("1", "--where", "store + 1"), "--where: expression 'store + 1': "),
         (("1", "--sort", "tims"), "--sort tims: no trial has this; choose from"),
         (("1", "--csv", "--json", "-"), "--csv and --json - both want standard output"),

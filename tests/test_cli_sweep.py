@@ -136,3 +136,15 @@ def test_an_unknown_kernel_is_told_by_the_file(file: Path, tmp_path: Path) -> No
     assert result.exit_code == 2
     assert f"{file}: [[group]] 1: unknown kernel 'scan-lff'" in result.stderr
     assert "did you mean 'scan-lf'?" in result.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_gpu_that_is_not_here_is_told_by_the_file(more: tuple[str, ...], tmp_path: Path) -> None:
+    """Also by a dry run that names this machine: file, group and line, exit code 2."""
+    path = tmp_path / "sweep.toml"
+    path.write_text(QUICK.replace("sim:jetson-tx1", "cuda:9999"))
+    result = tuner("sweep", path, "--on", "local", "--database", tmp_path / "tuner.db", *more)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{path}: [[group]] 1: no cuda:9999 is here" in result.stderr
+    assert not (tmp_path / "tuner.db").exists()

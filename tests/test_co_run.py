@@ -13,6 +13,7 @@ from tuner.measurement.co_run import compared, summed
 from tuner.model import Configuration, Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.search import solo
 from tuner.search.driver import Driver
+from tuner.search.limits import SearchLimits
 
 TRIAL = Trial((Configuration({"P": 4}), Configuration({"P": 8})))
 
@@ -129,7 +130,7 @@ def test_the_time_limit_ends_the_comparison(store: Store, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Driver, "measure_beside", counted)
     monkeypatch.setattr(Driver, "out_of_time", property(lambda _: len(asked) >= 4))
-    monkeypatch.setattr(Driver, "_stop_at_limits", lambda _: None)
+    monkeypatch.setattr(SearchLimits, "check", lambda *_, **__: None)
     request = replace(TWO, budget=None, policy="analytical")
 
     outcome = tune(request, store)

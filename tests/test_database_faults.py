@@ -13,7 +13,7 @@ import pytest
 from mirrored import ENTRIES, content, filled
 
 from tuner.database import MIGRATIONS, Database, Jobs, Ledger, Store
-from tuner.database.faults import check_database, mirror_of
+from tuner.database.faults import check_database, mirror_of, translated
 from tuner.errors import (
     StoreBusyError,
     StoreDamagedError,
@@ -141,6 +141,20 @@ def test_file_of_somebody_else_is_read_and_not_written(fresh: Callable[[], Path]
         assert len(Ledger(database).uses()) == ENTRIES
         with pytest.raises(StoreReadOnlyError):
             Ledger(database).add_uses({"one": 1})
+
+
+def test_a_directory_that_cannot_be_written_is_named(
+    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of a read-only file system: the message has the command that gets at the runs."""
+    path = fresh()
+    unable = sqlite3.OperationalError("unable to open database file")
+    monkeypatch.setattr("tuner.database.faults.os.access", lambda *_: False)
+    found = translated(unable, path)
+
+    assert isinstance(found, StoreReadOnlyError)
+    assert f"{path.parent} cannot be written" in str(found)
+    assert f"`tuner db copy --database {path} --output FILE`" in str(found)
 
 
 def test_other_programs_database_is_refused(tmp_path: Path) -> None:

@@ -38,8 +38,19 @@ def test_a_gpu_that_needs_more_joules_is_named() -> None:
     assert outlier.uuid == "GPU-2"
     assert outlier.excess == pytest.approx(0.08)
     assert outlier.interval == pytest.approx(1.08 * 1.96 * (2 * 0.001**2 + 2 * 0.005**2) ** 0.5, rel=1e-3)
-    assert group.energy_spread == pytest.approx(1.08 / 0.99 - 1.0)
-    assert group.time_spread == 0.0
+
+
+def test_a_spread_is_of_the_extremes_with_their_interval() -> None:
+    """Its interval has those of both, and the repeatability of times or joules twice."""
+    (group,) = fleet(answers(1.0, 1.08, 0.99))
+    time, energy = group.time_spread, group.energy_spread
+    assert energy is not None
+    assert energy.value == pytest.approx(1.08 / 0.99 - 1.0)
+    assert energy.interval == pytest.approx(1.08 / 0.99 * 1.96 * (2 * 0.001**2 + 2 * 0.005**2) ** 0.5)
+    assert time is not None
+    assert time.value == 0.0
+    assert 0.0 < time.interval < energy.interval
+    assert group.document()["energy_spread_interval"] == energy.interval
 
 
 def test_the_middle_of_an_even_number_is_the_mean_of_two() -> None:
@@ -90,7 +101,7 @@ def test_the_command_tells_spread_and_outliers(tmp_path: Path) -> None:
             store_run(store, [SCAN], gpu(number), joules=joules)
     shown = tuner("fleet", "--database", path)
     assert shown.exit_code == 0
-    assert "the GPUs differ in time by 0.0 % and in energy by 20.0 %" in shown.stdout
+    assert "the GPUs differ in time by 0.0 ± 0.6 % and in energy by 20.0 ± 1.7 %" in shown.stdout
     assert "outlier: GPU-2 (this host cuda:2) needs 19.4" in shown.stdout
     (group,) = json.loads(tuner("fleet", SCAN, "--database", path, "--json", "-").stdout)["fleet"]
     assert group["kind"] == {"model": H200.name, "driver": H200.driver}

@@ -53,6 +53,21 @@ def test_a_page_has_all_options(name: str) -> None:
             assert parameter.make_metavar(click.Context(COMMANDS[name])) in text
 
 
+@pytest.mark.parametrize("name", [name for name, one in COMMANDS.items() if isinstance(one, click.Group)])
+def test_the_list_of_commands_cuts_no_sentence(name: str) -> None:
+    """On 80 columns, what a group's help says of each command is whole."""
+    text = COMMANDS[name].get_help(click.Context(COMMANDS[name], info_name=name, terminal_width=80))
+
+    assert [line for line in text.partition("Commands:")[2].splitlines() if line.endswith("...")] == []
+
+
+def test_values_are_named_for_people() -> None:
+    """A value stands as N, SECONDS, FILE, ..., never as the name of its type."""
+    texts = [one.get_help(click.Context(one, info_name=name)) for name, one in COMMANDS.items()]
+
+    assert [text for text in texts if "INTEGER RANGE" in text or "FLOAT RANGE" in text] == []
+
+
 def test_a_group_names_its_commands() -> None:
     """The page of a group lists its commands and refers to their pages."""
     text = PAGES["tuner-power.1"]

@@ -141,7 +141,8 @@ def test_it_finds_the_front_in_fewer_trials_than_there_are() -> None:
     """Blocks, clocks and power limits are dimensions: every limit is met, and most of the front is found."""
     space = [candidate(threads=32 * n, L=32 * n) for n in range(1, 25)]
     search = search_for_a_front(search_over(space, clocks=CLOCKS))
-    search = replace(search, power_limits_w=(300, 250, 200))
+    told: list[str] = []
+    search = replace(search, power_limits_w=(300, 250, 200), tell=told.append, label="modelled")
     every = [
         Trial((one.configuration,), setting.clock_mhz, setting.power_limit_w)
         for one in space
@@ -154,6 +155,7 @@ def test_it_finds_the_front_in_fewer_trials_than_there_are() -> None:
     met = np.log([_costs(traded(trial)) for trial in played.trials])
     reference = reference_of(front_of(points))
     assert played.ended
+    assert told[-1].endswith(" % (modelled)")
     assert len(played.trials) < len(every) / 2
     assert {trial.power_limit_w for trial in played.trials} == {300, 250, 200}
     assert hypervolume(met, reference) > 0.97 * hypervolume(points, reference)

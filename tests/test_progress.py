@@ -63,6 +63,17 @@ def test_trials_on_several_gpus_say_so_once(capsys: pytest.CaptureFixture[str]) 
     assert line.count("on 3 GPUs") == line.count("s left") == 1
 
 
+def test_numbers_that_no_gpu_made_are_labelled(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of any objective, beside the best so far."""
+    with RunProgress("pareto") as progress:
+        progress.measured(replace(event(1), label="modelled"))
+        progress.measured(event(2))
+
+    modelled, measured = lines(capsys)
+    assert "best 500.0 mJ·s (modelled)" in modelled
+    assert "modelled" not in measured
+
+
 def test_a_search_that_compiles_nothing_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Recordings have no code."""
     with RunProgress("energy") as progress:

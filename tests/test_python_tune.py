@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import pickle
+import re
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,10 @@ from python_kernels import SIM, VADD, arrays, vadd
 import tuner as package
 from tuner import Result, tune
 from tuner.devices import choice
-from tuner.errors import EmptySpaceError, InputError
+from tuner.errors import DeviceUnavailableError, EmptySpaceError, InputError
 from tuner.pool import opening
 from tuner.python import tuning
+from tuner.python.wording import option_words
 from tuner.search import driver, running
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
@@ -233,6 +235,33 @@ def test_bad_calls_are_refused(words: dict[str, Any], says: str) -> None:
     """The message names the argument and what would be right."""
     with pytest.raises(InputError, match=says):
         tune(device=SIM, store=False, progress=False, **words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"on": "foo"}, "on='foo': write local, local:N, dask://HOST:PORT or slurm"),
+        ({"on": "local:2", "device": "cuda:0"}, "device='cuda:0': with on, each worker has its own GPU"),
+        ({"on": "local", "device": "sim:h200"}, "on='local': write how many sim:h200 there are to be"),
+        ({"on": "local:2", "allow_simulated": True}, "what is simulated by device='sim:NAME'"),
+        ({"window_s": -1}, "window_s: -1: write a number from 0.01 to 600"),
+        ({"policy": "greedy", "patience": 3}, "patience is no option of the policy greedy"),
+    ],
+)
+def test_errors_speak_of_arguments(words: dict[str, Any], says: str) -> None:
+    """Not of the options of the command line, which the caller has not written."""
+    with pytest.raises(InputError, match=re.escape(says)) as caught:
+        tune("scan-lf:N=64", store=False, progress=False, **words)
+    assert "--" not in str(caught.value)
+
+
+def test_commands_in_errors_stay_commands() -> None:
+    """What stands between backticks is to be typed in a shell."""
+    with pytest.raises(DeviceUnavailableError) as caught, option_words():
+        raise DeviceUnavailableError(
+            "choose --device sim:h200, or `tuner run --allow-simulated`; --max-slowdown"
+        )
+    assert str(caught.value) == "choose device='sim:h200', or `tuner run --allow-simulated`; max_slowdown"
 
 
 def test_no_configuration_left_is_an_error() -> None:

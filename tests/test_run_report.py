@@ -348,6 +348,31 @@ def test_what_was_told_above_is_not_repeated() -> None:
     assert "precision: " in printed(document, 200)
 
 
+@pytest.mark.parametrize(
+    ("held", "told", "shown"),
+    [
+        (False, "refuted: the answer of GPU-1 is not the best here", "refuted: the answer of GPU-1 is"),
+        (False, "verified: the answer of GPU-1 is not the best here", "refuted: the answer of GPU-1 is"),
+        (None, "not verified: the answer of GPU-1 is not judged", "not verified: the answer of GPU-1 is"),
+    ],
+)
+def test_a_refuted_verification_is_told(held: bool | None, told: str, shown: str) -> None:
+    """Also of a run that an older version has stored; once, where it stands above."""
+    document = CASES["one-energy"] | {"verification": {"held": held, "told": told}}
+
+    assert shown in printed(document, 200)
+    assert shown not in printed(document, 200, seen=[told])
+
+
+def test_a_verification_that_holds_is_told_on_demand() -> None:
+    """It changes nothing of how the numbers are read."""
+    told = "verified: the answer of GPU-1 holds on this GPU"
+    document = CASES["one-energy"] | {"verification": {"held": True, "told": told}}
+
+    assert told not in printed(document, 200)
+    assert told in printed(document, 200, verbose=True)
+
+
 def test_flags_are_what_a_compiler_takes() -> None:
     """Booleans are 1 and 0, and what a shell would split is quoted."""
     assert flags_of({"P": 16, "pad": True, "mode": "a b"}) == "-DP=16 -Dpad=1 '-Dmode=a b'"

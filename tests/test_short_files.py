@@ -135,8 +135,10 @@ def test_functions_of_a_source() -> None:
         "float",
         "unsigned",
     }
-    assert used_names("__global__ void k(int n) { n + L + b; }", ("L", "k", "n", "N")) == {"L"}
-    assert used_names("int a;", ()) == frozenset()
+    assert used_names("__global__ void k(int n) { n + L + b; }", among=("L", "k", "n", "N")) == {"L"}
+    assert used_names("int a;", among=()) == frozenset()
+    assert used_names("N + M;", "int N;", among=("N", "M")) == {"M"}  # a header declares N
+    assert used_names("K void N(int);", "#define K __global__", among=("N",)) == frozenset()
 
 
 def test_templates_are_filled_in_by_name(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Jobs of a sweep that name no GPU, on a machine with several: modelled GPUs stand for its own."""
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
+from tuner.devices import choice
 from tuner.devices.choice import identify
 from tuner.model import RunStatus
 from tuner.sweep import local
@@ -184,9 +186,51 @@ def test_a_kind_is_one_of_the_machine() -> None:
     assert caught.value.refused[0][0] == "[[group]] 1"
 
 
-def test_without_a_gpu_a_job_says_so_itself() -> None:
-    """Where no GPU can be listed, the device is left to who opens it, one job at a time."""
+def test_without_a_gpu_any_device_is_left_to_who_opens_it() -> None:
+    """A job that names no device runs on what stands in for a GPU, one job at a time."""
     devices = LocalDevices(list)
 
     assert devices.of(job()) == ("",)
     assert "cuda:0" in PlacedJob(job(), "").held
+
+
+@pytest.mark.parametrize(
+    ("specs", "device", "says"),
+    [
+        ((), "cuda:0", "no cuda:0 is here: "),
+        ((), "cuda", "for modelled numbers name a device such as sim:h200"),
+        ((), "kind:NVIDIA H200", "no GPU of the kind NVIDIA H200 is here: "),
+        (("cuda:0", "cuda:1"), "cuda:7", "no cuda:7 is here; choose from cuda:0, cuda:1"),
+    ],
+)
+def test_a_gpu_that_is_not_here_is_refused_before_the_first_job(
+    specs: tuple[str, ...], device: str, says: str, tmp_path: Path
+) -> None:
+    """The message names the group, and what there is."""
+    gpus = [replace(identify(FIRST), spec=spec) for spec in specs]
+    lanes = LocalLanes(1, tmp_path / "tuner.db", devices=LocalDevices(lambda: gpus))
+
+    with pytest.raises(RefusedJobsError, match=re.escape(says)) as caught:
+        lanes.known([job(), job(device=device)])
+    assert [place for place, _ in caught.value.refused] == ["[[group]] 1"]
+
+
+def test_a_gpu_that_does_not_answer_is_refused_before_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that has a GPU nothing stands in for it, as in `tuner run`."""
+    monkeypatch.setattr(choice, "nvidia_device_file", lambda: "/dev/nvidia0")
+
+    with pytest.raises(RefusedJobsError, match=r"has an NVIDIA GPU .*, and it does not"):
+        LocalDevices(list).check([job()])
+    LocalDevices(list).check([job(device=FIRST)])
+
+
+def test_without_a_number_there_is_a_lane_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those count that jobs may run on, and the command says so; simulated devices are no GPUs."""
+    monkeypatch.setattr(local, "LocalDevices", lambda: machine(FIRST, SECOND, OTHER_KIND))
+
+    def where(*devices: str) -> str:
+        return local.lanes_for([job(device=device) for device in devices], None, ()).where
+
+    assert where("", FIRST) == "local, 3 lanes, one for each GPU"
+    assert where(f"kind:{identify(FIRST).name}") == "local, 2 lanes, one for each GPU"
+    assert where(FIRST, "replay:h200") == "local, 1 lane"

@@ -78,6 +78,11 @@ def test_a_job_of_two_groups_is_run_once() -> None:
         (GROUP + "options = { budget = 1.5 }\n", "budget: 1.5: write a whole number from 1"),
         (GROUP + "options = { seed = [1, 1] }\n", "seed: holds a value more than once"),
         (GROUP + 'options = { objective = "time" }\n', "write objectives = [...] in [[group]]"),
+        (GROUP + 'options = { device = "cuda:0" }\n', "options, device: write devices = [...] in [[group]]"),
+        (
+            '[sweep]\nkernel_files = ["no.toml"]\n' + GROUP,
+            "[sweep] kernel_files, item 1: no.toml: there is no",
+        ),
         ('[options]\npolicy = "x"\n' + GROUP, "[options] policy: unknown policy 'x'"),
         ("[option]\n" + GROUP, "option: unknown key; did you mean 'options'?"),
         (GROUP + GROUP, "[[group]] 2 name: 'scans' is the name of [[group]] 1 already"),

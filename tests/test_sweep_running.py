@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
+from tuner.devices.choice import identify
 from tuner.errors import DaemonError
 from tuner.model import RunStatus
 from tuner.report.sweep_progress import SweepProgress
@@ -17,6 +19,7 @@ from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import RefusedJobsError, told_conditions
 from tuner.sweep.lane import Lane
 from tuner.sweep.local import LocalLanes
+from tuner.sweep.local_devices import LocalDevices
 from tuner.sweep.results import JobResult, SweepReport, change_of
 from tuner.sweep.running import JobStarted, run_sweep
 from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
@@ -84,6 +87,19 @@ def test_a_failed_job_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None
     assert "failed: scan-lf:N=4 time on sim:jetson-tx1: why" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("modelled", " (modelled)"), ("recorded", " (recorded)"), ("", "")]
+)
+def test_progress_says_what_numbers_are(kind: str, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A change that no GPU has shown is labelled."""
+    result = JobResult(job(), "finished", answer={**ANSWER, kind: True})
+    with SweepProgress() as progress:
+        progress.begun(SweepReport("sweep.toml", "played", [job()], [result]))
+        progress.ended(result)
+
+    assert capsys.readouterr().err.endswith(f"+10.0 ± 1.0 % against the default{suffix}\n")
+
+
 def test_an_interrupt_leaves_a_report() -> None:
     """What had ended is in the report, the back end is closed, and the rest is left."""
     backend = Played(stops=4)
@@ -148,15 +164,27 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     assert "--patience is no option of the policy greedy" in text
 
 
-def test_a_device_that_is_not_there_is_told_by_its_jobs(tmp_path: Path) -> None:
-    """A GPU that cannot be opened stops no sweep: its jobs fail with the reason."""
-    lanes = LocalLanes(1, tmp_path / "tuner.db")
+def test_a_device_that_does_not_open_is_told_by_its_jobs(tmp_path: Path) -> None:
+    """A GPU that is listed and cannot be opened stops no sweep: its jobs fail with the reason."""
+    listed = replace(identify(SIM), spec="cuda:9999")
+    lanes = LocalLanes(1, tmp_path / "tuner.db", devices=LocalDevices(lambda: [listed]))
     absent = job(device="cuda:9999", **QUICK)
 
     assert lanes.known([absent]) == {}
     (ended,) = [one for one in lanes.run([absent]) if isinstance(one, JobResult)]
     assert ended.end == "failed"
     assert ended.reason
+
+
+def test_nothing_runs_where_nothing_can_be_stored(tmp_path: Path) -> None:
+    """A database that cannot be made is told once, and not by every job."""
+    (tmp_path / "file").write_text("")
+    lanes = LocalLanes(1, tmp_path / "file" / "tuner.db")
+    with SweepProgress() as progress:
+        report = run_sweep([job(4, **QUICK), job(8, **QUICK)], lanes, progress, "sweep.toml")
+
+    assert (report.left, report.counts) == (2, {})
+    assert str(tmp_path / "file") in report.trouble
 
 
 def test_a_job_that_another_process_measures_waits_for_it(

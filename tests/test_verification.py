@@ -152,6 +152,7 @@ def test_an_answer_that_does_not_hold_is_refuted(store: Store) -> None:
     verified, _ = tuned(VERIFY, store, SECOND, AS_DEFAULT)
     told = verified.document["verification"]
     assert told["held"] is False
+    assert told["told"].startswith("refuted: the answer of ")
     assert "is not the best here: it costs" in told["told"]
     assert "more than the default; a search is needed" in told["told"]
     assert told["ratio"] - told["ratio_interval"] > 1.0

@@ -210,7 +210,11 @@ class SearchOptions:
         metavar="CHOICE",
     )
     budget: int | None = _option(
-        None, "Measure at most this many trials.", Range(1, 10**9, whole=True), effect=Effect.LIMIT
+        None,
+        "Measure at most this many trials.",
+        Range(1, 10**9, whole=True),
+        metavar="N",
+        effect=Effect.LIMIT,
     )
     solo_bests: int | None = _option(
         None,
@@ -251,7 +255,11 @@ class SearchOptions:
         effect=Effect.LIMIT,
     )
     time_limit_s: float | None = _option(
-        None, "Search at most this many seconds.", Range(0, _YEAR_S, above=True), effect=Effect.LIMIT
+        None,
+        "Search at most this many seconds.",
+        Range(0, _YEAR_S, above=True),
+        metavar="SECONDS",
+        effect=Effect.LIMIT,
     )
     min_occupancy: float | None = _option(
         None,
@@ -286,6 +294,7 @@ class SearchOptions:
         0,
         "Random seed, of policy and inputs.",
         Range(0, 2**63 - 1, whole=True),
+        metavar="N",
         effect=Effect.METHOD,
     )
     joules: bool = _option(

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ def best(
         if found is not None:
             _show_served(found, json_path, "of the daemon (--no-daemon reads the database)")
             return
-    _show_stored(workloads, kernel_files, database, json_path, **question)
+    _show_stored(_Question(workloads, kernel_files, database, **question), json_path)
 
 
 def _of_daemon(
@@ -138,55 +138,82 @@ def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
     show_best(best, out)
 
 
-def _show_stored(
-    workloads: tuple[str, ...],
-    kernel_files: tuple[Path, ...],
-    database: Path | None,
-    json_path: str | None,
-    *,
-    objective: str,
-    max_slowdown: float | None,
-    scope: str,
-    clocks_as_found: bool,
-    device: str | None,
-) -> None:
-    from tuner.config.catalog import Catalog
-    from tuner.database.best_known import DatabaseSource, best_known
-    from tuner.devices.scopes import normalised
-    from tuner.model.objective import Objective, described
-    from tuner.search.request import answer_query
+@dataclass(frozen=True)
+class _Question:
+    """What is asked of the database, by the options of the command."""
 
-    within = None  # of a front: a point of it is chosen
-    if Objective(objective).is_front:
-        max_slowdown, within = None, max_slowdown
-    query = answer_query(
-        Catalog.load(kernel_files),
-        workloads,
-        device,
-        objective=described(objective, max_slowdown, normalised(scope)),
-        clocks_as_found=clocks_as_found,
-    )
-    with reading(database) as store:
-        source = None if store is None else DatabaseSource(store)
-        found = None if source is None else best_known(query, source)
-        if store is not None and found is not None and found.stored is not None:
-            _show_run(store, found.stored, json_path, within)
-        elif found is not None and any(part and part.origin != "default" for part in found.parts.values()):
-            _show_served(_best(query, found), json_path, "of the database")
-        else:
-            limit = "" if max_slowdown is None else f" --max-slowdown {100 * max_slowdown:g}%"
-            counted = "" if scope == SearchOptions.scope else f" --scope {scope}"
-            where = ["--device", device] if device else []
-            where += [word for file in kernel_files for word in ("--kernel", str(file))]
-            where += ["--database", str(database)] if database else []
-            words = " ".join(
-                [f"{shlex.join(workloads)} --objective {objective}{limit}{counted}", *map(shlex.quote, where)]
-            )
-            far = "" if source is None else _far(query, source)
-            echo(f"nothing is stored{far}: run `tuner run {words}`", err=True)
-            for line in [] if source is None else _models_left_out(query, source):
-                echo(line, err=True)
+    workloads: tuple[str, ...]
+    kernel_files: tuple[Path, ...]
+    database: Path | None
+    objective: str
+    max_slowdown: float | None
+    scope: str
+    clocks_as_found: bool
+    device: str | None
+
+    def query(self, objective: str, max_slowdown: float | None) -> "AnswerQuery":
+        """The question for an objective under a limit."""
+        from tuner.config.catalog import Catalog
+        from tuner.devices.scopes import normalised
+        from tuner.model.objective import described
+        from tuner.search.request import answer_query
+
+        return answer_query(
+            Catalog.load(self.kernel_files),
+            self.workloads,
+            self.device,
+            objective=described(objective, max_slowdown, normalised(self.scope)),
+            clocks_as_found=self.clocks_as_found,
+        )
+
+    def words(self, objective: str) -> str:
+        """What a command for an objective must say to mean the same workloads, limit, device and database."""
+        limit = [] if self.max_slowdown is None else ["--max-slowdown", f"{100 * self.max_slowdown:g}%"]
+        counted = [] if self.scope == SearchOptions.scope else ["--scope", self.scope]
+        where = ["--device", self.device] if self.device else []
+        where += [word for file in self.kernel_files for word in ("--kernel", str(file))]
+        where += ["--database", str(self.database)] if self.database else []
+        return shlex.join([*self.workloads, "--objective", objective, *limit, *counted, *where])
+
+
+def _show_stored(asked: _Question, json_path: str | None) -> None:
+    from tuner.database.best_known import DatabaseSource, best_known
+    from tuner.model.objective import Objective
+
+    limit, within = asked.max_slowdown, None
+    if Objective(asked.objective).is_front:  # a point of it is chosen
+        limit, within = None, asked.max_slowdown
+    query = asked.query(asked.objective, limit)
+    with reading(asked.database) as store:
+        if store is None:
+            echo(f"nothing is stored: run `tuner run {asked.words(asked.objective)}`", err=True)
             sys.exit(1)
+        source = DatabaseSource(store)
+        found = best_known(query, source)
+        if found.stored is not None:
+            _show_run(store, found.stored, json_path, within)
+            return
+        _point_to_front(asked, source)
+        if any(part and part.origin != "default" for part in found.parts.values()):
+            _show_served(_best(query, found), json_path, "of the database")
+            return
+        far = _far(query, source)
+        echo(f"nothing is stored{far}: run `tuner run {asked.words(asked.objective)}`", err=True)
+        for line in _models_left_out(query, source):
+            echo(line, err=True)
+        sys.exit(1)
+
+
+def _point_to_front(asked: _Question, source: "DatabaseSource") -> None:
+    """Say so where a front has the point that is asked for."""
+    from tuner.database.best_known import best_known
+
+    if asked.objective != "energy" or asked.max_slowdown is None:
+        return
+    front = best_known(asked.query("pareto", None), source).stored
+    if front is not None:
+        words = asked.words("pareto")
+        echo(f"run {front.answer.run} has a front with such a point: `tuner best {words}`", err=True)
 
 
 def _show_run(

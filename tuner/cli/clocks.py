@@ -22,7 +22,7 @@ def clocks() -> None:
     """GPU clocks and power limits: show their owners, and restore what was left set."""
 
 
-@clocks.command()
+@clocks.command(short_help="List GPUs with clock, lock, power limit and owners.")
 @click.option(
     "--device", "spec", metavar="SPEC", help="cuda:0, or a GPU as the table names it. Default: all."
 )

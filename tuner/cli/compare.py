@@ -65,11 +65,12 @@ class _ComparisonSetup:
 @click.option(
     "--seeds",
     type=click.IntRange(min=1, max=10_000),
+    metavar="N",
     default=_SEEDS,
     show_default=True,
     help="Searches of each policy on each space, each with another seed.",
 )
-@search_option("objective", default="time")
+@search_option("objective", default="time", text="What to minimise: time, energy, edp or ed2p.")
 @click.option(
     "--device",
     metavar="SPEC",
@@ -79,7 +80,10 @@ class _ComparisonSetup:
 )
 @search_option("budget", default=_BUDGET, text="Maximum evaluations of a search.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1, max=1024), help="Processes for the evaluation. Default: one per CPU."
+    "--jobs",
+    type=click.IntRange(min=1, max=1024),
+    metavar="N",
+    help="Processes for the evaluation. Default: one per CPU.",
 )
 @click.option("--plot", "plot_path", metavar="FILE", callback=writable, help="Draw it: .png, .svg or .pdf.")
 @search_option("sensor")

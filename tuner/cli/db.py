@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import is_zipfile
 
 import click
 
@@ -71,7 +72,7 @@ def path(*, database: Path | None) -> None:
     echo(database or default_path())
 
 
-@db.command()
+@db.command(short_help="Compare the database with its mirror; change nothing.")
 @database_option
 @json_option
 def check(*, database: Path | None, json_path: str | None) -> None:
@@ -97,7 +98,7 @@ def check(*, database: Path | None, json_path: str | None) -> None:
         sys.exit(1)
 
 
-@db.command()
+@db.command(short_help="Verify every row, and put right what is wrong.")
 @database_option
 @json_option
 def repair(*, database: Path | None, json_path: str | None) -> None:
@@ -161,7 +162,7 @@ def _print(lines: Iterable[str], json_path: str | None) -> None:
     "--output",
     metavar="FILE",
     callback=writable,
-    help="The file to write; an existing one is replaced. Default: run-ID.zip in this directory.",
+    help="The file to write; an existing recording is replaced. Default: run-ID.zip in this directory.",
 )
 @click.option("--out", "called_earlier", metavar="FILE", callback=writable, hidden=True)  # in version 0.1
 @kernel_option
@@ -187,6 +188,8 @@ def export(
     named = output or called_earlier
     if named == "-":
         raise InputError("--output -: a recording is no text; name a file")
+    if named is not None and Path(named).is_file() and not is_zipfile(named):
+        raise InputError(f"--output {named}: is there already, and is no recording; name another file")
     with reading(database) as store:
         if store is None:
             raise InputError("nothing is stored, so there is nothing to export")

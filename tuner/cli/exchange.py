@@ -28,7 +28,7 @@ _FOR_BUILDS = ("flags", "header")
 _OF_ANSWERS = (*_FOR_BUILDS, "kernel-launcher")  # the others are of all trials, or of a trained kernel
 
 
-@click.command("import")
+@click.command("import", short_help="Import a file of another tuner.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--output",
@@ -96,7 +96,7 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     return lines
 
 
-@click.command()
+@click.command(short_help="Write the answer or the trials of runs for a build or a tool.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option(
     "--format",

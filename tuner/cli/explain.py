@@ -153,9 +153,8 @@ def _cost(workload: dict[str, Any]) -> list[str]:
     pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
     count = workload["considered"] - workload["uncompiled"]
     number = f"{count:,} of {workload['considered']:,}" if workload["uncompiled"] else f"{count:,}"
-    compiled = f"compiled for {workload['architecture']}" if workload["architecture"] else "as recorded"
     prepare, choose = (si(workload[key], "s") for key in ("prepare_s", "choose_s"))
     return [
-        f"{number} candidates, {compiled}{pruned}",
+        f"{number} candidates, {workload['resources']}{pruned}",
         f"{prepare} for the space, {choose} to compile and choose; nothing was run",
     ]

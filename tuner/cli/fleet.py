@@ -10,7 +10,7 @@ from tuner.cli.options import database_option
 from tuner.cli.output import console, json_option, write_json
 
 
-@click.command()
+@click.command(short_help="Compare the GPUs of each kind, and name outliers.")
 @click.argument("workloads", nargs=-1, metavar="[WORKLOAD]...", shell_complete=completion.workloads)
 @database_option
 @json_option

@@ -14,6 +14,7 @@ from tuner.cli.output import console, json_option, write_json
 @click.option(
     "--limit",
     type=click.IntRange(min=1, max=1_000_000),
+    metavar="N",
     default=20,
     show_default=True,
     help="Newest runs shown.",

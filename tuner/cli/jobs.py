@@ -42,6 +42,7 @@ _GOES_ON = ("queued", "running")
 @click.option(
     "--priority",
     type=click.FloatRange(-1e6, 1e6),
+    metavar="N",
     callback=finite,
     default=0.0,
     show_default=True,
@@ -129,7 +130,12 @@ def status(*, socket: str | None, json_path: str | None) -> None:
     help="Only jobs in this state; may be given several times.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="Newest jobs shown."
+    "--limit",
+    type=click.IntRange(1, _MOST),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Newest jobs shown.",
 )
 @click.option(
     "--before",

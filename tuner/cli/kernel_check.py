@@ -29,7 +29,7 @@ MAX_PLANS = 50_000
 """Configurations of a workload that are evaluated; of a larger space, some half a minute's worth."""
 
 
-@click.command()
+@click.command(short_help="Read, enumerate and compile a kernel file; run nothing.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--arch",

@@ -9,7 +9,7 @@ from tuner.cli.output import echo, write_whole
 from tuner.errors import InputError
 
 
-@click.command()
+@click.command(short_help="Write a kernel file for a CUDA C++ file.")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--kernel", metavar="NAME", help="Which __global__ function, where there are several.")
 @click.option(

@@ -11,6 +11,7 @@ from tuner.cli.kernel_new import new
 from tuner.cli.kernel_words import configuration_text, extremes, listed
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, echo, json_option, write_json
+from tuner.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.config import KernelFile
@@ -68,6 +69,9 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
     """Show everything about one kernel."""
     from tuner.config.catalog import Catalog
 
+    alone, _, sizes = name.partition(":")
+    if sizes:
+        raise InputError(f"{name}: a kernel is shown with all its sizes; write {alone}")
     kernel = Catalog.load(kernel_files).kernel(name)
     document = _details(kernel)
     if json_path is not None:
@@ -75,7 +79,7 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
     _print_details(document, json_path)
 
 
-@kernels.command()
+@kernels.command(short_help="Write the JSON Schema of kernel files, for editors.")
 @click.argument("file", default="-")
 @json_option
 def schema(*, file: str, json_path: str | None) -> None:
@@ -104,7 +108,6 @@ def _summary(kernel: "KernelFile") -> dict[str, Any]:
 def _workloads(kernel: "KernelFile") -> list[dict[str, Any]]:
     """The workloads of a kernel, each with its number of configurations."""
     from tuner.config.configuration_counts import configuration_counts
-    from tuner.errors import InputError
 
     workloads = kernel.workloads()
     try:
@@ -122,8 +125,6 @@ def _size(kernel: "KernelFile", workload: "Workload", count: int) -> dict[str, A
         workload: one of its sizes.
         count: configurations; 0 where they are still to be counted.
     """
-    from tuner.errors import InputError
-
     note = ""
     try:
         count = count or len(kernel.space(workload))

@@ -25,7 +25,7 @@ _limited_option = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Take over the finished runs of another database file.")
 @click.argument("file", type=NamedPath(dir_okay=False, path_type=Path))
 @_limited_option
 @database_option
@@ -51,7 +51,7 @@ def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | 
     _print_merge(report, str(file), json_path)
 
 
-@click.command()
+@click.command(short_help="Take over the finished runs of another host.")
 @click.argument("address", metavar="ADDRESS")
 @click.option(
     "--timeout",
@@ -113,7 +113,7 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
         sys.exit(1)
 
 
-@click.command()
+@click.command(short_help="Write a copy of the runs, for `tuner db merge`.")
 @click.option(
     "--output",
     metavar="FILE",

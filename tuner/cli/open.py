@@ -10,6 +10,7 @@ from tuner.cli.remote import socket_option, when_started
 @click.option(
     "--port",
     type=click.IntRange(1, 65_535),
+    metavar="N",
     help="Port of 127.0.0.1. Default: 8750, or a free one.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open a browser, or print the link only.")

@@ -23,7 +23,9 @@ _TOP = 20
 @click.option("--sort", default="rank", metavar="KEY", help="rank, number, time, energy, power or a tunable.")
 @click.option("--where", metavar="EXPRESSION", help="Only these trials, e.g. 'P >= 16 and time < 2e-3'.")
 @click.option("--status", metavar="STATUS", help="Only trials that ended so: ok, timeout, wrong-answer ...")
-@click.option("--top", type=click.IntRange(min=0), help=f"So many trials; 0 for all. Default: {_TOP}.")
+@click.option(
+    "--top", type=click.IntRange(min=0), metavar="N", help=f"So many trials; 0 for all. Default: {_TOP}."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Write the trials to standard output as CSV.")
 @search_option("max_slowdown", text=FRONT_CHOICE)
 @click.option(

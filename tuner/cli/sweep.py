@@ -29,8 +29,8 @@ _DAEMON = "daemon"
     default=_DAEMON,
     show_default=True,
     metavar="WHERE",
-    help="Where jobs run: daemon; local:N for N lanes on this machine without a daemon; or the workers of"
-    " dask://HOST:PORT or slurm, as with tuner run --on.",
+    help="Where jobs run: daemon; this machine without a daemon, local in a lane for each GPU, local:N in"
+    " N lanes; or the workers of dask://HOST:PORT or slurm, as with tuner run --on.",
 )
 @click.option("--dry-run", is_flag=True, help="Check and list the jobs; run nothing.")
 @database_option
@@ -58,7 +58,7 @@ def sweep(
         if place is None:
             backend = _on_daemon(read, socket)
         elif place.kind == "local":
-            backend = _on_lanes(read, place.workers or 1, database)
+            backend = _on_lanes(read, place.workers, database)
         else:
             backend = stack.enter_context(_on_pool(read, where, database))
         code = _run(read, backend, json_path)
@@ -91,12 +91,14 @@ def _on_daemon(read: "SweepFile", socket: str | None) -> "Backend":
     try:
         return DaemonQueues(client_of(socket))
     except DaemonAbsentError as error:
-        raise DaemonAbsentError(f"{error}\n--on local:N runs a sweep without a daemon") from error
+        raise DaemonAbsentError(f"{error}\n--on local runs a sweep without a daemon") from error
 
 
-def _on_lanes(read: "SweepFile", lanes: int, database: Path | None) -> "Backend":
-    from tuner.sweep.local import LocalLanes
+def _on_lanes(read: "SweepFile", lanes: int | None, database: Path | None) -> "Backend":
+    from tuner.sweep.local import LocalLanes, lanes_for
 
+    if lanes is None:
+        return lanes_for(read.jobs, database, read.kernel_files)
     return LocalLanes(lanes, database, read.kernel_files)
 
 
@@ -139,6 +141,7 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
     """
     from tuner.config.catalog import Catalog
     from tuner.sweep.known import RefusedJobsError, check_workloads
+    from tuner.sweep.local_devices import LocalDevices
     from tuner.sweep.on_daemon import DaemonQueues
 
     try:
@@ -147,6 +150,8 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
                 DaemonQueues(client_of(socket)).check(read.jobs)
                 return
         check_workloads(read.jobs, Catalog.load(read.kernel_files))
+        if place is not None and place.kind == "local":
+            LocalDevices().check(read.jobs)
     except RefusedJobsError as error:
         raise read.refused(error.refused) from error
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LEAST, _MOST = 2, 10_000
 
 
-@click.command()
+@click.command(short_help="Learn which configuration fits which size of a kernel.")
 @click.argument("kernel", metavar="KERNEL")
 @click.option(
     "--inputs", default="", metavar="RANGES", help="Where sizes are drawn from: H=2^4..2^16, W=[64, 100]."
@@ -41,6 +41,7 @@ _LEAST, _MOST = 2, 10_000
 @click.option(
     "--count",
     type=click.IntRange(_LEAST, _MOST),
+    metavar="N",
     default=48,
     show_default=True,
     help="Inputs that are drawn.",
@@ -60,7 +61,7 @@ _LEAST, _MOST = 2, 10_000
 @click.option(
     "--method", default="forest", show_default=True, help="Of prediction: forest, or g-adapt as in the paper."
 )
-@search_option("objective", default="time")
+@search_option("objective", default="time", text="What to minimise: time, energy, edp or ed2p.")
 @search_option("seed", default=SearchOptions.seed)
 @device_option
 @kernel_option

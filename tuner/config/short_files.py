@@ -113,9 +113,7 @@ def with_macros(
 
 @functools.lru_cache(maxsize=128)  # catalogues are read again and again, by tests and by the daemon
 def _used(source: Source, among: tuple[str, ...]) -> frozenset[str]:
-    if not among:
-        return frozenset()
-    return used_names("\n".join([source.text, *(text for _, text in source.headers)]), among)
+    return used_names(source.text, *(text for _, text in source.headers), among=among)
 
 
 def assumed_work(buffers: Iterable[Buffer]) -> Work:

@@ -1,7 +1,9 @@
 """The names that CUDA C++ text uses and does not declare: what macros may stand for."""
 
+import functools
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from tuner.cuda_source.signatures import global_functions
 from tuner.cuda_source.tokens import without_comments
@@ -18,26 +20,49 @@ _DECLARED = re.compile(
 )
 
 
-def used_names(text: str, among: Collection[str] | None = None) -> frozenset[str]:
+def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[str]:
     """The names that a source uses without declaring them, as variables, (template) parameters or kernels.
 
     A macro may stand for these; a macro of a declared name would break its declaration.
 
     Args:
-        text: CUDA C++.
+        texts: CUDA C++ of a source and its headers.
         among: the names that are asked for; None for all.
     """
-    text = without_comments(text, keep_strings=False)
-    words = frozenset(_WORD.findall(text))
+    parts = [_names_in(text) for text in texts]
+    words = frozenset().union(*(part.words for part in parts))
     if among is not None:
         words &= frozenset(among)
-    if not words:
-        return words
-    templates = (name for match in _TEMPLATES.finditer(text) for name in _names(match[1]))
-    found = words.difference(_DECLARED.findall(text), templates)
-    if found.isdisjoint(_BEFORE_BRACKET.findall(text)):
+    found = words.difference(*(part.declared for part in parts))
+    if all(found.isdisjoint(part.before_bracket) for part in parts):
         return found  # no kernel: those take ten times as long to find as all else
-    return found.difference(function.name for function in global_functions(text))
+    return found.difference(function.name for function in global_functions("\n".join(texts)))
+
+
+@dataclass(frozen=True)
+class _TextNames:
+    """The names in a text.
+
+    Attributes:
+        words: all.
+        declared: behind a type, or as template parameters.
+        before_bracket: that may be functions.
+    """
+
+    words: frozenset[str]
+    declared: frozenset[str]
+    before_bracket: frozenset[str]
+
+
+@functools.lru_cache(maxsize=256)  # headers are shared by many kernels
+def _names_in(text: str) -> _TextNames:
+    text = without_comments(text, keep_strings=False)
+    templates = {name for parameters in set(_TEMPLATES.findall(text)) for name in _names(parameters)}
+    return _TextNames(
+        frozenset(_WORD.findall(text)),
+        frozenset(_DECLARED.findall(text)) | templates,
+        frozenset(_BEFORE_BRACKET.findall(text)),
+    )
 
 
 def _names(parameters: str) -> tuple[str, ...]:

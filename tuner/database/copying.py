@@ -14,6 +14,7 @@ from tuner.database.merge_source import RUN_TABLES
 from tuner.errors import InputError, StoreDamagedError, StoreFullError
 
 _NAME = "tuner.db"
+_MAGIC = b"SQLite format 3\0"  # at the beginning of every database
 
 
 @contextmanager
@@ -52,20 +53,27 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 def check_target(target: Path, path: Path) -> None:
-    """Refuse to replace a database that is in use by a copy, which holds less.
+    """Refuse to replace a database that is in use by a copy, which holds less, or a file that is no database.
 
     Args:
         target: where a copy is to be.
         path: of the database that is copied.
 
     Raises:
-        InputError: the target is that database, its mirror, or another database with one.
+        InputError: the target is that database, its mirror, another database with one, or another file.
     """
     own = [file.resolve() for file in (path, mirror_of(path))]
     if target.resolve() in own or mirror_of(target).exists():
         raise InputError(
             f"--output {target}: this is a database in use, and a copy holds less; name another file"
         )
+    if target.is_file() and not _may_be_a_copy(target):
+        raise InputError(f"--output {target}: is there already, and is no database; name another file")
+
+
+def _may_be_a_copy(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) in (b"", _MAGIC)
 
 
 def _copy(source: sqlite3.Connection, copy: Path) -> None:

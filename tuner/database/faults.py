@@ -1,5 +1,6 @@
 """SQLite's faults in the words of this package, and whether a database and its mirror are whole."""
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ BUSY_TIMEOUT_S = 5.0  # of waiting for another process; a transaction takes less
 
 ELSEWHERE = "name a file on a local disk with --database (of the daemon: a directory with --state)"
 NO_LOCKS = "its file system has no file locks, which keep processes apart"
+_CANNOT_OPEN = "cannot be opened"
 NO_SHARED_MEMORY = "its file system has no shared memory, which SQLite needs"
 
 # Begin of SQLite's name of the error; what it says; the error here; what that means.
@@ -40,7 +42,7 @@ _KNOWN = (
     ),
     ("SQLITE_PROTOCOL", "locking protocol", StoreError, NO_LOCKS),
     ("SQLITE_READONLY", "readonly", StoreReadOnlyError, "not writable by this user"),
-    ("SQLITE_CANTOPEN", "unable to open", StoreError, "cannot be opened"),
+    ("SQLITE_CANTOPEN", "unable to open", StoreError, _CANNOT_OPEN),
 )
 # What may come from damage: a table that is gone is an error like any other to SQLite.
 _DAMAGE = (
@@ -139,6 +141,11 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
     if known is None:
         return StoreError(f"{path}: {error}; {advice(path)}")
     kind, meaning = known
+    if meaning == _CANNOT_OPEN and path.is_file() and not os.access(path.absolute().parent, os.W_OK):
+        return StoreReadOnlyError(
+            f"{path}: {path.absolute().parent} cannot be written, as SQLite needs also to read ({error});"
+            f" `tuner db copy --database {path} --output FILE` writes a copy to where that can be"
+        )
     what = ELSEWHERE if meaning in (NO_LOCKS, NO_SHARED_MEMORY) else advice(path)
     if kind is StoreFullError:
         what = f"make room on it; {what}"

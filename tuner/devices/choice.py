@@ -80,14 +80,24 @@ def _open_any(seed: int, run_timeout_s: float, *, allow_simulated: bool) -> Open
             return OpenedDevice(WorkerDevice("cuda:0", run_timeout_s=run_timeout_s), "")
         except (DeviceUnavailableError, CompilerUnavailableError) as error:
             why = str(error)
-    file = nvidia_device_file()
-    if file is not None and not allow_simulated:
+    problem = why_nothing_stands_in(why)
+    if problem and not allow_simulated:
         raise DeviceUnavailableError(
-            f"this machine has an NVIDIA GPU ({file}), and it does not answer: {why}; `tuner doctor` says"
-            f" more. For modelled numbers choose --device {STAND_IN}, or `tuner run --allow-simulated`"
+            f"{problem}; `tuner doctor` says more. For modelled numbers choose --device {STAND_IN},"
+            " or `tuner run --allow-simulated`"
         )
     card = nvidia_card()
-    if file is None and card is not None:
+    if not problem and card is not None:
         why = f"{why}; the NVIDIA card {card} has no driver here"
     notice = f"no GPU answers ({why}): {STAND_IN} stands in, and every number is modelled"
     return OpenedDevice(SimulatedDevice(STAND_IN, seed), notice)
+
+
+def why_nothing_stands_in(why: str) -> str:
+    """That this machine has a GPU, which no simulated one stands in for; empty where it shows none.
+
+    Args:
+        why: no GPU answers.
+    """
+    file = nvidia_device_file()
+    return f"this machine has an NVIDIA GPU ({file}), and it does not answer: {why}" if file else ""

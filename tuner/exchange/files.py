@@ -36,6 +36,10 @@ def read_foreign(path: Path) -> ForeignFile:
         InputError: it cannot be read, or is none that is known; the message names the key.
     """
     try:
+        path.open("rb").close()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
         text = packed_text(path)
         document = closed_json(text)
         if is_t1(document):

@@ -17,6 +17,7 @@ EXACT_FLOAT = 2**53  # whole numbers up to here are exact in float64
 
 Value = Any  # a scalar or an array
 PLAIN = frozenset({bool, int, float, str})
+_MERGED = {"bb": np.bool_, "ii": np.int64, "ff": np.float64, "cc": np.complex128}  # by the kinds of two parts
 
 
 class TroubleError(Exception):
@@ -121,10 +122,11 @@ def inverted(value: Value) -> Value:
 
 def merged(where: np.ndarray[Any, Any], body: Value, orelse: Value) -> Value:
     """An array with ``body`` where the mask is true and ``orelse`` elsewhere, each as long as its part."""
-    result = np.empty(where.shape, dtype=object)
+    dtype = _MERGED.get(kind_of(body) + kind_of(orelse))
+    result = np.empty(where.shape, dtype=dtype or object)
     for mask, part in ((where, body), (~where, orelse)):
-        result[mask] = part.astype(object) if isinstance(part, np.ndarray) else part
-    return _narrowed(result)
+        result[mask] = part.astype(result.dtype) if isinstance(part, np.ndarray) else part
+    return result if dtype else _narrowed(result)
 
 
 def _narrowed(boxed: np.ndarray[Any, Any]) -> Value:
@@ -233,6 +235,8 @@ def _apply_arrays(op: Operation, left: Value, right: Value) -> Value:
         return _each(lambda item: _apply_scalars(op, item, right), left)
     if not isinstance(left, np.ndarray):
         return _each(lambda item: _apply_scalars(op, left, item), right)
+    if "O" not in kinds:
+        return _each_pair(lambda a, b: _apply_scalars(op, a, b), left, right)
     boxed = np.frompyfunc(lambda a, b: _apply_scalars(op, a, b), 2, 1)(
         left.astype(object), right.astype(object)
     )
@@ -247,6 +251,20 @@ def _each(function: Callable[[Any], Any], values: np.ndarray[Any, Any]) -> Value
     results = np.empty(len(distinct), dtype=object)
     results[:] = [function(item) for item in distinct.tolist()]
     return _narrowed(results)[where.reshape(values.shape)]
+
+
+def _each_pair(
+    function: Callable[[Any, Any], Any], left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]
+) -> Value:
+    """A Python function of every two elements, called once for each pair that occurs."""
+    left, right = np.broadcast_arrays(left, right)
+    lefts, at_left = np.unique(left.ravel(), return_inverse=True)
+    rights, at_right = np.unique(right.ravel(), return_inverse=True)
+    pairs, where = np.unique(at_left * len(rights) + at_right, return_inverse=True)
+    results = np.empty(len(pairs), dtype=object)
+    each = np.divmod(pairs, max(1, len(rights)))
+    results[:] = list(map(function, lefts[each[0]].tolist(), rights[each[1]].tolist()))
+    return _narrowed(results)[where.reshape(left.shape)]
 
 
 def _is_exact(op: Operation, left: Value, right: Value, kinds: str) -> bool:

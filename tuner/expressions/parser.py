@@ -6,6 +6,7 @@ Only what the tables at the end name is in the language; everything else is refu
 import ast
 import functools
 import keyword
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UN
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_NODES = 2000
+_SINGLE = re.compile(r"[^<>=!]=(?!=)")  # what other languages compare with
 
 Evaluator = Callable[[Mapping[str, Value]], Value]
 
@@ -69,7 +71,8 @@ def syntax_tree(text: str) -> ast.expr:
             warnings.simplefilter("ignore")
             return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as e:
-        raise TroubleError(f"not an expression ({e.msg})") from None
+        hint = "; == compares" if _SINGLE.search(text) else ""
+        raise TroubleError(f"not an expression ({e.msg}{hint})") from None
     except (ValueError, RecursionError, MemoryError):
         raise TroubleError("not an expression") from None
 

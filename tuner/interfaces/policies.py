@@ -219,6 +219,11 @@ class Search:
     criteria: tuple[Criterion, ...] = ()
 
     @property
+    def suffix(self) -> str:
+        """What stands behind numbers in messages: `` (modelled)``, or nothing where they are measured."""
+        return f" ({self.label})" if self.label else ""
+
+    @property
     def clocks(self) -> tuple[int | None, ...]:
         """The clocks of trials: the choices, or a single None for "as found"."""
         return self.clocks_mhz or (None,)

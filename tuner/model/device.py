@@ -81,3 +81,9 @@ class DeviceIdentity:
     runtime: str
     modelled: bool
     recorded: str = ""
+
+    @property
+    def label(self) -> str:
+        """What its numbers are: ``modelled``, ``recorded``, both, or empty where they are measured."""
+        words = ("recorded" if self.recorded else "", "modelled" if self.modelled else "")
+        return ", ".join(filter(None, words))

@@ -155,4 +155,4 @@ def simulated_device(device_spec: str | None) -> str | None:
         return device_spec
     if device_spec.startswith(PREFIX):
         raise InputError(f"--device {device_spec}: was measured already; leave --on out")
-    raise InputError(f"--device {device_spec}: with --on each worker has its own GPU; leave --device out")
+    raise InputError(f"--device {device_spec}: with --on, each worker has its own GPU; leave --device out")

@@ -16,7 +16,7 @@ from tuner.python.data_folder import data_folder
 from tuner.python.kernel import Kernel
 from tuner.python.result import Result
 from tuner.python.values import Restrictions
-from tuner.python.wording import python_words
+from tuner.python.wording import option_words, python_words
 
 if TYPE_CHECKING:
     from tuner.search.trial_event import TrialEvent
@@ -92,6 +92,7 @@ def tune(
     own = [one for one in given if isinstance(one, Kernel)]
     device = _device_of(own) if device is None and on is None else device
     with ExitStack() as stack:
+        stack.enter_context(option_words())
         stack.enter_context(python_words([one.label for one in own], [s for one in own for s in one.symbols]))
         folder = stack.enter_context(data_folder(sum(one.data_bytes for one in own)))
         catalog, names = _described(given, folder, tunables, restrictions, kernel_files)

@@ -1,10 +1,11 @@
-"""Errors of kernels that are described in Python, in the words of Python."""
+"""Errors of kernels and options that are given in Python, in the words of Python."""
 
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from tuner.errors import InputError
+from tuner.errors import InputError, TunerError
+from tuner.options import OPTIONS
 
 # The keys of a kernel file that ``Kernel.kernel_file`` writes -> the argument that they come from.
 _ARGUMENTS = tuple(
@@ -58,3 +59,36 @@ def python_words(labels: Collection[str], symbols: Collection[str]) -> Iterator[
             text = _ARRAY.sub(lambda m: f"{'symbols' if m[1] in symbols else 'arguments'}: {m[1]}", text)
             error.args = (text, *error.args[1:])
         raise
+
+
+_NAMES = {option.flag.removeprefix("--"): name for name, option in OPTIONS.items()}
+_FIRST = re.compile(r"^--(on|device|clocks|sensor|scope) (\S+): ")
+_FLAG = re.compile(
+    r"`[^`]*`"  # a command, which stays
+    r"|--(?P<place>on|device) (?P<value>(?:local|dask|slurm|sim|cuda|replay|kind)\b\S*?)(?=[:,;.)]*(?:\s|$))"
+    r"|--(?P<flag>[a-z]+(?:-[a-z]+)*)"
+)
+
+
+@contextmanager
+def option_words() -> Iterator[None]:
+    """Have errors name the arguments of ``tuner.tune`` instead of the options of ``tuner run``.
+
+    Raises:
+        TunerError: the error, in these words; its class stays.
+    """
+    try:
+        yield
+    except TunerError as error:
+        if error.args and isinstance(error.args[0], str):
+            text = _FIRST.sub(lambda m: f"{m[1]}={m[2]!r}: ", error.args[0])
+            error.args = (_FLAG.sub(_as_argument, text), *error.args[1:])
+        raise
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    """An option as a call has it; a command between backticks as it is."""
+    if found["place"]:
+        return f"{found['place']}={found['value']!r}"
+    flag = found["flag"]
+    return _NAMES.get(flag, flag.replace("-", "_")) if flag else found[0]

@@ -9,7 +9,7 @@ from tuner.report.words import with_uncertainty
 from tuner.search.fleet import OUTLIER, Amount, FleetGroup, GpuAnswer
 
 _NONE = (
-    "no workload asked for has answers of two GPUs of a kind: `tuner run --verify` on another GPU of the kind"
+    "no workload has answers of two GPUs of a kind here: `tuner run --verify` on another GPU of the kind"
     " gives the second"
 )
 _SENSORS = "the gain of a GPU's power sensor, which may be some percent off, is in no interval"
@@ -40,7 +40,11 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
     rows = [["GPU", "where", "run", f"time{modelled}", f"energy{modelled}", "answer"], *map(_row, group.gpus)]
     yield from map(ReportLine, table(rows, [""] * len(rows), width, right={2, 3, 4}, indent=GAP))
     spreads = (("time", group.time_spread), ("energy", group.energy_spread))
-    told = [f"{name} by {100 * spread:.1f} %" for name, spread in spreads if spread is not None]
+    told = [
+        f"{name} by {100 * spread.value:.1f} ± {100 * spread.interval:.1f} %"
+        for name, spread in spreads
+        if spread is not None
+    ]
     if told:
         yield from lines_of(f"the GPUs differ in {' and in '.join(told)}{modelled}", width)
     named_on = {gpu.uuid: _place(gpu) for gpu in group.gpus}

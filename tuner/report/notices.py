@@ -30,6 +30,7 @@ def warnings(
         of_ties: with those on trials that may cost as little as the answer.
     """
     best = document["best"]
+    yield from _verdict(document, seen, held=False)
     if best is not None:
         yield from (f"beware: {flag}" for flag in best.get("flags", ()) if not _is_wanted(flag, best))
         yield from (
@@ -48,9 +49,18 @@ def notices_of(
     document: Mapping[str, Any], seen: Collection[str] = (), *, of_ties: bool = False
 ) -> Iterator[str]:
     """The other notices: what a policy said of itself, and how the search went."""
+    yield from _verdict(document, seen, held=True)
     for one in _new(document, seen):
         if of_ties if _OF_TIES.match(one) else _is_calm(one):
             yield one
+
+
+def _verdict(document: Mapping[str, Any], seen: Collection[str], *, held: bool) -> Iterator[str]:
+    """What came of a verification, where it held or where it did not; an older run calls both verified."""
+    found = document.get("verification")
+    if found and found["told"] not in seen and bool(found["held"]) is held:
+        told = found["told"]
+        yield told if found["held"] is not False else f"refuted: {told.partition(': ')[2]}"
 
 
 def _new(document: Mapping[str, Any], seen: Collection[str]) -> Iterator[str]:

@@ -91,6 +91,7 @@ class RunProgress:
 
     def measured(self, event: "TrialEvent") -> None:
         """Called by the driver after every trial."""
+        self._label = f" ({event.label})" if event.label else ""
         self.trial(
             number=event.number,
             status=event.measurement.status.value,

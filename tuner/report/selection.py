@@ -7,8 +7,10 @@ from typing import Any
 
 from tuner.errors import ExpressionError, InputError, suggestion
 from tuner.expressions import Expression
+from tuner.model import Status
 from tuner.report.ranked_trials import RankedTrial
 
+_STATUSES = tuple(one.value for one in Status if one is not Status.PRUNED)  # those that are stored
 _NUMBERS = (
     *("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w"),
     *("clock_mhz", "power_limit_w"),
@@ -74,8 +76,11 @@ def selected(
         status: that they ended with, such as ``ok``; None for any.
 
     Raises:
-        InputError: the condition is none, or names what no trial has.
+        InputError: the condition is none, or names what no trial has; no trial ends with this status.
     """
+    if status not in (None, *_STATUSES):
+        near = suggestion(str(status), _STATUSES)
+        raise InputError(f"--status {status}: no trial ends so; choose from {', '.join(_STATUSES)}{near}")
     rows = [(one, values_of(document, one)) for one in trials]
     known = [name for name in (rows[0][1] if rows else ()) if name not in SHORT_NAMES]
     if status is not None:

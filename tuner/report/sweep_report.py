@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.report.run_report import database_words
-from tuner.report.words import MODELLED, RECORDED, lasting, percent, percent_with_interval, with_uncertainty
-from tuner.sweep.results import JobResult, SweepReport, change_of, median_change
+from tuner.report.words import lasting, percent, percent_with_interval, with_uncertainty
+from tuner.sweep.results import JobResult, SweepReport, change_of, median_change, suffix_of
 
 MOST_ROWS = 60
 """Jobs that are shown one by one; more are in ``--json``."""
@@ -71,7 +71,7 @@ def _groups(results: Sequence[JobResult]) -> Table:
             str(len(members)),
             str(ends.count("known")),
             str(ends.count("failed")),
-            f"{percent(median_change(members))}{_label(members)}",
+            f"{percent(median_change(members))}{suffix_of(members)}",
             lasting(sum(one.seconds for one in members)),
         )
     return table
@@ -126,12 +126,4 @@ def _amounts(answer: Mapping[str, Any] | None) -> tuple[str, str]:
 
 def _change(one: JobResult) -> str:
     change = change_of(one)
-    return _NO_VALUE if change is None else f"{percent_with_interval(*change)}{_label([one])}"
-
-
-def _label(results: Sequence[JobResult]) -> str:
-    """What the numbers of results are, where no GPU made them."""
-    answers = [one.answer for one in results if one.answer is not None]
-    modelled = any(answer["modelled"] for answer in answers)
-    recorded = any(answer["recorded"] for answer in answers)
-    return f" ({MODELLED})" if modelled else f" ({RECORDED})" if recorded else ""
+    return _NO_VALUE if change is None else f"{percent_with_interval(*change)}{suffix_of([one])}"

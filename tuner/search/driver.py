@@ -23,7 +23,7 @@ from tuner.model.long_run import of_window, stated
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
-from tuner.search.limits import LimitReachedError, SearchLimits
+from tuner.search.limits import SearchLimits
 from tuner.search.trial_event import Observer, TrialEvent
 from tuner.tracing.marks import mark
 
@@ -106,7 +106,7 @@ class Driver:
             whole: measure it to the end, also where it cannot be the best.
         """
         if trial not in self._memory:
-            self._stop_at_limits()
+            self._limits.check(len(self.trials), out_of_time=self.out_of_time)
             refused = self._refused(trial)
             if refused is not None:
                 self._ruled_out.add(trial)
@@ -380,6 +380,7 @@ class Driver:
                 place=place or len(self.trials),
                 repeat=repeat,
                 objective=objective.name,
+                label=self._device.identity.label,
                 gpus=1 if self._pool is None or repeat else self._pool.parallel,
             )
         )
@@ -389,11 +390,3 @@ class Driver:
             item.plans[configuration]
             for item, configuration in zip(self._prepared, trial.configurations, strict=True)
         ]
-
-    def _stop_at_limits(self) -> None:
-        budget = self._limits.budget
-        if budget is not None and len(self.trials) >= budget:
-            raise LimitReachedError(f"the budget of {budget} trials is used up")
-        if self.out_of_time:
-            limit = f"the time limit of {self._limits.time_limit_s:g} s is reached"
-            raise LimitReachedError(limit, out_of_time=True)

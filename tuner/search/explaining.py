@@ -110,6 +110,7 @@ def _workload(
         "uncompiled": prepared.uncompiled,
         "pruned": dict(prepared.pruned),
         "architecture": _architecture(prepared),
+        "resources": _origin(prepared, device),
         "prepare_s": prepared_s - begun_s,
         "choose_s": chosen_s - prepared_s,
     }
@@ -183,6 +184,16 @@ def _architecture(prepared: PreparedWorkload) -> str:
     """What the candidates were compiled for; empty where their resources were recorded."""
     found = (taken.architecture for one in prepared.candidates for taken in one.resources)
     return next(found, "")
+
+
+def _origin(prepared: PreparedWorkload, device: Device) -> str:
+    """Where the registers and shared memory of the candidates are from, for people."""
+    if device.identity.recorded:
+        return "as recorded"
+    if not any(one.resources for one in prepared.candidates):
+        return "none compiled"
+    architecture = _architecture(prepared)
+    return f"compiled for {architecture}" if architecture else "as their kernel file declares"
 
 
 def _row(rated: Any, limits: DeviceLimits, roles: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401 - of a policy

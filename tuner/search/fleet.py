@@ -1,8 +1,9 @@
 """How the GPUs of a kind differ: the answers of stored runs, held against each other.
 
 Costs are compared that were measured on different days, so that a difference has both intervals and twice the
-repeatability of a trial in its own. The gain of a GPU's power sensor, which may be some percent off, is in no
-interval: a GPU that seems to need more joules may have a sensor that shows more.
+repeatability of a trial in its own. A spread is the difference between the two extremes: of many equal GPUs
+these lie apart by chance, further than its interval tells. The gain of a GPU's power sensor, which may be
+some percent off, is in no interval: a GPU that seems to need more joules may have a sensor that shows more.
 """
 
 import math
@@ -13,7 +14,8 @@ from typing import Any
 
 from tuner.database.answers import StoredAnswer
 from tuner.errors import InputError, suggestion
-from tuner.measurement.paired import ASSUMED_REPEATABILITY
+from tuner.measurement.paired import ASSUMED_REPEATABILITY as ENERGY_REPEATABILITY
+from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model.objective import COVERAGE
 
 OUTLIER = 0.05
@@ -26,6 +28,19 @@ class Amount:
 
     Attributes:
         value: in seconds or joules of a round.
+        interval: half of its 95 % interval.
+    """
+
+    value: float
+    interval: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much one cost is above another.
+
+    Attributes:
+        value: as a fraction.
         interval: half of its 95 % interval.
     """
 
@@ -102,14 +117,14 @@ class FleetGroup:
     gpus: tuple[GpuAnswer, ...]
 
     @property
-    def time_spread(self) -> float | None:
-        """The longest time by the shortest, less 1; None of fewer than two."""
-        return _spread([gpu.time for gpu in self.gpus])
+    def time_spread(self) -> Difference | None:
+        """The longest time above the shortest; None of fewer than two."""
+        return _spread([gpu.time for gpu in self.gpus], TIME_REPEATABILITY)
 
     @property
-    def energy_spread(self) -> float | None:
-        """The most joules by the least, less 1; None of fewer than two."""
-        return _spread([gpu.energy for gpu in self.gpus])
+    def energy_spread(self) -> Difference | None:
+        """The most joules above the least; None of fewer than two."""
+        return _spread([gpu.energy for gpu in self.gpus], ENERGY_REPEATABILITY)
 
     @property
     def outliers(self) -> tuple[Outlier, ...]:
@@ -125,11 +140,8 @@ class FleetGroup:
         others = [one.energy for one in self.gpus if one.uuid != gpu.uuid and one.energy is not None]
         if gpu.energy is None or not others:
             return None
-        usual = _median(others)
-        ratio = gpu.energy.value / usual.value
-        parts = [one.interval / one.value for one in (gpu.energy, usual)]
-        repeats = COVERAGE * math.sqrt(2.0) * ASSUMED_REPEATABILITY
-        return Outlier(gpu.uuid, ratio - 1.0, ratio * math.hypot(*parts, repeats))
+        found = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
+        return Outlier(gpu.uuid, found.value, found.interval)
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; seconds and joules of a round, intervals half of 95 %."""
@@ -140,8 +152,8 @@ class FleetGroup:
             "kind": {"model": self.model, "driver": self.driver},
             "modelled": self.modelled,
             "gpus": [_gpu_document(gpu) for gpu in self.gpus],
-            "time_spread": self.time_spread,
-            "energy_spread": self.energy_spread,
+            **_spread_document("time_spread", self.time_spread),
+            **_spread_document("energy_spread", self.energy_spread),
             "outliers": [vars(one) for one in self.outliers],
         }
 
@@ -247,9 +259,24 @@ def _median(amounts: Sequence[Amount]) -> Amount:
     return Amount(statistics.fmean(one.value for one in middle), interval)
 
 
-def _spread(amounts: Sequence[Amount | None]) -> float | None:
-    values = [one.value for one in amounts if one is not None]
-    return max(values) / min(values) - 1.0 if len(values) > 1 else None
+def _spread(amounts: Sequence[Amount | None], repeatability: float) -> Difference | None:
+    """The highest against the lowest; None of fewer than two."""
+    ordered = sorted((one for one in amounts if one is not None), key=lambda one: one.value)
+    return _difference(ordered[-1], ordered[0], repeatability) if len(ordered) > 1 else None
+
+
+def _difference(more: Amount, less: Amount, repeatability: float) -> Difference:
+    """One cost against another; each was measured once, with that relative standard deviation of repeats."""
+    ratio = more.value / less.value
+    parts = [one.interval / one.value for one in (more, less)]
+    return Difference(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
+
+
+def _spread_document(name: str, spread: Difference | None) -> dict[str, float | None]:
+    return {
+        name: None if spread is None else spread.value,
+        f"{name}_interval": None if spread is None else spread.interval,
+    }
 
 
 def _gpu_document(gpu: GpuAnswer) -> dict[str, Any]:

@@ -15,6 +15,22 @@ class SearchLimits:
     budget: int | None = None
     time_limit_s: float | None = None
 
+    def check(self, trials: int, *, out_of_time: bool) -> None:
+        """End the search where a limit is reached.
+
+        Args:
+            trials: measured so far.
+            out_of_time: whether the time limit is reached.
+
+        Raises:
+            LimitReachedError: one is.
+        """
+        if self.budget is not None and trials >= self.budget:
+            raise LimitReachedError(f"the budget of {self.budget} trials is used up")
+        if out_of_time:
+            limit = f"the time limit of {self.time_limit_s:g} s is reached"
+            raise LimitReachedError(limit, out_of_time=True)
+
 
 class LimitReachedError(Exception):
     """A limit of the run is reached; ends its search.

@@ -90,7 +90,7 @@ class Task:
             sizes=tuple(dict(item.workload.sizes) for item in self.prepared),
             limits=context.limits,
             device=context.identity.name,
-            label=_label(context.identity),
+            label=context.identity.label,
             noise=objective.relative_uncertainty,
             prior_runs=context.prior_runs(objective.name),
             payback=self._payback(objective),
@@ -114,11 +114,6 @@ def _criteria(context: SearchContext) -> tuple[Criterion, ...]:
     """What a front is of: time and joules."""
     both = (Objective("time"), Objective("energy"))
     return tuple(Criterion(one.known, one.relative_uncertainty, context.prior_runs(one.name)) for one in both)
-
-
-def _label(identity: DeviceIdentity) -> str:
-    words = ("recorded" if identity.recorded else "", "modelled" if identity.modelled else "")
-    return ", ".join(filter(None, words))
 
 
 def _spent_j(measurement: Measurement) -> float:

@@ -25,6 +25,7 @@ class TrialEvent:
         repeat: of a contender's repeats, from 1; 0 for what the search measures.
         gpus: GPUs that measure trials just now.
         objective: name of what is searched for just now: under a slowdown limit, time comes first.
+        label: what the numbers are: ``modelled``, ``recorded``, both, or empty where they were measured now.
     """
 
     trial: Trial
@@ -39,6 +40,7 @@ class TrialEvent:
     place: int = 0
     repeat: int = 0
     objective: str = ""
+    label: str = ""
     gpus: int = 1
 
 

@@ -22,6 +22,8 @@ NOTHING_TO_VERIFY = (
     "no finished run on another GPU of this kind is stored that could be verified: this is a search"
 )
 
+_VERDICTS = {True: "verified", False: "refuted", None: "not verified"}
+
 RIVALS = 1
 """Contenders that tied with the answer there, of which so many are measured here too.
 
@@ -149,7 +151,7 @@ def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float
         "held": held,
         "ratio": value,
         "ratio_interval": interval,
-        "told": f"verified: the answer of {verified.gpu} (run {verified.run}) {told}",
+        "told": f"{_VERDICTS[held]}: the answer of {verified.gpu} (run {verified.run}) {told}",
     }
 
 

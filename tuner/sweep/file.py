@@ -125,6 +125,16 @@ def _expanded(document: SweepDocument, path: Path, text: str) -> SweepFile:
     if not jobs:
         raise InputError(f"{path}: its exclusions leave no job")
     kernel_files = tuple(path.parent / one for one in document.sweep.kernel_files)
+    wrong = [
+        (
+            f"[sweep] kernel_files, item {number}",
+            f"{file}: there is no such file; name it relative to this file",
+        )
+        for number, file in enumerate(kernel_files, start=1)
+        if not file.is_file()
+    ]
+    if wrong:
+        raise InputError(_told(path, text, wrong))
     description = document.sweep.description
     return SweepFile(path, text, description, tuple(jobs.values()), excluded, repeated, kernel_files)
 
@@ -174,6 +184,8 @@ def _options(chosen: Mapping[str, Any], where: str, objectives: Sequence[str]) -
         key = f"{where}{comma}{name}"
         if name == "objective":
             yield key, "write objectives = [...] in [[group]]"
+        elif name == "device":
+            yield key, "write devices = [...] in [[group]]"
         elif name not in OPTIONS:
             near = suggestion(name, _OPTION_NAMES)
             yield key, f"unknown option{near}; known here: {', '.join(_OPTION_NAMES)}"

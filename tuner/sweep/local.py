@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.catalog import Catalog
+from tuner.database import Store
 from tuner.database.connection import default_path
 from tuner.errors import ChildError, TunerError
 from tuner.sweep.jobs import SweepJob
@@ -30,6 +31,22 @@ _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks 
 @dataclass(frozen=True)
 class _Left:
     """A lane has nothing to do any more."""
+
+
+def lanes_for(jobs: Sequence[SweepJob], database: Path | None, kernel_files: Sequence[Path]) -> "LocalLanes":
+    """A lane for each GPU of this machine that jobs may run on; one where they run on none.
+
+    Args:
+        jobs: of the sweep.
+        database: see ``LocalLanes``, as for the others.
+        kernel_files: beside the catalogue.
+    """
+    devices = LocalDevices()
+    count = len(devices.gpus_for(jobs))
+    lanes = LocalLanes(max(1, count), database, kernel_files, devices)
+    if count > 1:
+        lanes.where += ", one for each GPU"
+    return lanes
 
 
 class LocalLanes:
@@ -63,7 +80,12 @@ class LocalLanes:
         return self._devices.known(jobs, Catalog.load(self._kernel_files), path)
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
-        """See ``Backend.run``."""
+        """See ``Backend.run``.
+
+        Raises:
+            StoreError: runs cannot be stored; no job has begun.
+        """
+        Store(self._database).close()  # where that fails, every job would
         waiting = WaitingJobs(jobs, self._devices.of)
         happening: queue.SimpleQueue[JobStarted | JobResult | _Left] = queue.SimpleQueue()
         lanes = [

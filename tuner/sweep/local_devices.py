@@ -1,7 +1,7 @@
 """Devices of this machine for jobs of a sweep, and what stored runs say of jobs there."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,8 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.database.connection import holds_something
 from tuner.database.runs import RESUMABLE
-from tuner.devices.choice import AUTO
+from tuner.devices.choice import AUTO, why_nothing_stands_in
+from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.listing import list_gpus
 from tuner.errors import TunerError
 from tuner.model import DeviceIdentity
@@ -21,6 +22,7 @@ from tuner.sweep.known import RefusedJobsError, answers_under, of_kind, told_con
 from tuner.sweep.results import JobResult
 
 _LOOKED_AT = 64  # newest runs of a job's workloads, for one that it goes on with
+_NO_GPU = ("sim:", "replay:")  # devices that take any number of jobs at once
 
 
 class LocalDevices:
@@ -34,13 +36,29 @@ class LocalDevices:
         self._listed = listed
         self._conditions: dict[str, list[Conditions]] = {}  # by the keys of jobs that name no device
 
-    @cached_property
+    @property
     def gpus(self) -> Sequence[DeviceIdentity]:
         """The GPUs, by index; none where no driver answers."""
+        return self._found[0]
+
+    @cached_property
+    def _found(self) -> tuple[Sequence[DeviceIdentity], str]:
+        """The GPUs, and why there are none."""
         try:
-            return self._listed()
-        except TunerError:  # who opens one is told why
-            return ()
+            gpus = self._listed()
+        except TunerError as error:
+            return (), str(error)
+        return gpus, "" if gpus else driver_problem() or "CUDA shows none"
+
+    def check(self, jobs: Sequence[SweepJob]) -> None:
+        """Refuse jobs that name a GPU or a kind which is not here.
+
+        Raises:
+            RefusedJobsError: says which there are.
+        """
+        refused = dict.fromkeys((job.place, why) for job in jobs if (why := self._misfit(job)))
+        if refused:
+            raise RefusedJobsError(list(refused))
 
     def of(self, job: SweepJob) -> tuple[str, ...]:
         """The devices that a job may run on; where none is to choose from, what opening it says why."""
@@ -49,6 +67,11 @@ class LocalDevices:
             return (job.device,)
         found = tuple(gpu.spec for gpu in self.gpus if choice.allows(gpu))
         return found or (str(choice),)
+
+    def gpus_for(self, jobs: Iterable[SweepJob]) -> tuple[str, ...]:
+        """The GPUs that jobs may run on; none of jobs whose devices are simulated or recorded."""
+        by_device = {job.device: job for job in jobs if not job.device.startswith(_NO_GPU)}
+        return tuple(dict.fromkeys(gpu for job in by_device.values() for gpu in self.of(job)))
 
     def known(self, jobs: Sequence[SweepJob], catalog: Catalog, database: Path) -> Mapping[str, JobResult]:
         """Results of jobs that a finished run has answered, by their keys.
@@ -87,9 +110,7 @@ class LocalDevices:
 
     def _told(self, jobs: Sequence[SweepJob], catalog: Catalog) -> list[tuple[SweepJob, Conditions]]:
         """What answers of jobs are bound to, on a GPU of each kind that they may run on."""
-        refused = dict.fromkeys((job.place, why) for job in jobs if (why := self._misfit(job)))
-        if refused:
-            raise RefusedJobsError(list(refused))
+        self.check(jobs)
         asked: dict[str, SweepJob] = {}
         meant: dict[str, list[SweepJob]] = defaultdict(list)
         for job in jobs:
@@ -112,11 +133,22 @@ class LocalDevices:
 
     def _misfit(self, job: SweepJob) -> str:
         """Why a choice of devices means none here; empty where it means one."""
-        choice = _choice(job)
-        if choice.model and not any(choice.allows(gpu) for gpu in self.gpus):
-            models = ", ".join(dict.fromkeys(f"kind:{gpu.name}" for gpu in self.gpus))
-            return f"no {choice.words} is here; {f'choose from {models}' if models else 'no GPU answers'}"
-        return wrong_choice(job.device)
+        wrong, choice = wrong_choice(job.device), _choice(job)
+        if wrong or job.device.startswith(_NO_GPU):
+            return wrong
+        if choice.model:
+            known = any(choice.allows(gpu) for gpu in self.gpus)
+            return "" if known else self._none_of(choice.words, [f"kind:{gpu.name}" for gpu in self.gpus])
+        if choice.device.startswith("cuda"):
+            here = [gpu.spec for gpu in self.gpus]
+            return "" if _indexed(choice.device) in here else self._none_of(choice.device, here)
+        return "" if choice.one or self.gpus else why_nothing_stands_in(self._found[1])
+
+    def _none_of(self, wanted: str, here: Sequence[str]) -> str:
+        """That a device is not here, and what is."""
+        if here:
+            return f"no {wanted} is here; choose from {', '.join(dict.fromkeys(here))}"
+        return f"no {wanted} is here: {self._found[1]}; for modelled numbers name a device such as sim:h200"
 
     def _where(self, result: JobResult) -> str:
         """The device of a stored answer: by its name here, or the model of a GPU that is not here."""
@@ -129,3 +161,8 @@ class LocalDevices:
 
 def _choice(job: SweepJob) -> DeviceChoice:
     return DeviceChoice() if job.device == AUTO else DeviceChoice.parse(job.device)
+
+
+def _indexed(device: str) -> str:
+    """A GPU with its number: ``cuda`` is the first."""
+    return "cuda:0" if device == "cuda" else device

@@ -137,6 +137,15 @@ def median_change(results: Sequence[JobResult]) -> float | None:
     return statistics.median(changes) if changes else None
 
 
+def suffix_of(results: Sequence[JobResult]) -> str:
+    """What stands behind numbers of results: `` (modelled)``, `` (recorded)``, or nothing."""
+    answers = [one.answer for one in results if one.answer is not None]
+    for label in ("modelled", "recorded"):
+        if any(answer.get(label) for answer in answers):
+            return f" ({label})"
+    return ""
+
+
 def _row(result: JobResult) -> dict[str, Any]:
     job = result.job
     return {

@@ -40,6 +40,7 @@ _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distr
 @click.option(
     "--seconds",
     type=click.FloatRange(min=15.0, max=600.0),
+    metavar="SECONDS",
     callback=finite,
     default=60.0,
     show_default=True,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
 
 
-@click.command()
+@click.command(short_help="List power readings, and the selected one.")
 @click.option(
     "--device",
     metavar="SPEC",

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _FAILED = 1  # where the command ended well and the files could not be written
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Record the power of the GPU while a command runs.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option(
     "--device",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Shown = Callable[["PowerSnapshot"], None]
 
 
-@click.command()
+@click.command(short_help="Show power and joules now, until Ctrl-C.")
 @click.option(
     "--device", metavar="SPEC", help="cuda:N, a GPU's UUID, or NVML's index. Default: cuda:0, else the first."
 )
@@ -45,10 +45,11 @@ Shown = Callable[["PowerSnapshot"], None]
     metavar="SECONDS",
     help="Time between rows.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="Number of intervals.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Number of intervals.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
     callback=finite,
     help="Duration. Without --count and --seconds: until Ctrl-C.",
 )
