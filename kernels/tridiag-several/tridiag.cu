@@ -9,7 +9,7 @@ __device__ __forceinline__ void load_several(const typename Shape::T* const (&ma
                                              int batch, typename Shape::T* tile,
                                              typename Shape::T (&rows)[3 + K][Shape::P]) {
     using T = typename Shape::T;
-    constexpr int P = Shape::P, E = Shape::E;
+    constexpr int N = Shape::N, P = Shape::P, E = Shape::E;
     constexpr bool striped = access != Access::direct;
     const Mine<Shape, striped> mine(batch, blockIdx.x);
     const Mine<Shape, striped, K> side(batch, blockIdx.x);
@@ -21,8 +21,8 @@ __device__ __forceinline__ void load_several(const typename Shape::T* const (&ma
             T chunk[E];
 #pragma unroll
             for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? T{1} : T{};
-            if (exist && k < 3) get<E>(chunk, matrix[k % 3] + mine.first + mine.element(i));
-            if (exist && k >= 3) get<E>(chunk, sides + side.first + (k - 3) * Shape::N + side.element(i));
+            if (exist && k < 3) get<E>(chunk, matrix[k % 3] + mine.first(N) + mine.element(i, N));
+            if (exist && k >= 3) get<E>(chunk, sides + side.first(K * N) + (k - 3) * N + side.element(i, K * N));
 #pragma unroll
             for (int e = 0; e < E; ++e) rows[k][i + e] = chunk[e];
         }

@@ -14,9 +14,11 @@ from tuner.errors import InputError
 from tuner.model import RowLayout
 
 ROW_ALIGN = "row_align"
-"""The largest number of elements that divides every pitch where rows lie apart; else 0."""
+"""Where rows lie apart, they begin at multiples of so many elements: 1, 2, 4, 8 or 16. Else 0."""
 IN_PLACE = "in_place"
 """Whether the output takes the place of its input."""
+
+_MOST_ALIGNED = 16  # no access is wider than 16 elements, and code is compiled for each alignment
 
 
 def pitch_name(buffer: str) -> str:
@@ -94,7 +96,7 @@ def row_values(buffers: Sequence[BufferRecipe], env: Environment, layout: RowLay
     if given:
         raise InputError(f"rows of {', '.join(given)} must follow each other")
     if values:
-        values[ROW_ALIGN] = math.gcd(*values.values()) if layout.pitches else 0
+        values[ROW_ALIGN] = math.gcd(_MOST_ALIGNED, *values.values()) if layout.pitches else 0
     if any(buffer.in_place is not None for buffer in buffers):
         values[IN_PLACE] = layout.in_place
     elif layout.in_place:
