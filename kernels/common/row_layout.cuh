@@ -2,6 +2,13 @@
 // fills with {row_align} and {in_place}.
 #pragma once
 
+// An array whose rows begin `pitch` elements apart.
+template <class T>
+struct PitchedRows {
+    T* first;
+    long long pitch;
+};
+
 //   arrays    of the kernel, in the order of `pitch`
 //   aligned   0: rows follow each other, and `pitch` is not read. Else those of array k are pitch[k] elements apart, and
 //             begin at multiples of `aligned` elements
@@ -19,6 +26,15 @@ struct RowLayout {
             return pitch[k];
         else
             return length;
+    }
+
+    // Array k with its pitch, or as it is where rows follow each other
+    template <class T>
+    __device__ __forceinline__ auto rows_of(int k, T* array) const {
+        if constexpr (apart)
+            return PitchedRows<T>{array, pitch[k]};
+        else
+            return array;
     }
 
     // Where an input is read. In place that is the output, so that no other pointer leads to its memory.
