@@ -21,7 +21,7 @@ BATCH = 5
 
 
 class Case(NamedTuple):
-    """A kernel, its sizes, values of some tunables, and how much longer each array's rows are with their gap."""
+    """A kernel at sizes and with values of some tunables; the gaps behind rows of its arrays, or overlaps."""
 
     kernel: str
     sizes: dict[str, int | str]
@@ -94,8 +94,7 @@ def inputs_of(plan: Plan) -> dict[str, Array]:
 
 
 def laid_out(rows: Array, pitch: int) -> Array:
-    """Memory that has each row where its pitch puts it, and garbage between them; all rows are the last of
-    those that share memory."""
+    """Memory that has each row where its pitch puts it, and garbage between them."""
     memory = np.zeros((len(rows) - 1) * pitch + rows.shape[1], rows.dtype)
     poison(memory)
     for number, row in enumerate(rows):
@@ -115,8 +114,7 @@ def pitches_of(case: Case, plan: Plan) -> dict[str, int]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.sizes['N']} {case.gaps}")
 def test_rows_that_lie_apart(case: Case) -> None:
-    """Rows of any pitch, even some that share memory, give the answer of copies that follow each other, and
-    what lies between the rows of an output stays."""
+    """Rows of any pitch, even overlapping ones, give the answer of their copies, and gaps of outputs stay."""
     plan, dense = plan_of(case), plan_of(case, dense=True)
     host_build.build_plans([plan, dense])
     pitches = pitches_of(case, plan)
@@ -165,7 +163,7 @@ def test_in_place(case: Case) -> None:
 
 
 def test_other_layouts_are_refused() -> None:
-    """A kernel whose file says nothing of rows takes none that lie apart, and a pipeline needs aligned ones."""
+    """A kernel whose file says nothing of rows takes none that lie apart; a pipeline needs aligned ones."""
     large = load_kernel_file(FOLDER / "fft-large" / "kernel.toml")
     workload = large.workload({"N": 2**16}, 2)
     with pytest.raises(Exception, match="rows of x must follow each other"):

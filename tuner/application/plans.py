@@ -147,14 +147,14 @@ class KernelPlan:
         values = arrays or [one.original for one in self._lent]
         loaded.check_count(len(values))
         outs = None if out is None else out if isinstance(out, SEVERAL) else (out,)
-        shown = [one.shown for one in self._lent_outs] if outs is None else outs
+        shown = [one.shown for one in self._lent_outs] if outs is None else outs  # whose library counts, too
         named = [
             (made.name, value, place in loaded.results)
             for place, (made, value) in enumerate(zip(loaded.inputs, values, strict=True))
         ]
         call = borrowed_call(cp, loaded.kernel, named, shown, stream)
         loaded.check_inputs([one.array for one in call.arrays])
-        targets = self._own(call) if outs is None else call.outputs(loaded, outs)
+        targets = self._own(call) if outs is None else call.outputs(loaded, given=True)
         lent = (*call.arrays, *targets)
         given = [one.array for one in lent]
         _, addresses = examined(given)
@@ -171,7 +171,7 @@ class KernelPlan:
                     with self._cp.cuda.Device(self._loaded.device):
                         self._lent_outs = own(self._loaded.allocated(self._cp, self._loaded.outputs))
                 else:
-                    self._lent_outs = tuple(call.outputs(self._loaded, None))
+                    self._lent_outs = tuple(call.outputs(self._loaded, given=False))
                 self._outs = tuple(one.array for one in self._lent_outs)
         return self._lent_outs
 

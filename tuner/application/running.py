@@ -34,6 +34,7 @@ class KernelRunner:
         self._always = loaded.scratch
         self._unless_given = (*loaded.outputs, *loaded.scratch)
         self._pairs = _output_pairs(loaded)
+        self._replaced = loaded.replaced
 
     def run(self, given: Sequence[Array], addresses: list[int], stream: Stream | None) -> Any:  # noqa: ANN401 - arrays
         """Put a run into a stream; outputs are allocated where none are given.
@@ -126,6 +127,9 @@ class KernelRunner:
         return tuple(given[place] for place in self.loaded.results)
 
     def _overlap(self, addresses: Sequence[int]) -> bool:
+        """Whether outputs may share memory with other arrays, or not where they must."""
+        if self._replaced is not None and addresses[self._inputs] != addresses[self._replaced]:
+            return True
         for one, other, size, other_size in self._pairs:
             begin, other_begin = addresses[one], addresses[other]
             if begin < other_begin + other_size and other_begin < begin + size:
@@ -147,4 +151,5 @@ def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]
         (one, other, arrays[one].nbytes, arrays[other].nbytes)
         for one in range(len(loaded.inputs), len(arrays))
         for other in range(one)
+        if other != loaded.replaced
     )
