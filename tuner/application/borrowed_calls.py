@@ -13,10 +13,12 @@ from tuner.application.borrowing import (
     borrow,
     borrowed_tensor,
     gpu_of,
+    is_waited_for,
     on_host,
     torch_of,
 )
 from tuner.application.call_keys import ApplicationCall, Settings, asked_of
+from tuner.application.capture import WAITS, refuse_capture
 from tuner.application.running import KernelRunner
 from tuner.application.signature import Stream, checked_stream, examined
 from tuner.devices.cuda.foreign_streams import stream_of
@@ -156,6 +158,8 @@ def borrowed_call(
     elif torch is not None:
         on = torch_stream(cp, torch, device)
     with entered(cp, device, on):
+        if any(is_waited_for(cp, value) for value in (*values, *outs)):
+            refuse_capture(cp, kernel, on, device, WAITS)
         lent = tuple(borrow(cp, kernel, name, one, written=written) for name, one, written in arrays)
         lent_outs = tuple(borrow(cp, kernel, "out", one, written=True) for one in outs)
     return BorrowedCall(cp, torch, kernel, device, on, lent, lent_outs)

@@ -115,6 +115,16 @@ def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
     return BorrowedArray(cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0), strides), tensor, name)
 
 
+def is_waited_for(cp: ModuleType, value: Value) -> bool:
+    """True for an array of the CUDA array interface alone: the host waits for the stream that it names."""
+    return (
+        not isinstance(value, cp.ndarray)
+        and torch_of([value]) is None
+        and not _by_dlpack(value)
+        and hasattr(value, "__cuda_array_interface__")
+    )
+
+
 def _by_dlpack(value: Value) -> bool:
     return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tuner.application.advice import Advisor, Tally
+from tuner.application.advice import Advisor
 from tuner.application.binding import loaded_kernel
 from tuner.application.borrowed_calls import BorrowedCall, borrowed_call
 from tuner.application.borrowing import Value, own
@@ -18,7 +18,9 @@ from tuner.application.call_keys import (
     replaced_place,
     seen_key,
 )
-from tuner.application.choice import DEFAULT, Chosen, choose, for_layout, given
+from tuner.application.capture import COMPILES, refuse_capture
+from tuner.application.choice import Chosen
+from tuner.application.chooser import ConfigurationChooser
 from tuner.application.plans import KernelPlan
 from tuner.application.running import KernelRunner
 from tuner.application.signature import (
@@ -30,6 +32,7 @@ from tuner.application.signature import (
     check_count,
     check_forms,
     checked_shape,
+    checked_stream,
     examined,
     taken,
     workload_for,
@@ -41,7 +44,7 @@ from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
 from tuner.devices.cuda.packed import HomeContext
 from tuner.errors import InputError
-from tuner.model import DENSE, RowLayout, Workload
+from tuner.model import Workload
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,9 +69,7 @@ class Application:
         untuned: UntunedAnswers | None = None,
     ) -> None:
         self._catalog = catalog
-        self._database = database
-        self._advisor = advisor
-        self._untuned = untuned
+        self._chooser = ConfigurationChooser(database, advisor, untuned)
         self._cp: ModuleType | None = None
         self._lock = threading.Lock()
         self._gpus: dict[int, DirectGpu] = {}
@@ -99,10 +100,10 @@ class Application:
             cp = self._cupy(kernel)
             if _foreign(cp, given_arrays):
                 call = self._borrowed(cp, kernel, arrays, outs, stream)
-                runner = self._found(cp, call.asked(configuration, sizes))
+                runner = self._found(cp, call.asked(configuration, sizes), call.stream)
                 return call.run(runner, given=out is not None)
         if runner is None or (out is not None and not outs):
-            runner = self._runner(kernel, arrays, outs, configuration, sizes)
+            runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=stream)
             if out is not None:
                 runner.loaded.check_outputs(outs)
             _, addresses = examined(given_arrays)
@@ -126,12 +127,12 @@ class Application:
         cp = self._cupy(kernel)
         if not shapes and _foreign(cp, (*arrays, *outs)):
             call = self._borrowed(cp, kernel, arrays, outs, None)
-            runner = self._found(cp, call.asked(configuration, sizes))
+            runner = self._found(cp, call.asked(configuration, sizes), call.stream)
             lent = call.outputs(runner.loaded, given=out is not None)
             with call.entered():
                 return KernelPlan(cp, runner, call.arrays, lent, call.torch)
         if not shapes:
-            runner = self._runner(kernel, arrays, outs, configuration, sizes)
+            runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=None)
         elif len(shapes) < len(arrays):
             raise InputError(f"{kernel}: a plan is for arrays or for shapes, not for some of each")
         elif out is not None:
@@ -164,7 +165,9 @@ class Application:
             workload = self._workload(file, asked.forms, asked.sizes)
             file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
             layout = layout_of(file, asked)
-            choice = self._choice(file, workload, layout, self._gpu(cp, asked.device), asked, count=0.0)
+            choice = self._chooser.choice(
+                file, workload, layout, self._gpu(cp, asked.device), asked, count=0.0
+            )
             check_forms(file, asked.forms, file.plan(workload, choice.configuration, layout))
             return choice
 
@@ -175,10 +178,13 @@ class Application:
         outs: Sequence[Array],
         configuration: Settings,
         sizes: Mapping[str, int | str],
+        *,
+        stream: Stream | None,
     ) -> KernelRunner:
         cp = self._cupy(kernel)
         self._check(kernel, arrays, outs)
-        return self._found(cp, asked_of(kernel, own(arrays), own(outs), configuration, sizes))
+        asked = asked_of(kernel, own(arrays), own(outs), configuration, sizes)
+        return self._found(cp, asked, None if stream is None else checked_stream(cp, stream, asked.device))
 
     def _runner_for_shapes(
         self,
@@ -197,12 +203,14 @@ class Application:
         device = int(cp.cuda.runtime.getDevice())
         return self._found(cp, ApplicationCall(kernel, forms, device, configuration, sizes))
 
-    def _found(self, cp: ModuleType, asked: ApplicationCall) -> KernelRunner:
+    def _found(self, cp: ModuleType, asked: ApplicationCall, stream: Stream | None = None) -> KernelRunner:
+        """The kernel of a call, which is worked out unless the stream of the call is being captured."""
         key = asked.key()
         found = self._calls.get(key)
         if found is not None:
             return found
         with cp.cuda.Device(asked.device):
+            refuse_capture(cp, asked.kernel, stream, asked.device, COMPILES)
             return self._work_out(cp, key, asked)
 
     def _cupy(self, kernel: str) -> ModuleType:
@@ -253,7 +261,7 @@ class Application:
             workload = self._workload(file, forms, asked.sizes)
             file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
             layout = layout_of(file, asked)
-            choice = self._choice(file, workload, layout, gpu, asked, count=1.0)
+            choice = self._chooser.choice(file, workload, layout, gpu, asked, count=1.0)
             plan = file.plan(workload, choice.configuration, layout)
             check_forms(file, forms, plan)
             _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
@@ -266,41 +274,9 @@ class Application:
                 device=asked.device,
                 program=gpu.program(plan),
                 home=home,
-                tally=self._tally(asked, workload, gpu),
+                tally=self._chooser.tally(asked, workload, gpu),
             )
             return _kept(self._calls, key, KernelRunner(cp, loaded))
-
-    def _choice(
-        self,
-        file: KernelFile,
-        workload: Workload,
-        layout: RowLayout,
-        gpu: DirectGpu,
-        asked: ApplicationCall,
-        *,
-        count: float,
-    ) -> Chosen:
-        """The configuration of a call: chosen for contiguous arrays, and the default where others need it."""
-        found = self._choice_for_contiguous(file, workload, gpu, asked.configuration, count=count)
-        return found if layout == DENSE else for_layout(file, workload, layout, found)
-
-    def _choice_for_contiguous(
-        self, file: KernelFile, workload: Workload, gpu: DirectGpu, configuration: Settings, *, count: float
-    ) -> Chosen:
-        if isinstance(configuration, str):
-            return Chosen(file.default(workload), DEFAULT)
-        if configuration is not None:
-            return given(file, workload, configuration)
-        chosen = choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
-        if chosen.known or self._untuned is None:
-            return chosen
-        return self._untuned.answer(file, workload, gpu) or chosen
-
-    def _tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> Tally:
-        """What counts launches; a configuration of the caller is no use of an answer."""
-        if self._advisor is None or asked.configuration is not None:
-            return Tally()
-        return self._advisor.tally(workload, gpu.identity)
 
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:

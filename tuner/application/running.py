@@ -6,9 +6,10 @@ from types import ModuleType
 from typing import Any
 
 from tuner.application.binding import CallArray, LoadedKernel
+from tuner.application.capture import ALLOCATES_OUTPUT, ALLOCATES_SCRATCH, captured, is_captured
 from tuner.application.signature import ALIGNED, Array, Stream, checked_stream
 from tuner.devices.cuda.packed import RunGraphs
-from tuner.errors import DeviceError
+from tuner.errors import DeviceError, InputError
 
 
 class KernelRunner:
@@ -48,7 +49,8 @@ class KernelRunner:
             The output, or a tuple of several.
 
         Raises:
-            InputError: an address or the stream cannot be used, or an output overlaps another array.
+            InputError: an address or the stream cannot be used, an output overlaps another array, or memory
+                would be allocated in a capture.
             DeviceError: memory runs out, or the driver refuses the launch.
         """
         if self._current() != self._home:
@@ -61,6 +63,9 @@ class KernelRunner:
         handle = self._handle(stream)
         wanted = self._unless_given if len(addresses) == self._inputs else self._always
         if wanted:
+            if is_captured(self._cp, handle):
+                fault = ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT
+                raise InputError(captured(self.loaded.kernel, fault))
             made = self._allocated(wanted, stream)
             given = (*given, *made)
             addresses += [array.data.ptr for array in made]
