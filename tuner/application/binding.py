@@ -11,9 +11,8 @@ import numpy as np
 
 from tuner.application.advice import Tally
 from tuner.application.choice import Chosen
-from tuner.application.rows import overlap, row_pitch
+from tuner.application.rows import Array, overlap, row_pitch
 from tuner.application.signature import (
-    Array,
     Form,
     check_alignment,
     check_array,

@@ -22,10 +22,10 @@ from tuner.application.capture import COMPILES, refuse_capture
 from tuner.application.choice import Chosen
 from tuner.application.chooser import ConfigurationChooser
 from tuner.application.plans import KernelPlan
+from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
 from tuner.application.signature import (
     SEVERAL,
-    Array,
     Form,
     Stream,
     check_array,

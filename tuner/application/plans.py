@@ -11,8 +11,9 @@ from tuner.application.borrowed_calls import BorrowedCall, borrowed_call, torch_
 from tuner.application.borrowing import BorrowedArray, Value, own
 from tuner.application.capture import ALLOCATES_OUTPUT_OF_PLAN, PLANS, refuse_capture
 from tuner.application.choice import Chosen
+from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
-from tuner.application.signature import SEVERAL, Array, Stream, checked_stream, examined
+from tuner.application.signature import SEVERAL, Stream, checked_stream, examined
 from tuner.errors import InputError
 from tuner.model import Workload
 
