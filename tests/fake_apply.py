@@ -194,12 +194,15 @@ class DriverCupy(FakeCupy):
         self.allocations += 1
         return super().empty(shape, dtype)
 
-    def ndarray_at(self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None) -> DeviceArray:
+    def ndarray_at(
+        self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None, strides: Any = None
+    ) -> DeviceArray:
         """What ``cupy.ndarray`` makes: new memory, or the array whose memory is pointed to."""
         if memptr is None:
             return self.empty(shape, dtype)
         held = memptr.array
         assert (held.shape, held.dtype) == (tuple(shape), np.dtype(dtype))  # offsets are counted in elements
+        assert strides is None or strides == held.strides
         return held
 
     def seen(self, array: DeviceArray, address: int) -> None:

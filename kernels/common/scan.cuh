@@ -8,6 +8,7 @@
 // Each thread adds up its part of a chunk; the circuit gives it the sum of what lies before.
 #pragma once
 #include "bulk_store.cuh"
+#include "row_layout.cuh"
 #include "scan_exchange.cuh"
 #include "vectors.cuh"
 
@@ -23,16 +24,20 @@ __device__ constexpr int least(int a, int b, int c) { return a < b ? (a < c ? a 
 //   exclusive  y[i] leaves x[i] out
 //   bulk       warps store through 32 P elements each of dynamic shared memory
 //   width      bytes of an element
-template <int N_, int P_, int L_, int r_, int S_, bool shuffle_, bool exclusive_, bool bulk_, int width>
+//   aligned    of RowLayout
+template <int N_, int P_, int L_, int r_, int S_, bool shuffle_, bool exclusive_, bool bulk_, int width, int aligned = 0>
 struct ScanShape {
     static constexpr int N = N_, P = P_, L = L_, r = r_, S = S_;
-    static constexpr bool shuffle = shuffle_, exclusive = exclusive_, bulk = bulk_;
+    static constexpr bool shuffle = shuffle_, exclusive = exclusive_;
     static constexpr int M = next_pow2(N), G = M / P;
     static constexpr int rows = P * L / M;  // of a block
-    static constexpr int E = least(P, 16 / width, N & -N), V = P / E;
+    static constexpr int E = least(P, 16 / width, (N | aligned) & -(N | aligned)), V = P / E;
     static constexpr int W = shuffle && G > kWarp ? kWarp : G;  // threads of a team
     static constexpr int teams = G / W;                         // that share a row
     static_assert(P <= M && P * L % M == 0, "threads hold elements of one row, blocks hold whole rows");
+    // A warp stores consecutive elements: of rows that lie apart those of one, where it begins at 16 bytes.
+    static constexpr bool apart = aligned > 0;
+    static constexpr bool bulk = bulk_ && (!apart || (G > kWarp && aligned * width % 16 == 0));
     static_assert(!bulk || (shuffle && N * width % 16 == 0), "a warp stores consecutive elements, aligned to 16 bytes");
 };
 
@@ -121,9 +126,9 @@ __device__ __forceinline__ void raise(T (&value)[P], const T (&below)[P / E]) {
 }
 
 // Stores a warp's results through its tile: whole rows next to each other, or what it owns of one row. `first` is where
-// the lane's own begin in y, `room` how many of them there are.
-template <class Shape, class T, int P>
-__device__ __forceinline__ void store_in_bulk(T* y, size_t first, int room, unsigned row, int batch,
+// the lane's own begin in y, `room` how many of them there are; rows are `pitch` elements apart.
+template <class Shape, class T, int P, class Pitch>
+__device__ __forceinline__ void store_in_bulk(T* y, size_t first, int room, unsigned row, int batch, Pitch pitch,
                                               const T (&value)[P]) {
     constexpr int N = Shape::N, G = Shape::G, W = Shape::W, E = Shape::E;
     constexpr bool part = G > kWarp;  // of a row
@@ -131,24 +136,27 @@ __device__ __forceinline__ void store_in_bulk(T* y, size_t first, int room, unsi
     T* const tile = reinterpret_cast<T*>(tiles) + threadIdx.x / kWarp * (kWarp * P);
     const int offset = threadIdx.x % kWarp / G * N + threadIdx.x % W * E;
     store<P, E>(tile + offset, E * W, room, value);
-    const size_t begin = first - offset, end = size_t(part ? min(row + 1, unsigned(batch)) : batch) * N;
+    const size_t rows = part ? min(row + 1, unsigned(batch)) : batch;  // that end before the warp's last element
+    const size_t begin = first - offset, end = Shape::apart ? (rows - 1) * pitch + N : rows * N;
     const size_t most = part ? kWarp * P : kWarp / G * N;
     const int count = begin < end ? int(min(end - begin, most)) : 0;
     bulk_store(y + begin, tile, count * int(sizeof(T)), threadIdx.x % kWarp);
 }
 
-// Scans rows of x into y; both are aligned to 16 bytes.
-template <class Circuit, class Shape, class T>
-__device__ __forceinline__ void scan_rows(const T* __restrict__ x, T* __restrict__ y, int batch) {
+// Scans rows of x into y, the first and second array of the layout; both are aligned to 16 bytes.
+template <class Circuit, class Shape, class T, class Layout>
+__device__ __forceinline__ void scan_rows(const T* x, T* y, int batch, const Layout& layout) {
     constexpr int N = Shape::N, P = Shape::P, G = Shape::G, W = Shape::W, E = Shape::E, V = Shape::V;
     const unsigned row = blockIdx.x * Shape::rows + threadIdx.x / G;
     const int lane = threadIdx.x % W;
     const int place = (threadIdx.x % G - lane) * P + lane * E;  // in the row
     const int room = row >= unsigned(batch) ? 0 : N == Shape::M ? W * P : N - place;
-    const size_t first = size_t(row) * N + place;
+    const auto pitch = layout.pitch_of(1, N);
+    const size_t first = size_t(row) * pitch + place;  // in y
+    const size_t from = Shape::apart ? size_t(row) * layout.pitch_of(0, N) + place : first;
 
     T value[P], below[V] = {}, own[V];
-    load<P, E>(x + first, E * W, room, T(0), value);
+    load<P, E>(Layout::source(x, y) + from, E * W, room, T(0), value);
     add_up<E>(value, own);
     if constexpr (Shape::shuffle)
         scan_by_shuffles<Circuit, Shape>(below, own);
@@ -156,7 +164,7 @@ __device__ __forceinline__ void scan_rows(const T* __restrict__ x, T* __restrict
         scan_by_shared<Circuit, Shape>(below, own);
     raise<Shape::exclusive, E>(value, below);
     if constexpr (Shape::bulk)
-        store_in_bulk<Shape>(y, first, room, row, batch, value);
+        store_in_bulk<Shape>(y, first, room, row, batch, pitch, value);
     else
         store<P, E>(y + first, E * W, room, value);
 }

@@ -9,20 +9,22 @@
 //              shared memory that belongs to the warp alone, one array after the other
 //   async      the same, but memory is copied to tiles of all four arrays without passing registers
 #pragma once
+#include "row_layout.cuh"
 #include "threads.cuh"
 #include "vectors.cuh"
 
 enum class Access { direct, transpose, async };
 
-template <class T_, int N_, int P_, int L_, int M_ = next_pow2(N_)>
+template <class T_, int N_, int P_, int L_, int M_ = next_pow2(N_), class Layout_ = DenseRows>
 struct Shape {
     using T = T_;
+    using Layout = Layout_;
     static constexpr int N = N_, P = P_, L = L_, M = M_;
     static constexpr int tiles = (N + M - 1) / M;  // of a system
     static constexpr int G = M / P;
     static constexpr int rows = kWarp * P;  // of a warp
     static constexpr int widest = P < int(16 / sizeof(T)) ? P : int(16 / sizeof(T));  // numbers of one access
-    static constexpr int aligned = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
+    static constexpr int aligned = (N | Layout::aligned) % 4 == 0 ? 4 : (N | Layout::aligned) % 2 == 0 ? 2 : 1;
     static constexpr int E = aligned < widest ? aligned : widest;
     static_assert(2 <= P && P <= 32 && P <= M, "a thread holds rows of one system");
     static_assert(tiles == 1 ? P * L % M == 0 : P * L == M, "a block holds whole systems, or a tile");
@@ -36,26 +38,33 @@ __device__ constexpr int swizzled(int row) {
 }
 
 // The rows that a lane moves: its own ones, or (striped) chunks beside those of the next lane. `i` counts them, a chunk
-// at a time. Systems are K rows of the array apart.
+// at a time. Systems are K N elements of the array apart, unless the layout has it otherwise.
 template <class Shape, bool striped, int K = 1>
 struct Mine {
-    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P, pitch = K * N;
+    static constexpr int N = Shape::N, M = Shape::M, P = Shape::P;
     static constexpr int words = sizeof(typename Shape::T) / 4;
     static constexpr bool within = M >= Shape::rows;                    // the warp's rows are part of one system
-    static constexpr bool gapless = within || (N == M && K == 1);       // no gaps in memory between the warp's rows
+    static constexpr bool apart = Shape::Layout::apart;
+    static constexpr bool gapless = within || (N == M && K == 1 && !apart);  // no gaps between the warp's rows
     static constexpr bool dense = gapless || !striped;                  // nor between the lane's
     static constexpr bool whole = N == Shape::tiles * M && (within || !striped);  // all of the lane's rows exist, or none
 
     __device__ __forceinline__ explicit Mine(int batch, unsigned block = 0) {
         constexpr int tiles = Shape::tiles;
         const int warp_row = threadIdx.x / kWarp * Shape::rows;
-        const unsigned system = tiles > 1 ? block / tiles : block * (P * Shape::L / M) + warp_row / M;
+        system = tiles > 1 ? block / tiles : block * (P * Shape::L / M) + warp_row / M;
         const int left = system < batch ? min(int(batch - system), Shape::rows) : 0;  // systems from here on
-        const int row = tiles > 1 ? int(block % tiles) * M + warp_row % M : warp_row % M;  // the warp's first
+        row = tiles > 1 ? int(block % tiles) * M + warp_row % M : warp_row % M;  // the warp's first
         start = threadIdx.x % kWarp * (striped ? Shape::E : P);
         room = (!within ? left * M : left > 0 ? N - row : 0) - start;
-        first = size_t(system) * pitch + row;
-        if (dense) first += gapless ? start : start / M * pitch + start % M;
+    }
+    // Element of an array whose systems are `step` elements from each other: the lane's first row, or where gaps follow,
+    // the warp's
+    template <class Step>
+    __device__ __forceinline__ size_t first(Step step) const {
+        size_t found = size_t(system) * step + row;
+        if (dense) found += gapless ? start : start / M * step + start % M;
+        return found;
     }
     static __device__ constexpr int step(int i) { return striped ? i * kWarp : i; }
     // False for rows that only fill up a system or the block
@@ -63,17 +72,19 @@ struct Mine {
         return (whole ? 0 : step(i)) < room && (within || N == M || (start + step(i)) % M < N);
     }
     // Elements from the first one
-    __device__ __forceinline__ int element(int i) const {
+    template <class Step>
+    __device__ __forceinline__ Step element(int i, Step apart) const {
         const int row = start + step(i);
-        return dense ? step(i) : row / M * pitch + row % M;
+        return dense ? step(i) : row / M * apart + row % M;
     }
     __device__ __forceinline__ int place(int i) const {
         return step(i) / 128 * 128 + (swizzled<words>(start) ^ swizzled<words>(step(i)) % 128);
     }
 
-    int start;     // of the warp's rows: the lane's first
-    int room;      // rows from the lane's first to the end of those that exist
-    size_t first;  // element of the arrays: the lane's first row, or where gaps follow, the warp's
+    unsigned system;  // the warp's first
+    int row;          // the warp's first in it
+    int start;        // of the warp's rows: the lane's first
+    int room;         // rows from the lane's first to the end of those that exist
 };
 
 template <int E, class T>
@@ -140,17 +151,19 @@ __device__ __forceinline__ void await_copies() {
     __syncwarp();
 }
 
-// Coefficients below, on and above the diagonal, and right sides of a block's systems or its tile; missing rows are those
-// of the identity.
+// Coefficients below, on and above the diagonal, and right sides of a block's systems or its tile, the first four arrays of
+// the layout; missing rows are those of the identity.
 template <class Shape, Access access>
 __device__ __forceinline__ void load_rows(const typename Shape::T* const (&arrays)[4], int batch, unsigned block,
-                                          typename Shape::T* tile, typename Shape::T (&rows)[4][Shape::P]) {
+                                          typename Shape::T* tile, typename Shape::T (&rows)[4][Shape::P],
+                                          const typename Shape::Layout& layout = {}) {
     using T = typename Shape::T;
     constexpr int P = Shape::P, E = Shape::E;
     constexpr bool striped = access != Access::direct;
     const Mine<Shape, striped> mine(batch, block);
-    const T* const from[4] = {arrays[0] + mine.first, arrays[1] + mine.first, arrays[2] + mine.first,
-                                  arrays[3] + mine.first};
+    const auto pitch = [&](int k) { return layout.pitch_of(k, Shape::N); };
+    const T* const from[4] = {arrays[0] + mine.first(pitch(0)), arrays[1] + mine.first(pitch(1)),
+                              arrays[2] + mine.first(pitch(2)), arrays[3] + mine.first(pitch(3))};
 #pragma unroll
     for (int i = 0; i < P; i += E) {
         const bool exist = mine.exist(i);
@@ -162,11 +175,11 @@ __device__ __forceinline__ void load_rows(const typename Shape::T* const (&array
             if constexpr (access == Access::async) {
                 T* const place = tile + k * Shape::rows + mine.place(i);
                 if (exist)
-                    copy_async<E>(place, from[k] + mine.element(i));
+                    copy_async<E>(place, from[k] + mine.element(i, pitch(k)));
                 else
                     put<E>(place, chunk);
             } else {
-                if (exist) get<E>(chunk, from[k] + mine.element(i));
+                if (exist) get<E>(chunk, from[k] + mine.element(i, pitch(k)));
 #pragma unroll
                 for (int e = 0; e < E; ++e) rows[k][i + e] = chunk[e];
             }
@@ -186,13 +199,16 @@ __device__ __forceinline__ void load_rows(const typename Shape::T* const (&array
     }
 }
 
+// Unknowns of a block's systems or its tile, to the fifth array of the layout
 template <class Shape, Access access, int K = 1>
 __device__ __forceinline__ void store_rows(typename Shape::T* array, int batch, unsigned block, typename Shape::T* tile,
-                                           typename Shape::T (&values)[Shape::P]) {
+                                           typename Shape::T (&values)[Shape::P],
+                                           const typename Shape::Layout& layout = {}) {
     constexpr bool striped = access != Access::direct;
     const Mine<Shape, striped, K> mine(batch, block);
+    const auto pitch = layout.pitch_of(4, K * Shape::N);
     if constexpr (striped) from_owners<Shape>(tile, values);
 #pragma unroll
     for (int i = 0; i < Shape::P; i += Shape::E)
-        if (mine.exist(i)) put<Shape::E>(array + mine.first + mine.element(i), values + i);
+        if (mine.exist(i)) put<Shape::E>(array + mine.first(pitch) + mine.element(i, pitch), values + i);
 }

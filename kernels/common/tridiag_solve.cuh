@@ -83,12 +83,13 @@ __device__ __forceinline__ void solve_rows(typename Shape::T (&a)[Shape::P], typ
     substitute(a, c, d, ends);
 }
 
-// Solves `batch` systems a_i x_(i-1) + b_i x_i + c_i x_(i+1) = d_i of N rows; a_0 and c_(N-1) count as 0.
+// Solves `batch` systems a_i x_(i-1) + b_i x_i + c_i x_(i+1) = d_i of N rows; a_0 and c_(N-1) count as 0. In place, x is
+// d's memory.
 // The launch gives shared memory for 4 P L numbers if rows are loaded async, else for P L if they are transposed.
 template <class Shape, Access loading, Access storing, class Method>
 __device__ __forceinline__ void solve_systems(const typename Shape::T* a, const typename Shape::T* b,
                                               const typename Shape::T* c, const typename Shape::T* d,
-                                              typename Shape::T* x, int batch) {
+                                              typename Shape::T* x, int batch, const typename Shape::Layout& layout) {
     using T = typename Shape::T;
     constexpr int N = Shape::N, P = Shape::P, G = Shape::G;
     static_assert(storing != Access::async, "only loads are asynchronous");
@@ -96,12 +97,12 @@ __device__ __forceinline__ void solve_systems(const typename Shape::T* a, const 
     const int rank = threadIdx.x % G;
     T* const tile = reinterpret_cast<T*>(shared) + threadIdx.x / kWarp * tile_elements<Shape>(loading, storing);
     T rows[4][P];
-    load_rows<Shape, loading>({a, b, c, d}, batch, blockIdx.x, tile, rows);
+    load_rows<Shape, loading>({a, b, c, layout.source(d, x)}, batch, blockIdx.x, tile, rows, layout);
     auto& [lower, diagonal, upper, right] = rows;
     if (rank == 0) lower[0] = T{};
     if (rank == (N - 1) / P) upper[(N - 1) % P] = T{};
 
     scale(lower, diagonal, upper, right);
     solve_rows<Shape, Method>(lower, diagonal, upper, right);
-    store_rows<Shape, storing>(x, batch, blockIdx.x, tile, right);
+    store_rows<Shape, storing>(x, batch, blockIdx.x, tile, right, layout);
 }

@@ -1,4 +1,4 @@
-// Complex transforms of the rows of x, shape (batch, N), out of place, N any number; the inverse is divided by N.
+// Complex transforms of the rows of x, shape (batch, N), N any number; the inverse is divided by N.
 //
 // A product of small primes is transformed by stages of those radices, any other length by Bluestein's algorithm as
 // two such transforms of M >= 2 N - 1 points (any_fft.cuh), all of it in one block.
@@ -9,14 +9,16 @@
 // lanes side by side read parts of many short rows; blocks that a multiprocessor is to hold at least, which bounds the
 // registers: 0 leaves them to the compiler.
 #include "any_fft.cuh"
+#include "row_layout.cuh"
 
-template <class Core, bool inverse, bool tile, int L, int blocks, int shared_bytes>
+template <class Core, bool inverse, bool tiled, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     fft_any(const Complex<typename Core::Real>* __restrict__ x, Complex<typename Core::Real>* __restrict__ y,
-            const Complex<typename Core::Real>* __restrict__ table, int batch) {
+            const Complex<typename Core::Real>* __restrict__ table, int batch, RowLayout<2, aligned, in_place> layout) {
     using T = typename Core::Real;
     using Word = typename Core::Word;
     constexpr int N = Core::N, problems = L / Core::G;
+    constexpr bool tile = tiled && aligned == 0;  // rows that lie apart are read and written directly
     static_assert(shared_bytes == 0 || problems * Core::pitch * sizeof(Word) <= shared_bytes, "room for all problems");
     static_assert(!tile || problems * N * sizeof(Complex<T>) <= shared_bytes, "room for all rows");
     static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
@@ -29,10 +31,11 @@ __global__ void __launch_bounds__(L, blocks)
     const int valid = (left < problems ? left : problems) * N;
     const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
     Complex<T>* const rows = reinterpret_cast<Complex<T>*>(shared);
-    const Complex<T>* from = x + (long long)(exists ? problem : batch - 1) * N;
-    Complex<T>* to = y + (long long)problem * N;
+    const Complex<T>* const source = layout.source(x, y);
+    const Complex<T>* from = source + (exists ? problem : batch - 1) * layout.pitch_of(0, 1LL * N);
+    Complex<T>* to = y + problem * layout.pitch_of(1, 1LL * N);
     if constexpr (tile) {
-        copy_tile<L, problems * N>(rows, x + (long long)first * N, valid);
+        copy_tile<L, problems * N>(rows, source + (long long)first * N, valid);
         __syncthreads();
         from = rows + (exists ? place : 0) * N;
         to = rows + place * N;

@@ -6,6 +6,7 @@
 //
 // Lengths, table and tunables as in fft-any.
 #include "any_fft.cuh"
+#include "row_layout.cuh"
 
 // w[k] for the frequencies of a thread; others[k] becomes that of the frequency with the opposite sign
 template <class Core, class T, class Part>
@@ -109,16 +110,17 @@ struct NumberOf<T, true> {
     using type = Complex<T>;
 };
 
-template <class Core, int N, bool inverse, bool tile, int L, int blocks, int shared_bytes>
+template <class Core, int N, bool inverse, bool tiled, int L, int blocks, int shared_bytes, int aligned>
 __global__ void __launch_bounds__(L, blocks)
     fft_real(const typename NumberOf<typename Core::Real, inverse>::type* __restrict__ x,
              typename NumberOf<typename Core::Real, !inverse>::type* __restrict__ y,
-             const Complex<typename Core::Real>* __restrict__ table, int batch) {
+             const Complex<typename Core::Real>* __restrict__ table, int batch, RowLayout<2, aligned, false> layout) {
     using T = typename Core::Real;
     using Word = typename Core::Word;
     using Input = typename NumberOf<T, inverse>::type;
     using Output = typename NumberOf<T, !inverse>::type;
     constexpr int problems = L / Core::G, frequencies = N / 2 + 1;
+    constexpr bool tile = tiled && aligned == 0;  // rows that lie apart are read and written directly
     constexpr int given = inverse ? frequencies : N, made = inverse ? N : frequencies;
     static_assert(problems * Core::pitch * sizeof(Word) <= shared_bytes, "room for all problems");
     static_assert(!tile || problems * frequencies * sizeof(Complex<T>) <= shared_bytes, "room for all rows");
@@ -131,8 +133,8 @@ __global__ void __launch_bounds__(L, blocks)
     const int first = blockIdx.x * problems, problem = first + place, left = batch - first;
     const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
     const int rows = left < problems ? left : problems;
-    const Input* from = x + (long long)(exists ? problem : batch - 1) * given;
-    Output* to = y + (long long)problem * made;
+    const Input* from = x + (exists ? problem : batch - 1) * layout.pitch_of(0, 1LL * given);
+    Output* to = y + problem * layout.pitch_of(1, 1LL * made);
     if constexpr (tile) {
         copy_tile<L, problems * given>(reinterpret_cast<Input*>(shared), x + (long long)first * given, rows * given);
         __syncthreads();

@@ -1,4 +1,4 @@
-// Complex transforms of the rows of x, shape (batch, N), out of place; the inverse is divided by N.
+// Complex transforms of the rows of x, shape (batch, N); the inverse is divided by N.
 //
 // Stockham's autosort algorithm. A problem's G = N / P threads hold P points each: register j of thread t holds
 // element t + j G. A stage of radix R is P / R butterflies in registers; in between, elements change threads
@@ -10,6 +10,7 @@
 // at least, which bounds the registers (bytes in flight are what a transform at the speed of memory needs): with 1
 // the compiler takes what it likes, with 0 it looks for a balance of its own, which is not the same.
 #include "block_fft.cuh"
+#include "row_layout.cuh"
 
 // ---- exchange by shuffles ------------------------------------------------------------------------------------
 
@@ -76,8 +77,9 @@ __device__ __forceinline__ void fft_by_shuffles(float2 (&v)[P], unsigned& t) {
 
 // shared_bytes is what the launch provides
 template <int N, bool inverse, int P, int L, int r, Order order, int S, bool shuffle, Padding padding, int blocks,
-          int shared_bytes>
-__global__ void __launch_bounds__(L, blocks) fft(const float2* __restrict__ x, float2* __restrict__ y, int batch) {
+          int shared_bytes, int aligned, bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    fft(const float2* __restrict__ x, float2* __restrict__ y, int batch, RowLayout<2, aligned, in_place> layout) {
     using Stages = Ordered<N, r, order>;
     using Word = typename WordOf<S == P * L>::type;
     using Fft = BlockFft<N, P, Stages, Word, padding>;
@@ -89,7 +91,7 @@ __global__ void __launch_bounds__(L, blocks) fft(const float2* __restrict__ x, f
     unsigned t = threadIdx.x % G;
     const int problem = blockIdx.x * problems + place;
     const bool exists = problem < batch;  // threads past the end solve the last problem again and keep quiet
-    const float2* const from = x + (long long)(exists ? problem : batch - 1) * N + t;
+    const float2* const from = layout.source(x, y) + (exists ? problem : batch - 1) * layout.pitch_of(0, 1LL * N) + t;
 
     float2 v[P];
 #pragma unroll
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(L, blocks) fft(const float2* __restrict__ x, f
         block_fft<Fft>(v, t, reinterpret_cast<Word*>(shared) + place * Fft::pitch, false);
     }
     if (!exists) return;
-    float2* const to = y + (long long)problem * N + t;
+    float2* const to = y + problem * layout.pitch_of(1, 1LL * N) + t;
     constexpr float scale = inverse ? 1.0f / N : 1.0f;
 #pragma unroll
     for (int j = 0; j < P; ++j) {

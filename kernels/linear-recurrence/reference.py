@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def recurrence(a: NDArray[Any], b: NDArray[Any], N: int, batch: int, direction: str) -> NDArray[Any]:
+def recurrence(
+    a: NDArray[Any], b: NDArray[Any], N: int, batch: int, form: str, direction: str
+) -> NDArray[Any]:
     """``y[i] = a[i] y[i-1] + b[i]`` along rows in float64, with ``y[-1] = 0``; from the end in reverse.
 
     Rows are cut into some √N parts that are worked out side by side, from 0; then every part gets what the
@@ -18,6 +20,7 @@ def recurrence(a: NDArray[Any], b: NDArray[Any], N: int, batch: int, direction: 
         b: see ``a``.
         N: elements of a row.
         batch: rows.
+        form: ``inclusive``, or ``exclusive``: ``y[i]`` becomes what is ``y[i-1]`` otherwise, and 0 at first.
         direction: ``forward`` or ``reverse``.
     """
     way = slice(None, None, -1 if direction == "reverse" else 1)
@@ -35,4 +38,7 @@ def recurrence(a: NDArray[Any], b: NDArray[Any], N: int, batch: int, direction: 
     for part in range(1, parts):
         before[:, part] = factors[-1, :, part - 1] * before[:, part - 1] + sums[-1, :, part - 1]
     sums += factors * before
-    return sums.transpose(1, 2, 0).reshape(batch, -1)[:, :N][:, way]
+    found = sums.transpose(1, 2, 0).reshape(batch, -1)[:, :N]
+    if form == "exclusive":
+        found = np.concatenate([np.zeros((batch, 1)), found[:, :-1]], axis=1)
+    return found[:, way]

@@ -30,7 +30,10 @@ struct LadnerFischer {
 
 // y[i] = x[0] + ... + x[i] in each of `batch` rows of N elements; with `exclusive`, y[i] = x[0] + ... + x[i - 1].
 // The parameters are those of ScanShape; at least `blocks` blocks shall fit on a multiprocessor.
-template <class T, int N, int P, int L, int r, int S, bool shuffle, bool exclusive, bool bulk, int blocks>
-__global__ void __launch_bounds__(L, blocks) scan_lf(const T* __restrict__ x, T* __restrict__ y, int batch) {
-    scan_rows<LadnerFischer, ScanShape<N, P, L, r, S, shuffle, exclusive, bulk, sizeof(T)>>(x, y, batch);
+template <class T, int N, int P, int L, int r, int S, bool shuffle, bool exclusive, bool bulk, int blocks,
+          int aligned, bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    scan_lf(const T* __restrict__ x, T* __restrict__ y, int batch, RowLayout<2, aligned, in_place> layout) {
+    using Shape = ScanShape<N, P, L, r, S, shuffle, exclusive, bulk, sizeof(T), aligned>;
+    scan_rows<LadnerFischer, Shape>(x, y, batch, layout);
 }

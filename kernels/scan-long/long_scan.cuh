@@ -5,6 +5,7 @@
 #pragma once
 #include "look_back.cuh"
 #include "operators.cuh"
+#include "row_layout.cuh"
 #include "tile.cuh"
 
 // Asks for elements to be brought to the second-level cache, in units of 16 bytes, while the block waits for others.
@@ -27,6 +28,15 @@ struct Rows {
     __device__ __forceinline__ unsigned first_of(unsigned tile) const { return row(tile) * of_row; }
     // Elements of all rows before a tile
     __device__ __forceinline__ long long begin(unsigned tile) const { return row(tile) * length + within(tile); }
+    // Where a tile of an array begins
+    template <class T>
+    __device__ __forceinline__ T* at(T* array, unsigned tile) const {
+        return array + begin(tile);
+    }
+    template <class T>
+    __device__ __forceinline__ T* at(const PitchedRows<T>& array, unsigned tile) const {
+        return array.first + row(tile) * array.pitch + within(tile);
+    }
     // Elements of its row behind the beginning of a tile
     __device__ __forceinline__ long long room(unsigned tile) const { return length - within(tile); }
     // Elements of its row before a tile
@@ -65,11 +75,12 @@ __device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::C
     return shared;
 }
 
-// With `stay`, blocks go on with further tiles, each drawn while the tile before is worked at.
+// With `stay`, blocks go on with further tiles, each drawn while the tile before is worked at. Arrays are pointers, or
+// PitchedRows.
 //
 //   read(tile, value)  makes the items of a tile      fetch(tile)  has its elements brought to the second-level cache
 template <class Op, class Shape, bool stay, int groups, int pause_ns, class Out, class Read, class Fetch>
-__device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out* __restrict__ y, Word* board, Read read,
+__device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out y, Word* board, Read read,
                                            Fetch fetch) {
     using Item = typename Op::Item;
     using Carry = typename Op::Carry;
@@ -92,7 +103,7 @@ __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out* __restr
         const Carry carry =
             carried<Op, groups, pause_ns>(Board<Carry>{board + 1}, rows.first_of(tile), tile, total);
         raise<Op, Shape>(value, before, carry);
-        write_tile<Op, Shape>(y + rows.begin(tile), rows.room(tile), value);
+        write_tile<Op, Shape>(rows.at(y, tile), rows.room(tile), value);
         if (!stay) return;
         if (leads) drawn[turn ^ 1] = next;
     }
@@ -100,13 +111,12 @@ __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out* __restr
 
 // Scans rows of items that are made of an element of each of some arrays.
 template <class Op, class Shape, bool stay, int groups, int pause_ns, class Out, class... In>
-__device__ __forceinline__ void scan_rows(const Rows<Shape>& rows, Out* __restrict__ y, Word* board,
-                                          const In* __restrict__... x) {
+__device__ __forceinline__ void scan_rows(const Rows<Shape>& rows, Out y, Word* board, In... x) {
     using Item = typename Op::Item;
     scan_tiles<Op, Shape, stay, groups, pause_ns>(
         rows, y, board,
         [=](unsigned tile, Item(&value)[Shape::P]) {
-            read_tile<Op, Shape>(rows.room(tile), value, threadIdx.x, (x + rows.begin(tile))...);
+            read_tile<Op, Shape>(rows.room(tile), value, threadIdx.x, rows.at(x, tile)...);
         },
-        [=](unsigned tile) { (fetch_ahead(x + rows.begin(tile), rows.extent(tile)), ...); });
+        [=](unsigned tile) { (fetch_ahead(rows.at(x, tile), rows.extent(tile)), ...); });
 }

@@ -97,6 +97,22 @@ __device__ __forceinline__ typename Op::Carry join_told(const Board<typename Op:
 template <class... T>
 struct Types {};
 
+// The element of an array, a pointer or PitchedRows
+template <class Array>
+struct ElementOf;
+template <class T>
+struct ElementOf<T*> {
+    using type = T;
+};
+template <class T>
+struct ElementOf<const T*> {
+    using type = T;
+};
+template <class T>
+struct ElementOf<PitchedRows<const T>> {
+    using type = T;
+};
+
 // Calls `use` with where the elements of each array stand that a slot holds one after another.
 template <class Shape, class Use, class... Found>
 __device__ __forceinline__ void with_arrays(Types<>, unsigned char*, const Use& use, Found*... found) {
@@ -137,7 +153,8 @@ struct Pipeline {
         mbarrier_made();
     }
 
-    __device__ __forceinline__ void load(unsigned* counter, const In*... x) const {
+    template <class... Array>
+    __device__ __forceinline__ void load(unsigned* counter, Array... x) const {
         bool again = false;  // whether the slot was in use before
         int ends = 0;        // told, one to each summer
         for (Turn<slots> at;; at.advance()) {
@@ -148,21 +165,22 @@ struct Pipeline {
             if (lane == 0) slot.tile = tile = atomicAdd(counter, 1u);
             tile = __shfl_sync(kAllLanes, tile, 0);
             if (tile < rows.count)
-                with_arrays<Shape>(Arrays{}, room + at.slot * bytes, [&](In*... to) { bring(slot, tile, to..., x...); });
+                with_arrays<Shape>(Arrays{}, room + at.slot * bytes,
+                                   [&](In*... to) { bring(slot, tile, to..., rows.at(x, tile)...); });
             else
                 mbarrier_arrive(&slot.come);
             if (tile >= rows.count && ++ends == summers) return;
         }
     }
 
-    // The copy engine brings whole tiles, the lanes those that are shorter.
+    // The copy engine brings whole tiles, which begin at `x`, the lanes those that are shorter.
     __device__ __forceinline__ void bring(Slot<Op, warps>& slot, unsigned tile, In*... to, const In*... x) const {
-        const long long begin = rows.begin(tile), extent = rows.extent(tile);
+        const long long extent = rows.extent(tile);
         if (extent < Shape::size) {
-            for (int i = lane; i < int(extent); i += kWarp) ((to[i] = x[begin + i]), ...);
+            for (int i = lane; i < int(extent); i += kWarp) ((to[i] = x[i]), ...);
         } else if (lane == 0) {
             before_bulk_loads();
-            (bulk_load(to, x + begin, Shape::size * sizeof(In), &slot.come), ...);
+            (bulk_load(to, x, Shape::size * sizeof(In), &slot.come), ...);
             mbarrier_expect(&slot.come, bytes);
             return;
         }
@@ -238,7 +256,7 @@ struct Pipeline {
     }
 
     template <class Out>
-    __device__ __forceinline__ void scan(Out* __restrict__ y, int segment) const {
+    __device__ __forceinline__ void scan(Out y, int segment) const {
         for (Turn<slots> at;; at.advance()) {
             Slot<Op, warps>& slot = ring[at.slot];
             mbarrier_wait(&slot.carried, at.parity);
@@ -254,17 +272,16 @@ struct Pipeline {
             join_packs<Op, Shape>(value, before);
             scan_chunks<Op, Shape>(before, running);
             raise<Op, Shape>(value, before, carry);
-            write_tile<Op, Shape>(y + rows.begin(tile), rows.room(tile), value);
+            write_tile<Op, Shape>(rows.at(y, tile), rows.room(tile), value);
         }
     }
 };
 
 // Scans rows of items that are made of an element of each of some arrays, whose rows begin at multiples of 16 bytes. The
 // block has 2 + summers warps more than scan. `board` is that of long_scan.cuh.
-template <class Op, class Shape, int slots, int summers, int groups, class Out, class... In>
-__device__ __forceinline__ void scan_pipelined(const Rows<Shape>& rows, Out* __restrict__ y, Word* board,
-                                               const In* __restrict__... x) {
-    using Stages = Pipeline<Op, Shape, slots, summers, groups, In...>;
+template <class Op, class Shape, int slots, int summers, int groups, class Out, class... Array>
+__device__ __forceinline__ void scan_pipelined(const Rows<Shape>& rows, Out y, Word* board, Array... x) {
+    using Stages = Pipeline<Op, Shape, slots, summers, groups, typename ElementOf<Array>::type...>;
     extern __shared__ __align__(128) unsigned char room[];
     __shared__ Slot<Op, Stages::warps> ring[slots];
     const int warp = threadIdx.x / kWarp;

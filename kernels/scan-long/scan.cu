@@ -7,11 +7,12 @@
 #include "long_scan.cuh"
 
 template <class T, class Op, int P, int L, int E, bool shuffle, bool stay, int groups, int pause_ns, bool exclusive,
-          bool reverse, int blocks>
+          bool reverse, int blocks, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     scan_long(const T* __restrict__ x, T* __restrict__ y, unsigned long long* board, long long length, int of_row,
-              int count) {
+              int count, RowLayout<2, aligned, in_place> layout) {
     using Shape = TileShape<P, L, E, shuffle, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    scan_rows<Op, Shape, stay, groups, pause_ns>(rows, y, board, x);
+    scan_rows<Op, Shape, stay, groups, pause_ns>(rows, layout.rows_of(1, y), board,
+                                                 layout.rows_of(0, layout.source(x, y)));
 }

@@ -39,10 +39,11 @@ struct ScannedBy {
 //   exclusive  y[i] leaves x[i] out                   reverse    from the end of the row: x[i] stands after x[i + 1]
 //
 // `board` is zero when the launch begins, and has 1 + count * sizeof(Item) / 4 words. A row has of_row = ⌈length / (P L)⌉
-// tiles, all rows have `count`. Launched with `count` blocks of L threads, or fewer that stay.
+// tiles, all rows have `count`. Arrays are pointers, or PitchedRows of row_layout.cuh. Launched with `count` blocks of L
+// threads, or fewer that stay.
 template <class Operator, int P, int L, int E, bool stay, int groups, bool exclusive, bool reverse, class Out, class... In>
-__device__ __forceinline__ void scan_by(Out* __restrict__ y, unsigned long long* board, long long length, int of_row,
-                                        int count, const In* __restrict__... x) {
+__device__ __forceinline__ void scan_by(Out y, unsigned long long* board, long long length, int of_row, int count,
+                                        In... x) {
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
     scan_rows<ScannedBy<Operator>, Shape, stay, groups, 0>(rows, y, board, x...);

@@ -3,21 +3,23 @@
 #include "segments.cuh"
 
 template <class T, class Operator, class Offset, int P, int L, int E, bool stay, int groups, bool exclusive, bool reverse,
-          int blocks>
+          int blocks, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     scan_offsets(const T* __restrict__ x, const Offset* __restrict__ offsets, T* __restrict__ y,
-                 unsigned long long* board, long long length, long long ends, int of_row, int count) {
+                 unsigned long long* board, long long length, long long ends, int of_row, int count,
+                 RowLayout<2, aligned, in_place> layout) {
     using Op = Segmented<Operator>;
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
     __shared__ unsigned heads[Shape::size / 32];
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
+    const auto elements = layout.rows_of(0, layout.source(x, y));
     scan_tiles<Op, Shape, stay, groups, 0>(
-        rows, y, board,
+        rows, layout.rows_of(1, y), board,
         [=](unsigned tile, typename Op::Item(&value)[P]) {
-            const long long begin = rows.begin(tile), room = rows.room(tile);
-            const Part<T, Shape> part = part_of<T, Shape>(x + begin, room);  // on its way during the search
+            const long long room = rows.room(tile);
+            const Part<T, Shape> part = part_of<T, Shape>(rows.at(elements, tile), room);  // on its way during the search
             mark_segments<Shape>(heads, offsets + rows.row(tile) * ends, ends, rows.within(tile));
             make_items<Op, Shape>(value, room, part, marked<Shape>(heads));
         },
-        [=](unsigned tile) { fetch_ahead(x + rows.begin(tile), rows.extent(tile)); });
+        [=](unsigned tile) { fetch_ahead(rows.at(elements, tile), rows.extent(tile)); });
 }

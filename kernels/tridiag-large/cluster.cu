@@ -48,11 +48,11 @@ __device__ __forceinline__ Solution<T> solved(const Ends<T>* received, unsigned 
     return {own > 0 ? before : T{}, of_lane(value, own, W)};
 }
 
-template <class T, int N, int P, int L, int B, Access load, Access store, int blocks>
+template <class T, int N, int P, int L, int B, Access load, Access store, int blocks, int aligned, bool in_place>
 __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(L, blocks)
     solve_clusters(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, const T* __restrict__ d,
-                   T* __restrict__ x, int batch) {
-    using Here = Shape<T, N, P, L, P * L>;
+                   T* __restrict__ x, int batch, RowLayout<5, aligned, in_place> layout) {
+    using Here = Shape<T, N, P, L, P * L, decltype(layout)>;
     static_assert(Here::tiles == B, "a block has a tile");
     extern __shared__ float4 shared[];
     const unsigned t = thread_of_block<L>(), own = block_of_cluster<L>();
@@ -61,7 +61,9 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(L, blocks)
     const Room memory{part_of<Room::bytes>(reinterpret_cast<char*>(shared), own)};
     cluster_arrive<false>();
     T rows[4][P];
-    const Row<T> first = eliminated_tile<Here, load>({a, b, c, d}, batch, block, memory.tile(t / kWarp), rows);
+    const T* const right = layout.source(d, x);
+    const Row<T> first =
+        eliminated_tile<Here, load>({a, b, c, right}, batch, block, memory.tile(t / kWarp), rows, layout);
     TileReduction<T, L> tile;
     const Ends<T> ends = tile.reduce(first, {rows[0][P - 1], rows[2][P - 1], rows[3][P - 1]}, memory.places());
     __syncwarp();  // the barriers of a cluster want whole warps
@@ -72,5 +74,5 @@ __global__ void __cluster_dims__(B, 1, 1) __launch_bounds__(L, blocks)
     cluster_wait();
     const Solution<T> known = solved<B>(memory.received(), own);
     substitute(rows[0], rows[2], rows[3], tile.expand(known.left, known.last));
-    store_rows<Here, store>(x, batch, block, memory.tile(t / kWarp), rows[3]);
+    store_rows<Here, store>(x, batch, block, memory.tile(t / kWarp), rows[3], layout);
 }

@@ -2,7 +2,8 @@
 // and tiles are read again and solved by the unknowns at their ends. That moves 36 bytes a row of float32, of which
 // the second read finds in the second-level cache what the first one left there: tiles are taken in reverse.
 //
-// Arrays have the shape (batch, N); `ends` holds the equations of all tiles, `lasts` the last unknown of each.
+// Arrays have the shape (batch, N); in place, x is d's memory. `ends` holds the equations of all tiles, `lasts` the last
+// unknown of each.
 #include "tile.cuh"
 
 template <class Shape, Access loading, Access storing>
@@ -13,15 +14,15 @@ __device__ __forceinline__ typename Shape::T* memory_of_warp() {
 }
 
 // One block reduces one tile of P L rows.
-template <class T, int N, int P, int L, Access load, int blocks>
+template <class T, int N, int P, int L, Access load, int blocks, int aligned>
 __global__ void __launch_bounds__(L, blocks)
     reduce_tiles(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, const T* __restrict__ d,
-                 T* __restrict__ ends, int batch) {
-    using Here = Shape<T, N, P, L, P * L>;
+                 T* __restrict__ ends, int batch, RowLayout<5, aligned, false> layout) {
+    using Here = Shape<T, N, P, L, P * L, decltype(layout)>;
     __shared__ Ends<T> places[L / kWarp];
     T rows[4][P];
     T* const memory = memory_of_warp<Here, load, Access::direct>();
-    const Row<T> first = eliminated_tile<Here, load>({a, b, c, d}, batch, blockIdx.x, memory, rows);
+    const Row<T> first = eliminated_tile<Here, load>({a, b, c, d}, batch, blockIdx.x, memory, rows, layout);
     TileReduction<T, L> tile;
     const Ends<T> own = tile.reduce(first, {rows[0][P - 1], rows[2][P - 1], rows[3][P - 1]}, places);
     Row<T>* const to = reinterpret_cast<Row<T>*>(ends) + size_t(blockIdx.x) * 2;
@@ -54,19 +55,20 @@ __global__ void __launch_bounds__(L) solve_ends(const T* __restrict__ ends, T* _
 }
 
 // One block solves one tile.
-template <class T, int N, int P, int L, Access load, Access store, int blocks>
+template <class T, int N, int P, int L, Access load, Access store, int blocks, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     solve_tiles(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, const T* __restrict__ d,
-                const T* __restrict__ lasts, T* __restrict__ x, int batch) {
-    using Here = Shape<T, N, P, L, P * L>;
+                const T* __restrict__ lasts, T* __restrict__ x, int batch, RowLayout<5, aligned, in_place> layout) {
+    using Here = Shape<T, N, P, L, P * L, decltype(layout)>;
     __shared__ Ends<T> places[L / kWarp];
     const unsigned block = gridDim.x - 1 - blockIdx.x;
     const T left = block % Here::tiles > 0 ? lasts[block - 1] : T{}, own = lasts[block];
     T rows[4][P];
     T* const memory = memory_of_warp<Here, load, store>();
-    const Row<T> first = eliminated_tile<Here, load>({a, b, c, d}, batch, block, memory, rows);
+    const T* const right = layout.source(d, x);
+    const Row<T> first = eliminated_tile<Here, load>({a, b, c, right}, batch, block, memory, rows, layout);
     TileReduction<T, L> tile;
     tile.reduce(first, {rows[0][P - 1], rows[2][P - 1], rows[3][P - 1]}, places);
     substitute(rows[0], rows[2], rows[3], tile.expand(left, own));
-    store_rows<Here, store>(x, batch, block, memory, rows[3]);
+    store_rows<Here, store>(x, batch, block, memory, rows[3], layout);
 }

@@ -78,10 +78,10 @@ private:
 template <class Shape, Access loading>
 __device__ __forceinline__ Row<typename Shape::T> eliminated_tile(
     const typename Shape::T* const (&arrays)[4], int batch, unsigned block, typename Shape::T* memory,
-    typename Shape::T (&rows)[4][Shape::P]) {
+    typename Shape::T (&rows)[4][Shape::P], const typename Shape::Layout& layout) {
     using T = typename Shape::T;
     constexpr int N = Shape::N, P = Shape::P, M = Shape::M, tiles = Shape::tiles;
-    load_rows<Shape, loading>(arrays, batch, block, memory, rows);
+    load_rows<Shape, loading>(arrays, batch, block, memory, rows, layout);
     const int tile = block % tiles;
     const int rank = threadIdx.x % Shape::L;
     if (tile == 0 && rank == 0) rows[0][0] = T{};

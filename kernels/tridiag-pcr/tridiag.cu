@@ -12,13 +12,14 @@
 //            memory and registers, else the rows of the reduced system that threads exchange through it
 //   blocks   that a multiprocessor is to hold at least, which bounds the registers
 // Arrays are aligned to 16 bytes.
-template <class T, int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks>
+template <class T, int N, int P, int L, int r, int S, bool shuffle, Access load, Access store, int blocks,
+          int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     tridiag_pcr(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c,
-                const T* __restrict__ d, T* __restrict__ x, int batch) {
-    using Here = Shape<T, N, P, L>;
+                const T* __restrict__ d, T* __restrict__ x, int batch, RowLayout<5, aligned, in_place> layout) {
+    using Here = Shape<T, N, P, L, next_pow2(N), decltype(layout)>;
     using Method = Reduced<T, ParallelCyclicReduction, Here::G, L, shuffle>;
     static_assert(r == 2, "every step doubles the distance");
     static_assert(S == (tile_elements<Here>(load, store) ? P * L : Method::elements), "S is one of the amounts above");
-    solve_systems<Here, load, store, Method>(a, b, c, d, x, batch);
+    solve_systems<Here, load, store, Method>(a, b, c, d, x, batch, layout);
 }

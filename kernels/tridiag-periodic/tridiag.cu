@@ -15,14 +15,15 @@ struct CircleReduction : ParallelCyclicReduction<G, open> {
     }
 };
 
-template <class T_, int N_, int P_, int L_, int G_>
+template <class T_, int N_, int P_, int L_, int G_, int aligned>
 struct Circle {
     using T = T_;
     static constexpr int N = N_, P = P_, L = L_, G = G_;
     static constexpr int systems = L / G;     // of a block
     static constexpr int lacking = G * P - N;  // threads with a row less
     static constexpr int widest = 16 / sizeof(T);
-    static constexpr int E = lacking == 0 && P % widest == 0 ? widest : 1;  // numbers of one access
+    // Numbers of one access
+    static constexpr int E = lacking == 0 && P % widest == 0 && aligned % widest == 0 ? widest : 1;
     static_assert(2 <= G && G <= L && L % G == 0 && P >= 2 && 0 <= lacking && lacking < G, "all have rows");
 
     // Where a thread's rows are: its first register has no row if it lacks one
@@ -32,12 +33,12 @@ struct Circle {
         system = size_t(blockIdx.x) * systems + mine;
         exists = system < batch;
         left = batch - int(blockIdx.x) * systems < systems ? batch - int(blockIdx.x) * systems : systems;
-        start = mine * N + (lacks ? rank * (P - 1) - 1 : rank * P - lacking);
+        start = (aligned ? 0 : mine * N) + (lacks ? rank * (P - 1) - 1 : rank * P - lacking);
     }
     bool lacks, exists;
     size_t system;
     int left;   // systems of the block
-    int start;  // element of the block's that the first register holds
+    int start;  // element of the block's that the first register holds, or of its system's where systems lie apart
 };
 
 // Rows of a thread from the block's elements, in memory or in shared memory
@@ -61,19 +62,26 @@ __device__ __forceinline__ void put_rows(const Here& here, typename Here::T* to,
 }
 
 // One thread solves P rows of a system, or P - 1, a block of L threads L / G systems.
-//   load, store  rows direct, or side by side through shared memory, of 4 N L / G numbers
-//   blocks       that a multiprocessor is to hold at least, which bounds the registers
+//   loads, stores_shared  rows side by side through shared memory, of 4 N L / G numbers, else direct
+//   blocks                that a multiprocessor is to hold at least, which bounds the registers
 // Arrays are aligned to 16 bytes.
-template <class T, int N, int P, int L, int G, bool load_shared, bool store_shared, int blocks>
+template <class T, int N, int P, int L, int G, bool loads_shared, bool stores_shared, int blocks, int aligned,
+          bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     tridiag_periodic(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c,
-                     const T* __restrict__ d, T* __restrict__ x, int batch) {
-    using Here = Circle<T, N, P, L, G>;
+                     const T* __restrict__ d, T* __restrict__ x, int batch,
+                     RowLayout<5, aligned, in_place> layout) {
+    using Here = Circle<T, N, P, L, G, aligned>;
+    // Systems that lie apart are read and written directly
+    constexpr bool load_shared = loads_shared && aligned == 0, store_shared = stores_shared && aligned == 0;
     extern __shared__ float4 shared[];
     T* const tile = reinterpret_cast<T*>(shared);
     const Here here(batch);
-    const size_t first = size_t(blockIdx.x) * Here::systems * N;
-    const T* const from[4] = {a + first, b + first, c + first, d + first};
+    const auto first = [&](int k) {
+        return aligned ? here.system * layout.pitch_of(k, N) : size_t(blockIdx.x) * Here::systems * N;
+    };
+    const T* const from[4] = {a + first(0), b + first(1), c + first(2), layout.source(d, x) + first(3)};
+    T* const to = x + first(4);
     T rows[4][P];
     if constexpr (load_shared) {
         for (int k = 0; k < 4; ++k)
@@ -101,8 +109,8 @@ __global__ void __launch_bounds__(L, blocks)
         // No barrier before: a thread writes where it alone has read.
         put_rows(here, tile, right);
         __syncthreads();
-        for (int i = threadIdx.x; i < here.left * N; i += L) x[first + i] = tile[i];
+        for (int i = threadIdx.x; i < here.left * N; i += L) to[i] = tile[i];
     } else {
-        put_rows(here, x + first, right);
+        put_rows(here, to, right);
     }
 }

@@ -7,12 +7,14 @@
 template <class Shape, Access access, int K>
 __device__ __forceinline__ void load_several(const typename Shape::T* const (&matrix)[3], const typename Shape::T* sides,
                                              int batch, typename Shape::T* tile,
-                                             typename Shape::T (&rows)[3 + K][Shape::P]) {
+                                             typename Shape::T (&rows)[3 + K][Shape::P],
+                                             const typename Shape::Layout& layout) {
     using T = typename Shape::T;
-    constexpr int P = Shape::P, E = Shape::E;
+    constexpr int N = Shape::N, P = Shape::P, E = Shape::E;
     constexpr bool striped = access != Access::direct;
     const Mine<Shape, striped> mine(batch, blockIdx.x);
     const Mine<Shape, striped, K> side(batch, blockIdx.x);
+    const auto of_sides = layout.pitch_of(3, K * N);
 #pragma unroll
     for (int i = 0; i < P; i += E) {
         const bool exist = mine.exist(i);
@@ -21,8 +23,9 @@ __device__ __forceinline__ void load_several(const typename Shape::T* const (&ma
             T chunk[E];
 #pragma unroll
             for (int e = 0; e < E; ++e) chunk[e] = k == 1 ? T{1} : T{};
-            if (exist && k < 3) get<E>(chunk, matrix[k % 3] + mine.first + mine.element(i));
-            if (exist && k >= 3) get<E>(chunk, sides + side.first + (k - 3) * Shape::N + side.element(i));
+            const auto pitch = layout.pitch_of(k % 3, N);
+            if (exist && k < 3) get<E>(chunk, matrix[k % 3] + mine.first(pitch) + mine.element(i, pitch));
+            if (exist && k >= 3) get<E>(chunk, sides + side.first(of_sides) + (k - 3) * N + side.element(i, of_sides));
 #pragma unroll
             for (int e = 0; e < E; ++e) rows[k][i + e] = chunk[e];
         }
@@ -36,18 +39,18 @@ __device__ __forceinline__ void load_several(const typename Shape::T* const (&ma
 // One thread solves P rows of a system, a block of L threads P L / M systems (M: N up to a power of two).
 //   blocks  that a multiprocessor is to hold at least, which bounds the registers
 // The launch gives shared memory for P L numbers if rows are transposed. Arrays are aligned to 16 bytes.
-template <class T, int N, int K, int P, int L, Access load, Access store, int blocks>
+template <class T, int N, int K, int P, int L, Access load, Access store, int blocks, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     tridiag_several(const T* __restrict__ a, const T* __restrict__ b, const T* __restrict__ c, const T* __restrict__ d,
-                    T* __restrict__ x, int batch) {
-    using Here = Shape<T, N, P, L>;
+                    T* __restrict__ x, int batch, RowLayout<5, aligned, in_place> layout) {
+    using Here = Shape<T, N, P, L, next_pow2(N), decltype(layout)>;
     using D = Several<T, K>;
     using Method = Reduced<T, ParallelCyclicReduction, Here::G, L, true, D>;
     static_assert(load != Access::async && store != Access::async, "rows pass registers");
     extern __shared__ float4 shared[];
     T* const tile = reinterpret_cast<T*>(shared) + threadIdx.x / kWarp * tile_elements<Here>(load, store);
     T rows[3 + K][P];
-    load_several<Here, load, K>({a, b, c}, d, batch, tile, rows);
+    load_several<Here, load, K>({a, b, c}, layout.source(d, x), batch, tile, rows, layout);
     const int rank = threadIdx.x % Here::G;
     if (rank == 0) rows[0][0] = T{};
     if (rank == (N - 1) / P) rows[2][(N - 1) % P] = T{};
@@ -63,6 +66,6 @@ __global__ void __launch_bounds__(L, blocks)
         T values[P];
 #pragma unroll
         for (int i = 0; i < P; ++i) values[i] = sides[i].at[k];
-        store_rows<Here, store, K>(x + k * N, batch, blockIdx.x, tile, values);
+        store_rows<Here, store, K>(x + k * N, batch, blockIdx.x, tile, values, layout);
     }
 }

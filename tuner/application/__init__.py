@@ -40,14 +40,15 @@ def apply(
     outputs are arrays of the first array's library where its namespace takes arrays by DLPack, else CuPy's.
 
     The kernel is put into the stream and may still run when this returns, as with CuPy's own functions. The
-    first call for a kernel, its sizes and batch compiles and loads it; later ones only launch it.
+    first call for a kernel, its sizes and batch compiles and loads it; later ones only launch it. While the
+    stream is being captured, a call that would compile, allocate or wait is refused.
 
     Args:
         kernel: name in the catalogue, e.g. ``scan-lf``.
-        arrays: C-contiguous arrays of shape (batch, N) on one GPU, in the order of the kernel file; arrays of
-            shape (N,) are a batch of one.
-        out: array to write to, of the shape and type that would be allocated, apart from the inputs; a
-            sequence of them for a kernel with several outputs.
+        arrays: arrays of shape (batch, N) on one GPU, in the order of the kernel file; arrays of shape (N,)
+            are a batch of one. They are C-contiguous; where the kernel file allows it, rows may lie apart.
+        out: array to write to, of the shape and type that would be allocated, apart from the inputs or, where
+            the kernel file allows it, the input itself; a sequence of them for a kernel with several outputs.
         stream: where to run, a stream of CuPy, of PyTorch, or with ``__cuda_stream__``; None for the current.
         configuration: a value for every tunable; ``"default"`` for the kernel file's default; None for the
             best that the daemon or the database knows for this GPU, sizes and the nearest batch, or the

@@ -1,5 +1,6 @@
 """A kernel at one problem and one configuration, loaded, and the checks of the arrays it is run on."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,13 +11,12 @@ import numpy as np
 
 from tuner.application.advice import Tally
 from tuner.application.choice import Chosen
+from tuner.application.rows import Array, overlap, row_pitch
 from tuner.application.signature import (
-    Array,
     Form,
     check_alignment,
     check_array,
     is_flat,
-    overlap,
     shape_of,
     taken,
 )
@@ -26,7 +26,7 @@ from tuner.devices.cuda.libraries import workspaces
 from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
 from tuner.devices.cuda.stepped import SteppedRun
 from tuner.errors import DeviceError, InputError
-from tuner.model import Buffer, Plan, Workload
+from tuner.model import Buffer, Plan, RowLayout, Workload
 from tuner.model.elements import element_dtype
 
 
@@ -38,11 +38,18 @@ class CallArray:
         name: of the kernel file.
         shape: as the caller has it.
         element: name of its type, as kernel files have it.
+        pitch: elements from one row to the next; None for a contiguous array.
     """
 
     name: str
     shape: tuple[int, ...]
     element: str
+    pitch: int | None = None
+
+    @property
+    def form(self) -> Form:
+        """As arrays of a call must be."""
+        return Form(self.shape, self.dtype.name, self.pitch)
 
     @cached_property
     def dtype(self) -> "np.dtype[Any]":
@@ -51,14 +58,16 @@ class CallArray:
 
     @cached_property
     def nbytes(self) -> int:
-        """Its size."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        """Bytes from its beginning to its end."""
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return (self.shape[0] - 1) * self.strides[0] + row
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis."""
         steps = np.cumprod([self.dtype.itemsize, *self.shape[:0:-1]])[::-1]
-        return tuple(int(step) for step in steps[: len(self.shape)])
+        first, *inner = (int(step) for step in steps[: len(self.shape)])
+        return (first if self.pitch is None else self.pitch * self.dtype.itemsize, *inner)
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ class LoadedKernel:
         outputs: arrays that the caller may provide.
         scratch: further arrays, of a run alone.
         results: places of what is returned among inputs and outputs, in the order of the kernel file.
+        replaced: place of the input whose memory the output is; None where it is an array of its own.
         tally: counts its launches.
     """
 
@@ -89,6 +99,7 @@ class LoadedKernel:
     outputs: tuple[CallArray, ...]
     scratch: tuple[CallArray, ...]
     results: tuple[int, ...]
+    replaced: int | None
     tally: Tally
 
     def graphs(self, cp: ModuleType) -> RunGraphs:
@@ -156,16 +167,27 @@ class LoadedKernel:
             InputError: the message names the array and what would be right.
         """
         labels = [*(one.name for one in self.inputs), *self._labels]
+        self._check_replaced(given, labels)
         for label, array in zip(labels, given, strict=False):
             check_alignment(self.kernel, label, array)
         names = [one.name for one in (*self.inputs, *self.outputs)]
         for place in range(len(self.inputs), len(given)):
             for other in range(place):
-                if overlap(given[place], given[other]):
+                if other != self.replaced and overlap(given[place], given[other]):
                     raise InputError(
                         f"{self.kernel}: {labels[place]} overlaps {names[other]};"
                         " it must be an array of its own"
                     )
+
+    def _check_replaced(self, given: Sequence[Array], labels: Sequence[str]) -> None:
+        """Refuse an output apart from the input that it was to replace."""
+        place = len(self.inputs)
+        if self.replaced is None or len(given) == place:
+            return
+        if given[place].data.ptr != given[self.replaced].data.ptr:
+            raise InputError(
+                f"{self.kernel}: {labels[place]} must be {labels[self.replaced]}: this plan works in place"
+            )
 
     @property
     def _labels(self) -> list[str]:
@@ -173,15 +195,20 @@ class LoadedKernel:
         return ["out"] if len(self.outputs) == 1 else [f"out ({one.name})" for one in self.outputs]
 
     def _check_form(self, made: CallArray, array: Array, label: str) -> None:
-        if array.shape != made.shape or array.dtype != made.dtype:
-            form, right = Form(array.shape, array.dtype.name), Form(made.shape, made.dtype.name)
-            raise InputError(f"{self.kernel}: {label} is {form}; it must be {right}")
+        form = Form(array.shape, array.dtype.name, row_pitch(array))
+        if form[:2] == made.form[:2] and made.pitch is None and form.pitch is not None:
+            raise InputError(
+                f"{self.kernel}: {label} is not contiguous ({form}); this plan is for a contiguous array"
+            )
+        if form != made.form:
+            raise InputError(f"{self.kernel}: {label} is {form}; it must be {made.form}")
 
 
 def loaded_kernel(
     file: KernelFile,
     plan: Plan,
     forms: Sequence[Form],
+    layout: RowLayout,
     chosen: Chosen,
     *,
     device: int,
@@ -189,10 +216,10 @@ def loaded_kernel(
     home: HomeContext,
     tally: Tally,
 ) -> LoadedKernel:
-    """A kernel for arrays of some forms; see ``LoadedKernel``.
+    """A kernel for arrays of some forms and layout; see ``LoadedKernel``.
 
     Raises:
-        InputError: a stage of it is cuFFT's, or runs on the host.
+        InputError: a stage of it is cuFFT's, or runs on the host; or rows of an output overlap.
     """
     for stage in plan.stages:
         call = stage.library
@@ -201,20 +228,25 @@ def loaded_kernel(
                 f"{file.name}: stage {stage.name} is {call.routine}, and of libraries tuner.apply calls only"
                 " cuBLAS; tune this kernel with tuner run"
             )
+    pitches = dict(layout.pitches)
     flat = any(is_flat(recipe, form.shape) for recipe, form in zip(taken(file), forms, strict=True))
     recipes = {recipe.name: recipe for recipe in file.recipe.buffers}
     buffers = {buffer.name: buffer for buffer in plan.buffers}
 
     def of_caller(buffer: Buffer) -> CallArray:
         shape = shape_of(recipes[buffer.name], buffer, flat=flat)
-        return CallArray(buffer.name, shape, buffer.dtype)
+        return CallArray(buffer.name, shape, buffer.dtype, pitches.get(buffer.name))
 
     inputs = tuple(
-        CallArray(recipe.name, form.shape, buffers[recipe.name].dtype)
+        CallArray(recipe.name, form.shape, buffers[recipe.name].dtype, pitches.get(recipe.name))
         for recipe, form in zip(taken(file), forms, strict=True)
     )
     outputs = tuple(of_caller(buffer) for buffer in plan.buffers if buffer.role == "out")
+    for one in outputs:
+        if one.pitch is not None and one.pitch < math.prod(one.shape[1:]):
+            raise InputError(f"{file.name}: rows of out overlap ({one.form})")
     names = [one.name for one in (*inputs, *outputs)]
+    replaced = next((recipes[one.name].in_place for one in outputs), None) if layout.in_place else None
     return LoadedKernel(
         kernel=file.name,
         workload=plan.workload,
@@ -229,5 +261,6 @@ def loaded_kernel(
             *(CallArray(name, (size,), "uint8") for name, size in workspaces(program).items()),
         ),
         results=tuple(names.index(b.name) for b in plan.buffers if b.role in ("out", "inout")),
+        replaced=None if replaced is None else names.index(replaced),
         tally=tally,
     )

@@ -13,12 +13,14 @@ from tuner.application.borrowing import (
     borrow,
     borrowed_tensor,
     gpu_of,
+    is_waited_for,
     on_host,
     torch_of,
 )
-from tuner.application.call_keys import ApplicationCall, Settings
+from tuner.application.call_keys import ApplicationCall, Settings, asked_of
+from tuner.application.capture import WAITS, refuse_capture
 from tuner.application.running import KernelRunner
-from tuner.application.signature import Form, Stream, checked_stream, examined
+from tuner.application.signature import Stream, checked_stream, examined
 from tuner.devices.cuda.foreign_streams import stream_of
 from tuner.errors import DeviceError, InputError
 
@@ -36,6 +38,7 @@ class BorrowedCall:
         device: number of the GPU of the first array.
         stream: where it runs, as CuPy's; None for CuPy's current one.
         arrays: the inputs.
+        outs: the outputs that are given.
     """
 
     cp: ModuleType
@@ -44,37 +47,40 @@ class BorrowedCall:
     device: int
     stream: Stream | None
     arrays: tuple[BorrowedArray, ...]
+    outs: tuple[BorrowedArray, ...] = ()
 
     def asked(self, configuration: Settings, sizes: Mapping[str, int | str]) -> ApplicationCall:
         """The arguments of the call, by its arrays."""
-        forms = tuple(Form(one.array.shape, one.dtype) for one in self.arrays)
-        return ApplicationCall(self.kernel, forms, self.device, configuration, sizes)
+        return asked_of(self.kernel, self.arrays, self.outs, configuration, sizes)
 
-    def run(self, runner: KernelRunner, outs: Sequence[Value] | None) -> Any:  # noqa: ANN401 - arrays
+    def run(self, runner: KernelRunner, *, given: bool) -> Any:  # noqa: ANN401 - arrays
         """Put a run into the stream of the call, and return what the caller gets.
+
+        Args:
+            runner: of the kernel.
+            given: whether the outputs are those of the call.
 
         Raises:
             InputError: an output cannot be used, or shares memory with another array.
             DeviceError: memory runs out, or the driver refuses the launch.
         """
-        given = (*self.arrays, *self.outputs(runner.loaded, outs))
-        arrays = [one.array for one in given]
+        lent = (*self.arrays, *self.outputs(runner.loaded, given=given))
+        arrays = [one.array for one in lent]
         _, addresses = examined(arrays)
         runner.run(arrays, addresses, self.stream)
-        return runner.results([self.returned(one) for one in given])
+        return runner.results([self.returned(one) for one in lent])
 
-    def outputs(self, loaded: LoadedKernel, outs: Sequence[Value] | None) -> list[BorrowedArray]:
+    def outputs(self, loaded: LoadedKernel, *, given: bool) -> Sequence[BorrowedArray]:
         """The caller's outputs, or new ones of the library that serves the call.
 
         Raises:
             InputError: an output cannot be used; the message names it and what would be right.
             DeviceError: the GPU has no room for them.
         """
+        if given:
+            loaded.check_outputs([one.array for one in self.outs])
+            return self.outs
         with self.entered():
-            if outs is not None:
-                lent = [borrow(self.cp, self.kernel, "out", out, written=True) for out in outs]
-                loaded.check_outputs([one.array for one in lent])
-                return lent
             if self.torch is not None:
                 return self._tensors(self.torch, loaded)
             made = loaded.allocated(self.cp, loaded.outputs)
@@ -138,7 +144,7 @@ def borrowed_call(
         cp: CuPy.
         kernel: what messages call the kernel.
         arrays: the inputs: what messages call one, the array, and whether the kernel writes it.
-        outs: the outputs that are given, of which only the library matters here.
+        outs: the outputs that are given.
         stream: None for the current one of the library that serves the call.
 
     Raises:
@@ -152,8 +158,11 @@ def borrowed_call(
     elif torch is not None:
         on = torch_stream(cp, torch, device)
     with entered(cp, device, on):
+        if any(is_waited_for(cp, value) for value in (*values, *outs)):
+            refuse_capture(cp, kernel, on, device, WAITS)
         lent = tuple(borrow(cp, kernel, name, one, written=written) for name, one, written in arrays)
-    return BorrowedCall(cp, torch, kernel, device, on, lent)
+        lent_outs = tuple(borrow(cp, kernel, "out", one, written=True) for one in outs)
+    return BorrowedCall(cp, torch, kernel, device, on, lent, lent_outs)
 
 
 def torch_stream(cp: ModuleType, torch: ModuleType, device: int) -> Stream:

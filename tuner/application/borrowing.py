@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from tuner.application.signature import Array
+from tuner.application.rows import Array, only_rows_apart
 from tuner.errors import InputError
 from tuner.model.elements import element_dtype
 
@@ -98,16 +98,31 @@ def borrow(cp: ModuleType, kernel: str, label: str, value: Value, *, written: bo
 
 
 def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
-    """A contiguous torch tensor on a GPU; it lives as long as the CuPy array.
+    """A torch tensor on a GPU, whose rows may lie apart; it lives as long as the CuPy array.
 
     Raises:
         TypeError: NumPy has no such type.
     """
     name = str(tensor.dtype).removeprefix("torch.")
-    dtype, shape = element_dtype(name), tuple(tensor.shape)
+    dtype, shape, strides = element_dtype(name), tuple(tensor.shape), None
     size = tensor.numel() * dtype.itemsize
+    if not tensor.is_contiguous():
+        strides = tuple(step * dtype.itemsize for step in tensor.stride())
+        size = dtype.itemsize + sum(
+            (extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)
+        )
     memory = cp.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.device.index)
-    return BorrowedArray(cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0)), tensor, name)
+    return BorrowedArray(cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0), strides), tensor, name)
+
+
+def is_waited_for(cp: ModuleType, value: Value) -> bool:
+    """True for an array of the CUDA array interface alone: the host waits for the stream that it names."""
+    return (
+        not isinstance(value, cp.ndarray)
+        and torch_of([value]) is None
+        and not _by_dlpack(value)
+        and hasattr(value, "__cuda_array_interface__")
+    )
 
 
 def _by_dlpack(value: Value) -> bool:
@@ -147,7 +162,7 @@ def _torch_fault(torch: ModuleType, tensor: Value) -> str:
             "a torch tensor that is conjugated or negated only when it is read; its"
             " resolve_conj().resolve_neg() is written out"
         )
-    if not tensor.is_contiguous():
+    if not tensor.is_contiguous() and not only_rows_apart(tensor.shape, tensor.stride()):
         return (
             f"not contiguous (strides of {tuple(tensor.stride())} elements, shape {tuple(tensor.shape)});"
             " its contiguous() is"

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tuner.application.borrowing import BorrowedArray
 from tuner.application.choice import DEFAULT
-from tuner.application.signature import Array, Form
+from tuner.application.rows import row_pitch
+from tuner.application.signature import Form, taken
+from tuner.config import KernelFile
 from tuner.errors import InputError
-from tuner.model import TunableValue
+from tuner.model import RowLayout, TunableValue
 
 Settings: TypeAlias = "Mapping[str, TunableValue] | str | None"
 """A configuration, ``default``, or None for the best that is known."""
@@ -23,6 +26,9 @@ class ApplicationCall:
         device: number of the GPU.
         configuration: see ``tuner.apply``.
         sizes: what the arrays do not tell.
+        output_pitches: elements from one row to the next of each output that is given, None for those that
+            are contiguous; empty where all are, or none is given.
+        replaced: place of the input whose memory the only output is; None where there is none.
     """
 
     kernel: str
@@ -30,6 +36,8 @@ class ApplicationCall:
     device: int
     configuration: Settings
     sizes: Mapping[str, int | str]
+    output_pitches: tuple[int | None, ...] = ()
+    replaced: int | None = None
 
     def key(self) -> tuple[object, ...]:
         """All that decides what a call does.
@@ -51,27 +59,82 @@ class ApplicationCall:
                 f"{self.kernel}: configuration is {settings!r}; it must map tunables to values, or be"
                 f" {DEFAULT!r}"
             )
-        return self.kernel, self.device, self.forms, settings, sizes
+        return self.kernel, self.device, self.forms, settings, sizes, self.output_pitches, self.replaced
 
 
 def asked_of(
-    kernel: str, arrays: Sequence[Array], configuration: Settings, sizes: Mapping[str, int | str]
+    kernel: str,
+    arrays: Sequence[BorrowedArray],
+    outs: Sequence[BorrowedArray],
+    configuration: Settings,
+    sizes: Mapping[str, int | str],
 ) -> ApplicationCall:
-    """The arguments of a call, by its arrays."""
-    forms = tuple(Form(array.shape, array.dtype.name) for array in arrays)
-    return ApplicationCall(kernel, forms, int(arrays[0].data.device_id), configuration, sizes)
+    """The arguments of a call, by its arrays and the outputs that are given."""
+    held = [one.array for one in arrays]
+    pitches = tuple(row_pitch(one.array) for one in outs)
+    return ApplicationCall(
+        kernel,
+        tuple(Form(one.array.shape, one.dtype, row_pitch(one.array)) for one in arrays),
+        int(held[0].data.device_id),
+        configuration,
+        sizes,
+        () if all(pitch is None for pitch in pitches) else pitches,
+        replaced_place([array.data.ptr for array in (*held, *(one.array for one in outs))], len(outs)),
+    )
+
+
+def replaced_place(addresses: Sequence[int], outs: int) -> int | None:
+    """Place of the input that the only output begins at; None where it begins elsewhere.
+
+    Args:
+        addresses: of inputs, then outputs.
+        outs: how many of them are outputs.
+    """
+    if outs != 1:
+        return None
+    place = addresses.index(addresses[-1])
+    return place if place < len(addresses) - 1 else None
+
+
+def layout_of(file: KernelFile, asked: ApplicationCall) -> RowLayout:
+    """How the rows of a call's arrays lie in memory.
+
+    An output that begins where an input does that it cannot replace does not count: the two overlap.
+
+    Raises:
+        InputError: rows lie apart and the kernel takes none that do.
+    """
+    inputs = taken(file)
+    outputs = [buffer for buffer in file.recipe.buffers if buffer.role == "out"]
+    of_inputs = [form.pitch for form in asked.forms]
+    pitches = []
+    for buffer, pitch in zip([*inputs, *outputs], [*of_inputs, *asked.output_pitches], strict=False):
+        if pitch is None:
+            continue
+        if not buffer.row_pitch:
+            label = "out" if buffer.role == "out" else buffer.name
+            raise InputError(
+                f"{file.name}: {label} is not contiguous ({pitch} elements from one row to the next), and"
+                " this kernel takes no rows that lie apart; cupy.ascontiguousarray copies it to one that is"
+            )
+        pitches.append((buffer.name, pitch))
+    if asked.replaced is None or len(outputs) != 1:
+        return RowLayout(tuple(pitches))
+    alike = of_inputs[asked.replaced] == (asked.output_pitches[0] if asked.output_pitches else None)
+    return RowLayout(tuple(pitches), alike and outputs[0].in_place == inputs[asked.replaced].name)
 
 
 def seen_key(
     kernel: str,
-    outs: int,
+    outs: tuple[int, int | None],
     forms: Sequence[object],
     configuration: Settings,
     sizes: Mapping[str, int | str],
 ) -> tuple[object, ...]:
     """Everything that was checked of a call and cannot change while this is the same.
 
-    Addresses, streams and the current GPU are not in it.
+    ``outs`` is the number of outputs and the place of the input that one replaces. Addresses, streams and
+    the current GPU are not in the key.
     """
     if not sizes and configuration is None:
         return kernel, outs, *forms

@@ -6,23 +6,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tuner.application.advice import Advisor, Tally
+from tuner.application.advice import Advisor
 from tuner.application.binding import loaded_kernel
 from tuner.application.borrowed_calls import BorrowedCall, borrowed_call
 from tuner.application.borrowing import Value, own
-from tuner.application.call_keys import ApplicationCall, Settings, asked_of, seen_key
-from tuner.application.choice import DEFAULT, Chosen, choose, given
+from tuner.application.call_keys import (
+    ApplicationCall,
+    Settings,
+    asked_of,
+    layout_of,
+    replaced_place,
+    seen_key,
+)
+from tuner.application.capture import COMPILES, refuse_capture
+from tuner.application.choice import Chosen
+from tuner.application.chooser import ConfigurationChooser
 from tuner.application.plans import KernelPlan
+from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
 from tuner.application.signature import (
     SEVERAL,
-    Array,
     Form,
     Stream,
     check_array,
     check_count,
     check_forms,
     checked_shape,
+    checked_stream,
     examined,
     taken,
     workload_for,
@@ -59,9 +69,7 @@ class Application:
         untuned: UntunedAnswers | None = None,
     ) -> None:
         self._catalog = catalog
-        self._database = database
-        self._advisor = advisor
-        self._untuned = untuned
+        self._chooser = ConfigurationChooser(database, advisor, untuned)
         self._cp: ModuleType | None = None
         self._lock = threading.Lock()
         self._gpus: dict[int, DirectGpu] = {}
@@ -85,16 +93,17 @@ class Application:
         runner = None
         try:
             forms, addresses = examined(given_arrays)
-            key = seen_key(kernel, len(outs), forms, configuration, sizes)
+            replaced = replaced_place(addresses, len(outs)) if outs else None
+            key = seen_key(kernel, (len(outs), replaced), forms, configuration, sizes)
             runner = self._seen.get(key)
         except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared
             cp = self._cupy(kernel)
             if _foreign(cp, given_arrays):
                 call = self._borrowed(cp, kernel, arrays, outs, stream)
-                runner = self._found(cp, call.asked(configuration, sizes))
-                return call.run(runner, None if out is None else outs)
+                runner = self._found(cp, call.asked(configuration, sizes), call.stream)
+                return call.run(runner, given=out is not None)
         if runner is None or (out is not None and not outs):
-            runner = self._runner(kernel, arrays, configuration, sizes)
+            runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=stream)
             if out is not None:
                 runner.loaded.check_outputs(outs)
             _, addresses = examined(given_arrays)
@@ -118,12 +127,12 @@ class Application:
         cp = self._cupy(kernel)
         if not shapes and _foreign(cp, (*arrays, *outs)):
             call = self._borrowed(cp, kernel, arrays, outs, None)
-            runner = self._found(cp, call.asked(configuration, sizes))
-            lent = call.outputs(runner.loaded, None if out is None else outs)
+            runner = self._found(cp, call.asked(configuration, sizes), call.stream)
+            lent = call.outputs(runner.loaded, given=out is not None)
             with call.entered():
                 return KernelPlan(cp, runner, call.arrays, lent, call.torch)
         if not shapes:
-            runner = self._runner(kernel, arrays, configuration, sizes)
+            runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=None)
         elif len(shapes) < len(arrays):
             raise InputError(f"{kernel}: a plan is for arrays or for shapes, not for some of each")
         elif out is not None:
@@ -148,27 +157,34 @@ class Application:
         if _foreign(cp, arrays):
             asked = self._borrowed(cp, kernel, arrays, (), None).asked(configuration, sizes)
         else:
-            self._check(kernel, arrays)
-            asked = asked_of(kernel, arrays, configuration, sizes)
+            self._check(kernel, arrays, ())
+            asked = asked_of(kernel, own(arrays), (), configuration, sizes)
         asked.key()  # refuses what apply refuses
         with cp.cuda.Device(asked.device), self._lock:
             file = self._catalog.kernel(kernel)
             workload = self._workload(file, asked.forms, asked.sizes)
             file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
-            choice = self._choice(file, workload, self._gpu(cp, asked.device), asked.configuration, count=0.0)
-            check_forms(file, asked.forms, file.plan(workload, choice.configuration))
+            layout = layout_of(file, asked)
+            choice = self._chooser.choice(
+                file, workload, layout, self._gpu(cp, asked.device), asked, count=0.0
+            )
+            check_forms(file, asked.forms, file.plan(workload, choice.configuration, layout))
             return choice
 
     def _runner(
         self,
         kernel: str,
         arrays: Sequence[Array],
+        outs: Sequence[Array],
         configuration: Settings,
         sizes: Mapping[str, int | str],
+        *,
+        stream: Stream | None,
     ) -> KernelRunner:
         cp = self._cupy(kernel)
-        self._check(kernel, arrays)
-        return self._found(cp, asked_of(kernel, arrays, configuration, sizes))
+        self._check(kernel, arrays, outs)
+        asked = asked_of(kernel, own(arrays), own(outs), configuration, sizes)
+        return self._found(cp, asked, None if stream is None else checked_stream(cp, stream, asked.device))
 
     def _runner_for_shapes(
         self,
@@ -187,12 +203,14 @@ class Application:
         device = int(cp.cuda.runtime.getDevice())
         return self._found(cp, ApplicationCall(kernel, forms, device, configuration, sizes))
 
-    def _found(self, cp: ModuleType, asked: ApplicationCall) -> KernelRunner:
+    def _found(self, cp: ModuleType, asked: ApplicationCall, stream: Stream | None = None) -> KernelRunner:
+        """The kernel of a call, which is worked out unless the stream of the call is being captured."""
         key = asked.key()
         found = self._calls.get(key)
         if found is not None:
             return found
         with cp.cuda.Device(asked.device):
+            refuse_capture(cp, asked.kernel, stream, asked.device, COMPILES)
             return self._work_out(cp, key, asked)
 
     def _cupy(self, kernel: str) -> ModuleType:
@@ -204,13 +222,15 @@ class Application:
             self._cp = probe.import_cupy(f"tuner.apply({kernel!r})")
         return self._cp
 
-    def _check(self, kernel: str, arrays: Sequence[Array]) -> None:
-        """Refuse CuPy arrays that the kernel cannot run on as they are."""
+    def _check(self, kernel: str, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
+        """Refuse CuPy arrays that no kernel can run on as they are."""
         file, device = self._catalog.kernel(kernel), None
         check_count(file, len(arrays))
         for buffer, array in zip(taken(file), arrays, strict=True):
             check_array(kernel, buffer.name, array, device)
             device = arrays[0].data.device_id
+        for out in outs:
+            check_array(kernel, "out", out, device)
 
     def _borrowed(
         self,
@@ -226,7 +246,7 @@ class Application:
         names = [buffer.name for buffer in taken(file)]
         written = [buffer.role == "inout" for buffer in taken(file)]
         call = borrowed_call(cp, kernel, list(zip(names, arrays, written, strict=True)), outs, stream)
-        self._check(kernel, [one.array for one in call.arrays])
+        self._check(kernel, [one.array for one in call.arrays], [one.array for one in call.outs])
         return call
 
     def _workload(self, file: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
@@ -240,39 +260,23 @@ class Application:
             home, gpu = HomeContext(cp, asked.device), self._gpu(cp, asked.device)
             workload = self._workload(file, forms, asked.sizes)
             file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
-            choice = self._choice(file, workload, gpu, asked.configuration, count=1.0)
-            plan = file.plan(workload, choice.configuration)
+            layout = layout_of(file, asked)
+            choice = self._chooser.choice(file, workload, layout, gpu, asked, count=1.0)
+            plan = file.plan(workload, choice.configuration, layout)
             check_forms(file, forms, plan)
             _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
             loaded = loaded_kernel(
                 file,
                 plan,
                 forms,
+                layout,
                 choice,
                 device=asked.device,
                 program=gpu.program(plan),
                 home=home,
-                tally=self._tally(asked, workload, gpu),
+                tally=self._chooser.tally(asked, workload, gpu),
             )
             return _kept(self._calls, key, KernelRunner(cp, loaded))
-
-    def _choice(
-        self, file: KernelFile, workload: Workload, gpu: DirectGpu, configuration: Settings, *, count: float
-    ) -> Chosen:
-        if isinstance(configuration, str):
-            return Chosen(file.default(workload), DEFAULT)
-        if configuration is not None:
-            return given(file, workload, configuration)
-        chosen = choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
-        if chosen.known or self._untuned is None:
-            return chosen
-        return self._untuned.answer(file, workload, gpu) or chosen
-
-    def _tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> Tally:
-        """What counts launches; a configuration of the caller is no use of an answer."""
-        if self._advisor is None or asked.configuration is not None:
-            return Tally()
-        return self._advisor.tally(workload, gpu.identity)
 
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:

@@ -13,13 +13,15 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.devices.gpus import limits_of
-from tuner.errors import KernelFileError, StoreError
-from tuner.model import Configuration, DeviceIdentity, TunableValue, Workload
+from tuner.errors import InputError, KernelFileError, StoreError
+from tuner.model import Configuration, DeviceIdentity, RowLayout, TunableValue, Workload
 
 _LOG = logging.getLogger(__name__)
 
 DEFAULT = "default"
 """Asks for the kernel file's default, and is its origin."""
+GIVEN = "given"
+"""Origin of a configuration of the caller."""
 
 _SAME = ("uuid", "driver", "runtime")  # of a GPU: what the daemon measured with must be what is here
 
@@ -49,7 +51,25 @@ def given(kernel: KernelFile, workload: Workload, values: Mapping[str, TunableVa
         UnknownNameError: it names what is no tunable.
         InputError: it lacks a tunable, has a value that is not in the kernel file, or breaks a rule.
     """
-    return Chosen(kernel.configuration(workload, values), "given")
+    return Chosen(kernel.configuration(workload, values), GIVEN)
+
+
+def for_layout(kernel: KernelFile, workload: Workload, layout: RowLayout, found: Chosen) -> Chosen:
+    """A configuration chosen for contiguous arrays, or the default where a rule forbids it for others.
+
+    Raises:
+        InputError: the caller gave it, or the default is forbidden as well.
+    """
+    broken = kernel.broken_rule(workload, found.configuration, layout)
+    if broken is None:
+        return found
+    default = kernel.default(workload)
+    if found.origin == GIVEN or kernel.broken_rule(workload, default, layout) is not None:
+        raise InputError(
+            f"configuration: {found.configuration} breaks the rule {broken!r} at {workload} for rows that lie"
+            " apart; it is allowed for contiguous arrays"
+        )
+    return Chosen(default, f"{DEFAULT}, as rows lie apart; else {found.origin}", known=False)
 
 
 def choose(

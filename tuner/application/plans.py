@@ -9,9 +9,11 @@ from typing import Any
 from tuner.application.binding import LoadedKernel
 from tuner.application.borrowed_calls import BorrowedCall, borrowed_call, torch_stream
 from tuner.application.borrowing import BorrowedArray, Value, own
+from tuner.application.capture import ALLOCATES_OUTPUT_OF_PLAN, PLANS, refuse_capture
 from tuner.application.choice import Chosen
+from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
-from tuner.application.signature import SEVERAL, Array, Stream, examined
+from tuner.application.signature import SEVERAL, Stream, checked_stream, examined
 from tuner.errors import InputError
 from tuner.model import Workload
 
@@ -40,6 +42,7 @@ class KernelPlan:
         self._current, self._home = loaded.home.current, loaded.home.handle
         self._torch, self._device = torch, loaded.device
         self._stream_of = cp.cuda.get_current_stream if torch is None else partial(torch_stream, cp, torch)
+        refuse_capture(cp, loaded.kernel, self._stream_of(loaded.device), loaded.device, PLANS)
         self._launch = runner.put
         self._lent, self._lent_outs = tuple(arrays), tuple(outs)
         self._arrays = tuple(one.array for one in arrays)
@@ -129,7 +132,7 @@ class KernelPlan:
         except AttributeError:  # no CuPy array
             return self._run_borrowed(arrays, out, stream)
         if out is None and not outs and self._loaded.outputs:
-            self._own()
+            self._own(stream=stream)
             return self._run(arrays, None, stream)
         if forms != self._forms:
             self._loaded.check_inputs(arrays or self._arrays)
@@ -147,14 +150,14 @@ class KernelPlan:
         values = arrays or [one.original for one in self._lent]
         loaded.check_count(len(values))
         outs = None if out is None else out if isinstance(out, SEVERAL) else (out,)
-        shown = [one.shown for one in self._lent_outs] if outs is None else outs
+        shown = [one.shown for one in self._lent_outs] if outs is None else outs  # whose library counts, too
         named = [
             (made.name, value, place in loaded.results)
             for place, (made, value) in enumerate(zip(loaded.inputs, values, strict=True))
         ]
         call = borrowed_call(cp, loaded.kernel, named, shown, stream)
         loaded.check_inputs([one.array for one in call.arrays])
-        targets = self._own(call) if outs is None else call.outputs(loaded, outs)
+        targets = self._own(call) if outs is None else call.outputs(loaded, given=True)
         lent = (*call.arrays, *targets)
         given = [one.array for one in lent]
         _, addresses = examined(given)
@@ -163,15 +166,17 @@ class KernelPlan:
         self._runner.launch(self._graphs, self._lock, tuple(addresses), call.stream)
         return self._runner.results([one.shown for one in lent])
 
-    def _own(self, call: BorrowedCall | None = None) -> Sequence[BorrowedArray]:
+    def _own(self, call: BorrowedCall | None = None, stream: Stream | None = None) -> Sequence[BorrowedArray]:
         """The plan's output: the one it was given, or one of its own that is made when first needed."""
-        with self._lock:
+        with self._lock, self._cp.cuda.Device(self._device):
             if not self._lent_outs and self._loaded.outputs:
+                on = stream if call is None else call.stream
+                on = None if on is None else checked_stream(self._cp, on, self._device)
+                refuse_capture(self._cp, self._loaded.kernel, on, self._device, ALLOCATES_OUTPUT_OF_PLAN)
                 if call is None:
-                    with self._cp.cuda.Device(self._loaded.device):
-                        self._lent_outs = own(self._loaded.allocated(self._cp, self._loaded.outputs))
+                    self._lent_outs = own(self._loaded.allocated(self._cp, self._loaded.outputs))
                 else:
-                    self._lent_outs = tuple(call.outputs(self._loaded, None))
+                    self._lent_outs = tuple(call.outputs(self._loaded, given=False))
                 self._outs = tuple(one.array for one in self._lent_outs)
         return self._lent_outs
 

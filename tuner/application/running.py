@@ -6,9 +6,11 @@ from types import ModuleType
 from typing import Any
 
 from tuner.application.binding import CallArray, LoadedKernel
-from tuner.application.signature import ALIGNED, Array, Stream, checked_stream
+from tuner.application.capture import ALLOCATES_OUTPUT, ALLOCATES_SCRATCH, captured, is_captured
+from tuner.application.rows import Array
+from tuner.application.signature import ALIGNED, Stream, checked_stream
 from tuner.devices.cuda.packed import RunGraphs
-from tuner.errors import DeviceError
+from tuner.errors import DeviceError, InputError
 
 
 class KernelRunner:
@@ -34,6 +36,7 @@ class KernelRunner:
         self._always = loaded.scratch
         self._unless_given = (*loaded.outputs, *loaded.scratch)
         self._pairs = _output_pairs(loaded)
+        self._replaced = loaded.replaced
 
     def run(self, given: Sequence[Array], addresses: list[int], stream: Stream | None) -> Any:  # noqa: ANN401 - arrays
         """Put a run into a stream; outputs are allocated where none are given.
@@ -47,7 +50,8 @@ class KernelRunner:
             The output, or a tuple of several.
 
         Raises:
-            InputError: an address or the stream cannot be used, or an output overlaps another array.
+            InputError: an address or the stream cannot be used, an output overlaps another array, or memory
+                would be allocated in a capture.
             DeviceError: memory runs out, or the driver refuses the launch.
         """
         if self._current() != self._home:
@@ -60,6 +64,9 @@ class KernelRunner:
         handle = self._handle(stream)
         wanted = self._unless_given if len(addresses) == self._inputs else self._always
         if wanted:
+            if is_captured(self._cp, handle):
+                fault = ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT
+                raise InputError(captured(self.loaded.kernel, fault))
             made = self._allocated(wanted, stream)
             given = (*given, *made)
             addresses += [array.data.ptr for array in made]
@@ -126,6 +133,9 @@ class KernelRunner:
         return tuple(given[place] for place in self.loaded.results)
 
     def _overlap(self, addresses: Sequence[int]) -> bool:
+        """Whether outputs may share memory with other arrays, or not where they must."""
+        if self._replaced is not None and addresses[self._inputs] != addresses[self._replaced]:
+            return True
         for one, other, size, other_size in self._pairs:
             begin, other_begin = addresses[one], addresses[other]
             if begin < other_begin + other_size and other_begin < begin + size:
@@ -147,4 +157,5 @@ def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]
         (one, other, arrays[one].nbytes, arrays[other].nbytes)
         for one in range(len(loaded.inputs), len(arrays))
         for other in range(one)
+        if other != loaded.replaced
     )

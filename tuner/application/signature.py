@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
+from tuner.application.rows import Array, only_rows_apart
 from tuner.config import KernelFile
 from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.sizes import listed
@@ -15,9 +16,6 @@ from tuner.devices.cuda.foreign_streams import stream_of
 from tuner.errors import InputError, KernelFileError
 from tuner.model import Buffer, Plan, Workload
 from tuner.model.elements import element_dtype
-
-Array: TypeAlias = Any
-"""``cupy.ndarray``, which has no type information."""
 
 Stream: TypeAlias = Any
 """``cupy.cuda.Stream``, which has none either; of callers also PyTorch's, or with ``__cuda_stream__``."""
@@ -30,7 +28,7 @@ ALIGNED = 15
 
 
 def check_array(kernel: str, name: str, array: Array, device: int | None) -> None:
-    """Refuse a CuPy array that a kernel cannot be handed as it is.
+    """Refuse a CuPy array that no kernel can be handed as it is; rows may lie apart.
 
     Args:
         kernel: what messages call the kernel.
@@ -46,7 +44,7 @@ def check_array(kernel: str, name: str, array: Array, device: int | None) -> Non
         raise InputError(
             f"{kernel}: {name} is on GPU {here}; it must be on GPU {device} as the first array is"
         )
-    if not array.flags.c_contiguous:
+    if not array.flags.c_contiguous and not only_rows_apart(array.shape, array.strides, array.itemsize):
         raise InputError(
             f"{kernel}: {name} is not contiguous (strides {array.strides} of shape {array.shape});"
             " cupy.ascontiguousarray copies it to one that is"
@@ -70,7 +68,7 @@ def check_alignment(kernel: str, name: str, array: Array) -> None:
 def examined(arrays: Sequence[Array]) -> tuple[list[object], list[int]]:
     """What decides whether a kernel can run on arrays, and their addresses, in one pass.
 
-    Strides tell whether an array is contiguous.
+    Strides tell how an array lies in memory.
 
     Raises:
         AttributeError: one is no CuPy array.
@@ -93,12 +91,6 @@ def checked_shape(kernel: str, name: str, shape: Sequence[int]) -> tuple[int, ..
     if not all(type(extent) is int for extent in shape):
         raise InputError(f"{kernel}: {name} is planned for {shape!r}; a shape is whole numbers")
     return tuple(shape)
-
-
-def overlap(one: Array, other: Array) -> bool:
-    """True when two contiguous arrays share memory."""
-    begin, other_begin = one.data.ptr, other.data.ptr
-    return bool(begin < other_begin + other.nbytes and other_begin < begin + one.nbytes)
 
 
 def checked_stream(cp: ModuleType, stream: Stream, device: int) -> Stream:
@@ -128,13 +120,21 @@ def checked_stream(cp: ModuleType, stream: Stream, device: int) -> Stream:
 
 
 class Form(NamedTuple):
-    """The form of an array; ``dtype`` is NumPy's name of it, or empty where sizes and defaults decide it."""
+    """The form of an array.
+
+    Attributes:
+        shape: of it.
+        dtype: NumPy's name of its type, or empty where sizes and defaults decide it.
+        pitch: elements from one row to the next; None for a contiguous array.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    pitch: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.dtype} of shape {self.shape}".removeprefix(" of ")
+        apart = "" if self.pitch is None else f" with rows {self.pitch} elements apart"
+        return f"{self.dtype} of shape {self.shape}{apart}".removeprefix(" of ")
 
 
 _Given = tuple[BufferRecipe, Form]

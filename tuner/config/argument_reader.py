@@ -23,6 +23,7 @@ from tuner.config.argument_schema import (
 )
 from tuner.config.formulas import Formula, Place, Template
 from tuner.config.input_reader import InputRecipe, read_input
+from tuner.config.row_names import check_in_place, check_rows
 from tuner.errors import suggestion
 from tuner.model import BufferRole
 
@@ -57,6 +58,7 @@ class ArgumentReader:
         """
         keys = {f"[[argument]] {number} ({_name(a)})": a for number, a in enumerate(given, 1)}
         buffers = {a.buffer: self._buffer(key, a) for key, a in keys.items() if isinstance(a, BufferArgument)}
+        by_name = {a.buffer: a for a in keys.values() if isinstance(a, BufferArgument)}
         arguments: Arguments = {}
         for key, argument in keys.items():
             name = _name(argument)
@@ -72,6 +74,7 @@ class ArgumentReader:
             elif isinstance(argument, TensorMapArgument):
                 arguments[name] = self._tensor_map(key, argument, buffers)
             else:
+                check_in_place(self.at(f"{key} in_place"), argument, by_name)
                 arguments[name] = name
         arguments = {name: one for name, one in arguments.items() if name not in self._constants(given)}
         if not any(buffer.role in ("out", "inout") for buffer in buffers.values()):
@@ -109,8 +112,14 @@ class ArgumentReader:
                 f"only an inout array is restored, and this is {argument.role}"
             )
         restored = self.restores if argument.restored is None else argument.restored
-        values = self._input(key, argument, role)
-        return BufferRecipe(argument.buffer, role, dtype, shape, values, restored and role == "inout")
+        check_rows(self.at(f"{key} row_pitch"), argument, shape, [*self.sizes, "batch"])
+        return BufferRecipe(
+            *(argument.buffer, role, dtype, shape),
+            input=self._input(key, argument, role),
+            restored=restored and role == "inout",
+            row_pitch=argument.row_pitch,
+            in_place=argument.in_place,
+        )
 
     def _input(self, key: str, argument: BufferArgument, role: BufferRole) -> InputRecipe | None:
         if argument.input is None:

@@ -27,7 +27,10 @@ _LARGEST = {"float16": 65504.0, BFLOAT16: 3.3895313892515355e38, "float32": 3.40
 
 @dataclass(frozen=True)
 class BufferRecipe:
-    """An array whose element type and shape are not evaluated yet."""
+    """An array whose element type and shape are not evaluated yet.
+
+    ``row_pitch`` says that its rows may lie apart, ``in_place`` names the input whose memory it may be.
+    """
 
     name: str
     role: BufferRole
@@ -35,6 +38,8 @@ class BufferRecipe:
     shape: tuple[Formula, ...]
     input: InputRecipe | None = None
     restored: bool = False
+    row_pitch: bool = False
+    in_place: str | None = None
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.

@@ -78,6 +78,16 @@ class BufferArgument(FileTable):
         description="For the role constant: the variable of the source; that of the buffer's name otherwise.",
     )
 
+    row_pitch: bool = Field(
+        default=False,
+        description="Whether rows may lie apart: tuner.apply then takes x[:, :N] of a wider array as it is,"
+        " and expressions may use x_pitch, elements from one row of x to the next, and row_align.",
+    )
+    in_place: str | None = Field(
+        default=None,
+        description="Of out: the in array whose memory it may be; expressions may use in_place.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _is_no_texture(cls, given: Any) -> Any:  # noqa: ANN401 - whatever stands in the file

@@ -4,9 +4,20 @@ from collections.abc import Mapping
 
 from tuner.config.formulas import Environment, Formula, Place
 from tuner.config.recipe import Recipe, derived_for, with_derived
+from tuner.config.row_names import row_values
 from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.expressions import NoValue
-from tuner.model import Configuration, TunableValue, Workload
+from tuner.model import DENSE, Configuration, RowLayout, TunableValue, Workload
+
+
+def constants(recipe: Recipe, workload: Workload, layout: RowLayout = DENSE) -> dict[str, TunableValue]:
+    """The names for expressions that no configuration decides: sizes, batch and rows.
+
+    Raises:
+        InputError: arrays of this layout are not taken.
+    """
+    sizes: dict[str, TunableValue] = {**dict(workload.sizes), "batch": workload.batch}
+    return {**sizes, **row_values(recipe.buffers, sizes, layout)}
 
 
 class Assignment:
@@ -112,9 +123,15 @@ class Assignment:
         self.env[name] = self._values[name] = choices[choices.index(value)]
 
 
-def environment(recipe: Recipe, workload: Workload, configuration: Configuration) -> Environment:
-    """The names for expressions of a launch: sizes, batch, tunables and derived names."""
-    env: dict[str, TunableValue | NoValue] = {**dict(workload.sizes), "batch": workload.batch}
+def environment(
+    recipe: Recipe, workload: Workload, configuration: Configuration, layout: RowLayout = DENSE
+) -> Environment:
+    """The names for expressions of a launch: sizes, batch, rows, tunables and derived names.
+
+    Raises:
+        InputError: arrays of this layout are not taken.
+    """
+    env: dict[str, TunableValue | NoValue] = dict(constants(recipe, workload, layout))
     env.update(configuration.items())
     for name, condition in recipe.conditions.items():
         if name not in env:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.argument_recipes import BufferTable
-from tuner.config.assignment import Assignment, environment
+from tuner.config.assignment import Assignment, constants, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Formula, Place
 from tuner.config.pragma_file import SUFFIXES
@@ -33,10 +33,12 @@ from tuner.errors import (
 )
 from tuner.expressions import PythonExpression
 from tuner.model import (
+    DENSE,
     STREAM_PRIORITY,
     Configuration,
     Plan,
     ProblemSpec,
+    RowLayout,
     Source,
     Stage,
     TunableValue,
@@ -200,9 +202,8 @@ class KernelFile:
         try:
             derived = {name: formula.expression for name, formula in recipe.derived.items()}
             conditions = {name: one.condition for name, one in recipe.conditions.items()}
-            constants = {**dict(workload.sizes), "batch": workload.batch}
             rules = [rule.expression for rule in recipe.rules]
-            return Space.build(recipe.tunables, rules, constants, derived, conditions)
+            return Space.build(recipe.tunables, rules, constants(recipe, workload), derived, conditions)
         except EmptySpaceError as e:
             raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
         except ConditionError as e:
@@ -261,23 +262,26 @@ class KernelFile:
         except InputError:  # a rule without a result, too
             return None
 
-    def broken_rule(self, workload: Workload, configuration: Configuration) -> str | None:
-        """The first rule that forbids a configuration, or None.
+    def broken_rule(
+        self, workload: Workload, configuration: Configuration, layout: RowLayout = DENSE
+    ) -> str | None:
+        """The first rule that forbids a configuration for arrays of some layout, or None.
 
         Raises:
             KernelFileError: a rule has no result.
         """
         try:
-            env = environment(self.recipe, workload, configuration)
+            env = environment(self.recipe, workload, configuration, layout)
             return next((str(rule) for rule in self.recipe.rules if not rule.expression.evaluate(env)), None)
         except InputError as e:
             raise self._rules_place.error(e) from e
 
-    def plan(self, workload: Workload, configuration: Configuration) -> Plan:
-        """Evaluate every expression for one configuration.
+    def plan(self, workload: Workload, configuration: Configuration, layout: RowLayout = DENSE) -> Plan:
+        """Evaluate every expression for one configuration, for arrays of some layout.
 
         Raises:
             KernelFileError: an expression has no result, or the result cannot be launched.
+            InputError: arrays of this layout are not taken.
         """
         baseline = None
         if self.problem.name == "consistent":  # only the default configuration's answer can judge this one
@@ -285,7 +289,7 @@ class KernelFile:
             baseline = None if configuration == default else self._default_plan(workload, default)
         recipe = self.recipe
         try:
-            env = environment(self.recipe, workload, configuration)
+            env = environment(self.recipe, workload, configuration, layout)
             stages = recipe.launches(env)
             buffers = recipe.arrays(env, stages)
             return Plan(

@@ -12,6 +12,7 @@ from tuner.config.formulas import Formula, Place, named, parsed
 from tuner.config.pragma_file import SUFFIXES, line_of, read_pragma_file
 from tuner.config.problem_reader import read_problem
 from tuner.config.recipe import Recipe, Rule, WorkRecipe
+from tuner.config.row_names import row_names
 from tuner.config.schema import KernelDocument, WorkTable
 from tuner.config.short_files import default_name
 from tuner.config.size_reader import read_sizes
@@ -78,7 +79,8 @@ class _Reader:
         self.declared = declarations(document, self.at)
         self.sizes = read_sizes(document.problem, self.at)
         self.fixed = [*self.sizes, "batch"]
-        self.names = [*self.fixed, *self.declared, *document.derived, *self.functions]
+        self.row_names = row_names(document.argument)
+        self.names = [*self.fixed, *self.declared, *document.derived, *self.functions, *self.row_names]
         self.name = document.kernel.name or default_name(path, self.at("[kernel] name"))
         self.chains = ChainReader(self.at, document, self.names)
         self._check_names()
@@ -162,6 +164,7 @@ class _Reader:
             "problem.sizes": self.sizes,
             **{one.table: [] for one in self.declared.values()},
             "derived": self.document.derived,
+            "argument": self.row_names,
         }
         for name, one in self.declared.items():
             tables[one.table] = [*tables[one.table], name]

@@ -30,6 +30,7 @@ from tuner.model.plan import (
     without_priority,
 )
 from tuner.model.records import RunStatus
+from tuner.model.row_layout import DENSE, RowLayout
 from tuner.model.sealing import sealed, unsealed
 from tuner.model.trial import (
     SAME_GPU,
@@ -48,6 +49,7 @@ from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 from tuner.model.workload_name import WorkloadName
 
 __all__ = [
+    "DENSE",
     "SAME_GPU",
     "STREAM_PRIORITY",
     "AnchorRatio",
@@ -73,6 +75,7 @@ __all__ = [
     "ProblemSpec",
     "PythonFunction",
     "Resources",
+    "RowLayout",
     "RunStatus",
     "Scalar",
     "Source",

@@ -1,0 +1,128 @@
+"""``tuner.apply`` and ``tuner.plan`` while their stream is being captured into a CUDA graph."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_apply import Bench, FakeCompiler, fake_bench
+from fake_torch import FakeTorch, InterfaceArray, TorchStream, fake_torch
+
+from tuner.errors import DeviceError, InputError
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    return fake_bench(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def torch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    return fake_torch(monkeypatch, bench.cp)
+
+
+@contextmanager
+def captured(bench: Bench) -> Iterator[list[Any]]:
+    """A capture of CuPy's current stream; what it took is listed afterwards."""
+    stream, works = bench.cp.cuda.Stream(non_blocking=True), []
+    with stream:
+        stream.begin_capture()
+        yield works
+        works += stream.end_capture().works
+
+
+def test_a_call_with_outputs_is_captured(bench: Bench) -> None:
+    """A later call that is given its outputs, of a kernel without scratch arrays, allocates nothing."""
+    given = bench.array(3, 16), bench.array(8), bench.array(3, 8)
+    outs = bench.array(3, 8), bench.array(3, 8)
+    bench.apply("blend", *given, out=outs, N=8)
+    allocations, compiled = bench.cp.allocations, len(FakeCompiler.compiled)
+    with captured(bench) as works:
+        bench.apply("blend", *given, out=outs, N=8)
+    assert len(works) == 1
+    assert (bench.cp.allocations, len(FakeCompiler.compiled)) == (allocations, compiled)
+
+
+def made_before(call: Callable[[], Any]) -> Callable[[], Any]:
+    call()
+    return call
+
+
+def blended(bench: Bench) -> Any:
+    return bench.apply("blend", bench.array(3, 16), bench.array(8), bench.array(3, 8), N=8)
+
+
+def planned_for_shapes(bench: Bench) -> Callable[[], Any]:
+    plan, x = bench.plan("sums", (3, 64)), bench.array(3, 64)
+    return lambda: plan(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda b: lambda: b.apply("sums", b.array(3, 64)), "the first call for these arrays compiles the"),
+        (lambda b: lambda: b.plan("sums", b.array(3, 64)), "the first call for these arrays compiles the"),
+        (lambda b: made_before(lambda: b.plan("sums", b.array(3, 64))), "a plan allocates memory and loads"),
+        (lambda b: made_before(lambda: b.apply("sums", b.array(3, 64))), "this call allocates scratch"),
+        (lambda b: made_before(lambda: blended(b)), "this call allocates its output; give out"),
+        (planned_for_shapes, "the plan allocates its output; give out, or call it once before the"),
+        (
+            lambda b: made_before(lambda: b.apply("sums", InterfaceArray(b.array(3, 64)))),
+            "is waited for; bind",
+        ),
+    ],
+)
+def test_what_a_capture_cannot_take(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, make: Callable[[Bench], Callable[[], Any]], words: str
+) -> None:
+    """What would compile, allocate or wait in a capture is refused before anything is put into it."""
+    monkeypatch.setattr(bench.cp, "asarray", lambda value: value.held)
+    call = make(bench)
+    with captured(bench) as works, pytest.raises(InputError, match=re.escape(words)):
+        call()
+    assert works == []
+    call()
+
+
+def test_named_streams_that_are_captured(bench: Bench) -> None:
+    """The stream that a call names counts, whatever the current one is."""
+    x, y = bench.array(3, 64), bench.array(3, 64)
+    stream = bench.cp.cuda.Stream(non_blocking=True)
+    plan = bench.plan("sums", (3, 64))
+    stream.begin_capture()
+    for call in (lambda: bench.apply("sums", x, stream=stream), lambda: plan(x, stream=stream)):
+        with pytest.raises(InputError, match="its stream is being captured into a CUDA graph"):
+            call()
+    assert plan(x, out=y, stream=stream) is y
+    assert len(stream.end_capture().works) == 2  # zeros for scratch, and the kernel
+
+
+def test_captures_of_torch(bench: Bench, torch: FakeTorch) -> None:
+    """A capture of PyTorch's current stream is seen, and outputs are then of its memory of the capture."""
+    x = torch.tensor(3, 64)
+    inputs = torch.tensor(3, 16), torch.tensor(8), torch.tensor(3, 8)
+    bench.apply("blend", *inputs, N=8)
+    stream = bench.cp.cuda.Stream(non_blocking=True)
+    stream.begin_capture()
+    with TorchStream(torch, stream.ptr):
+        for call in (lambda: bench.apply("sums", x), lambda: bench.plan("sums", x)):
+            with pytest.raises(InputError, match="the first call for these arrays compiles the"):
+                call()
+        bench.apply("blend", *inputs, N=8)
+    assert len(stream.end_capture().works) == 1
+    assert torch.made_in[-1] == stream.ptr
+    assert np.array_equal(bench.apply("sums", x).held, np.cumsum(x.held, axis=1))
+
+
+def test_default_stream_beside_a_capture(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CUDA refuses to tell of a stream, the call is refused by the device."""
+
+    def refuse(_: int) -> bool:
+        raise bench.cp.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureImplicit")
+
+    monkeypatch.setattr(bench.cp.cuda.runtime, "streamIsCapturing", refuse)
+    with pytest.raises(DeviceError, match="refuses a call beside a capture: cudaErrorStreamCaptureImplicit"):
+        bench.apply("sums", bench.array(3, 64))

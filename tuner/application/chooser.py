@@ -1,0 +1,70 @@
+"""Which configuration a call takes, and what counts its use."""
+
+from pathlib import Path
+
+from tuner.application.advice import Advisor, Tally
+from tuner.application.call_keys import ApplicationCall, Settings
+from tuner.application.choice import DEFAULT, Chosen, choose, for_layout, given
+from tuner.application.untuned import UntunedAnswers
+from tuner.config import KernelFile
+from tuner.devices.cuda.direct import DirectGpu
+from tuner.model import DENSE, RowLayout, Workload
+
+
+class ConfigurationChooser:
+    """Chooses the configurations of calls.
+
+    Args:
+        database: where tuned configurations are looked up.
+        advisor: asks the daemon; None where there is to be none.
+        untuned: answers for kernels that nobody tuned; None for their defaults.
+    """
+
+    def __init__(self, database: Path, advisor: Advisor | None, untuned: UntunedAnswers | None) -> None:
+        self._database = database
+        self._advisor = advisor
+        self._untuned = untuned
+
+    def choice(
+        self,
+        file: KernelFile,
+        workload: Workload,
+        layout: RowLayout,
+        gpu: DirectGpu,
+        asked: ApplicationCall,
+        *,
+        count: float,
+    ) -> Chosen:
+        """The configuration that is chosen for contiguous arrays, or the default where others need it.
+
+        Args:
+            file: the kernel.
+            workload: the kernel at its problem.
+            layout: of the arrays.
+            gpu: that they are on.
+            asked: the call.
+            count: uses that the daemon is told of; 0 where the choice is only looked at.
+
+        Raises:
+            InputError: the configuration of the call cannot be taken.
+        """
+        found = self._for_contiguous(file, workload, gpu, asked.configuration, count=count)
+        return found if layout == DENSE else for_layout(file, workload, layout, found)
+
+    def tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> Tally:
+        """What counts launches; a configuration of the caller is no use of an answer."""
+        if self._advisor is None or asked.configuration is not None:
+            return Tally()
+        return self._advisor.tally(workload, gpu.identity)
+
+    def _for_contiguous(
+        self, file: KernelFile, workload: Workload, gpu: DirectGpu, configuration: Settings, *, count: float
+    ) -> Chosen:
+        if isinstance(configuration, str):
+            return Chosen(file.default(workload), DEFAULT)
+        if configuration is not None:
+            return given(file, workload, configuration)
+        chosen = choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
+        if chosen.known or self._untuned is None:
+            return chosen
+        return self._untuned.answer(file, workload, gpu) or chosen
