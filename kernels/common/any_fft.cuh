@@ -10,10 +10,10 @@
 
 #include "mixed_fft.cuh"
 
-template <class T, int N_, int M, int G_, class List, bool split, bool spare>
+template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1>
 struct Mixed {
     using Real = T;
-    using Fft = MixedFft<T, N_, G_, List, split, spare>;
+    using Fft = MixedFft<T, N_, G_, List, split, spare, stride>;
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch, inputs = Fft::held(0), outputs = Fft::held(Fft::last);
     static constexpr int first_radix = List::at(0), last_radix = List::at(Fft::last);
@@ -33,11 +33,12 @@ struct Mixed {
     }
 };
 
-template <class T, int N_, int M, int G_, class List, bool split, bool spare>
+template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1>
 struct Bluestein {
     using Real = T;
-    using Fft = MixedFft<T, M, G_, List, split, spare>;
-    using Back = MixedFft<T, M, G_, Reversed<List>, split, spare>;  // begins where Fft ends, and ends where it begins
+    using Fft = MixedFft<T, M, G_, List, split, spare, stride>;
+    // Begins where Fft ends, and ends where it begins
+    using Back = MixedFft<T, M, G_, Reversed<List>, split, spare, stride>;
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
     static constexpr int inputs = Fft::held(0), middle = Fft::held(Fft::last), outputs = inputs;
