@@ -218,10 +218,7 @@ __device__ __forceinline__ void mixed_fft(Complex<T> (&v)[rows][Fft::held(stage)
 template <class Fft, class T>
 __device__ __forceinline__ void mixed_fft(Complex<T> (&v)[Fft::held(0)], Complex<T> (&w)[Fft::held(Fft::last)],
                                           unsigned t, typename Fft::Word* room, bool in_use) {
-    Complex<T> from[1][Fft::held(0)], to[1][Fft::held(Fft::last)];
-#pragma unroll
-    for (int k = 0; k < Fft::held(0); ++k) from[0][k] = v[k];
-    mixed_fft<Fft, 0>(from, to, t, room, in_use);
-#pragma unroll
-    for (int k = 0; k < Fft::held(Fft::last); ++k) w[k] = to[0][k];
+    using From = Complex<T>[1][Fft::held(0)];
+    using To = Complex<T>[1][Fft::held(Fft::last)];
+    mixed_fft<Fft, 0>(reinterpret_cast<From&>(v), reinterpret_cast<To&>(w), t, room, in_use);
 }
