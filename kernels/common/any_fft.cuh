@@ -31,6 +31,11 @@ struct Mixed {
                                                Word* room, const Complex<T>*) {
         mixed_fft<Fft>(v, w, t, room, false);
     }
+    template <int rows>
+    __device__ static __forceinline__ void run(Complex<T> (&v)[rows][inputs], Complex<T> (&w)[rows][outputs],
+                                               unsigned t, Word* room, const Complex<T>*) {
+        mixed_fft<Fft, 0>(v, w, t, room, false);
+    }
 };
 
 template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1>
@@ -67,6 +72,13 @@ struct Bluestein {
         for_outputs(t, [&](int k, unsigned o) {
             if (o < N) w[k] = swapped<true>(w[k]) * table[M + o];
         });
+    }
+
+    template <int rows>
+    __device__ static __forceinline__ void run(Complex<T> (&v)[rows][inputs], Complex<T> (&w)[rows][outputs],
+                                               unsigned t, Word* room, const Complex<T>* __restrict__ table) {
+#pragma unroll
+        for (int row = 0; row < rows; ++row) run(v[row], w[row], t, room + row * (stride * pitch), table);
     }
 
     // The table, by the threads of one problem
