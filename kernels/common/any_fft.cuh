@@ -1,7 +1,8 @@
 // Transforms of any length by G threads of a block: of mixed radices, or by Bluestein's algorithm.
 //
 // Both offer the same: numbers are laid out before and after a transform as for_inputs and for_outputs tell. Where
-// is_padded, elements from N on are there too: inputs are zero, and outputs mean nothing.
+// is_padded, elements from N on are there too: inputs are zero, and outputs mean nothing. Next is a transform of the
+// same length whose inputs are laid out as these outputs. in_use: see mixed_fft.cuh.
 //
 // Bluestein (1970): with w[n] = exp(-i pi n^2 / N), frequency k is w[k] times the convolution of x[n] w[n] with
 // conj w. Both are padded to M >= 2 N - 1, a product of small primes, and multiplied as transforms of that length.
@@ -10,10 +11,11 @@
 
 #include "mixed_fft.cuh"
 
-template <class T, int N_, int M, int G_, class List, bool split, bool spare>
+template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1>
 struct Mixed {
     using Real = T;
-    using Fft = MixedFft<T, N_, G_, List, split, spare>;
+    using Fft = MixedFft<T, N_, G_, List, split, spare, stride>;
+    using Next = Mixed<T, N_, M, G_, Reversed<List>, split, spare, stride>;
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch, inputs = Fft::held(0), outputs = Fft::held(Fft::last);
     static constexpr int first_radix = List::at(0), last_radix = List::at(Fft::last);
@@ -28,16 +30,23 @@ struct Mixed {
         for_points<Fft, Fft::last>(t, f);
     }
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
-                                               Word* room, const Complex<T>*) {
-        mixed_fft<Fft>(v, w, t, room, false);
+                                               Word* room, const Complex<T>*, bool in_use = false) {
+        mixed_fft<Fft>(v, w, t, room, in_use);
+    }
+    template <int rows>
+    __device__ static __forceinline__ void run(Complex<T> (&v)[rows][inputs], Complex<T> (&w)[rows][outputs],
+                                               unsigned t, Word* room, const Complex<T>*) {
+        mixed_fft<Fft, 0>(v, w, t, room, false);
     }
 };
 
-template <class T, int N_, int M, int G_, class List, bool split, bool spare>
+template <class T, int N_, int M, int G_, class List, bool split, bool spare, int stride = 1>
 struct Bluestein {
     using Real = T;
-    using Fft = MixedFft<T, M, G_, List, split, spare>;
-    using Back = MixedFft<T, M, G_, Reversed<List>, split, spare>;  // begins where Fft ends, and ends where it begins
+    using Fft = MixedFft<T, M, G_, List, split, spare, stride>;
+    // Begins where Fft ends, and ends where it begins
+    using Back = MixedFft<T, M, G_, Reversed<List>, split, spare, stride>;
+    using Next = Bluestein;
     using Word = typename Fft::Word;
     static constexpr int N = N_, G = G_, pitch = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
     static constexpr int inputs = Fft::held(0), middle = Fft::held(Fft::last), outputs = inputs;
@@ -54,18 +63,26 @@ struct Bluestein {
         for_points<Fft, 0>(t, f);
     }
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
-                                               Word* room, const Complex<T>* __restrict__ table) {
+                                               Word* room, const Complex<T>* __restrict__ table,
+                                               bool in_use = false) {
         Complex<T> frequencies[middle];
         for_inputs(t, [&](int k, unsigned o) {
             if (o < N) v[k] = v[k] * table[M + o];
         });
-        mixed_fft<Fft>(v, frequencies, t, room, false);
+        mixed_fft<Fft>(v, frequencies, t, room, in_use);
         for_points<Fft, Fft::last>(
             t, [&](int k, unsigned o) { frequencies[k] = swapped<true>(frequencies[k] * table[o]); });
         mixed_fft<Back>(frequencies, w, t, room, true);
         for_outputs(t, [&](int k, unsigned o) {
             if (o < N) w[k] = swapped<true>(w[k]) * table[M + o];
         });
+    }
+
+    template <int rows>
+    __device__ static __forceinline__ void run(Complex<T> (&v)[rows][inputs], Complex<T> (&w)[rows][outputs],
+                                               unsigned t, Word* room, const Complex<T>* __restrict__ table) {
+#pragma unroll
+        for (int row = 0; row < rows; ++row) run(v[row], w[row], t, room + row * (stride * pitch), table);
     }
 
     // The table, by the threads of one problem

@@ -11,7 +11,8 @@
 // split: real parts are exchanged and then imaginary parts, through half of the room (section V-C of "Performance
 // Tuning for GPU-Embedded Systems").
 // spare: some threads have no problem. They give kNoThread for t, and meet the others at barriers.
-// room: where a problem's words lie; the next problem's are Fft::pitch further.
+// room: where a problem's words lie; the next problem's are Fft::pitch further. With stride > 1, `stride` problems lie
+// interleaved: their rooms are one word apart, and stride * Fft::pitch hold them all. Their threads are neighbours.
 // in_use: threads of the problem may still be reading the room.
 // Inverse transforms: swap real and imaginary parts before and after (see swapped).
 #pragma once
@@ -76,15 +77,16 @@ __device__ constexpr int skip_of(int Ns, int R, int lanes) {
     return best;
 }
 
-template <class T, int N_, int G_, class List, bool split_, bool spare_>
+template <class T, int N_, int G_, class List, bool split_, bool spare_, int stride_ = 1>
 struct MixedFft {
     using Real = T;
     using Stages = List;
     using Word = typename WordOfPart<T, split_>::type;
-    static constexpr int N = N_, G = G_, last = List::count - 1;
+    static constexpr int N = N_, G = G_, stride = stride_, last = List::count - 1;
     static constexpr bool split = split_, spare = spare_;
-    static constexpr int lanes = 128 / sizeof(Word);                // served at once
-    static constexpr int together = kWarp % G == 0 ? G : 2 * kWarp;  // threads that meet: of a warp, or of the block
+    static constexpr int banks = 128 / sizeof(Word), lanes = stride < banks ? banks / stride : 1;  // served at once
+    // Threads that meet: of a warp, or of the block
+    static constexpr int together = kWarp % (G * stride) == 0 ? G * stride : 2 * kWarp;
     static_assert(List::product(List::count) == N, "the radices multiply up to N");
 
     __device__ static constexpr int butterflies(int stage) { return N / List::at(stage); }
@@ -139,44 +141,69 @@ __device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], u
     }
 }
 
-// The results of a stage come to where the next stage wants them, `part` by part
+// The results of a stage come to the room
 template <class Fft, int stage, class T, class Part>
-__device__ __forceinline__ void exchange(Complex<T> (&v)[Fft::held(stage)], Complex<T> (&w)[Fft::held(stage + 1)],
-                                         unsigned t, typename Fft::Word* room, bool in_use, Part part) {
+__device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned t, typename Fft::Word* room, Part part) {
     constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), skip = Fft::skip(stage);
-    constexpr int next = Fft::Stages::at(stage + 1), apart = Fft::N / next;
-    if (in_use) meet<Fft::together>();
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage); ++i) {
         const unsigned b = t + i * Fft::G;
         if (Fft::whole(stage) || b < Fft::butterflies(stage)) {
-            typename Fft::Word* const to = room + b / Ns * (Ns * R + skip) + b % Ns;
+            typename Fft::Word* const to = room + (b / Ns * (Ns * R + skip) + b % Ns) * Fft::stride;
 #pragma unroll
-            for (int q = 0; q < R; ++q) to[q * Ns] = part(v[i * R + q]);
-        }
-    }
-    meet<Fft::together>();
-#pragma unroll
-    for (int i = 0; i < Fft::turns(stage + 1); ++i) {
-        const unsigned b = t + i * Fft::G;
-        if (Fft::whole(stage + 1) || b < Fft::butterflies(stage + 1)) {
-            const typename Fft::Word* const from = room + b + b / (Ns * R) * skip;
-#pragma unroll
-            for (int q = 0; q < next; ++q) part(w[i * next + q]) = from[q * (apart + apart / (Ns * R) * skip)];
+            for (int q = 0; q < R; ++q) to[q * Ns * Fft::stride] = part(v[i * R + q]);
         }
     }
 }
 
-// v, the points before stage `stage`, become those after the last one, in w
-template <class Fft, int stage = 0, class T>
-__device__ __forceinline__ void mixed_fft(Complex<T> (&v)[Fft::held(stage)], Complex<T> (&w)[Fft::held(Fft::last)],
-                                          unsigned t, typename Fft::Word* room, bool in_use) {
-    butterflies<Fft, stage>(v, t);
+// The points before the stage behind `stage` come from the room
+template <class Fft, int stage, class T, class Part>
+__device__ __forceinline__ void take(Complex<T> (&w)[Fft::held(stage + 1)], unsigned t, typename Fft::Word* room,
+                                     Part part) {
+    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), skip = Fft::skip(stage);
+    constexpr int next = Fft::Stages::at(stage + 1), apart = Fft::N / next;
+#pragma unroll
+    for (int i = 0; i < Fft::turns(stage + 1); ++i) {
+        const unsigned b = t + i * Fft::G;
+        if (Fft::whole(stage + 1) || b < Fft::butterflies(stage + 1)) {
+            const typename Fft::Word* const from = room + (b + b / (Ns * R) * skip) * Fft::stride;
+#pragma unroll
+            for (int q = 0; q < next; ++q)
+                part(w[i * next + q]) = from[q * (apart + apart / (Ns * R) * skip) * Fft::stride];
+        }
+    }
+}
+
+// The results of a stage of `rows` problems come to where the next stage wants them, `part` by part
+template <class Fft, int stage, int rows, class T, class Part>
+__device__ __forceinline__ void exchange(Complex<T> (&v)[rows][Fft::held(stage)],
+                                         Complex<T> (&w)[rows][Fft::held(stage + 1)], unsigned t,
+                                         typename Fft::Word* room, bool in_use, Part part) {
+    constexpr int apart = Fft::pitch * Fft::stride;
+    if (in_use) meet<Fft::together>();
+#pragma unroll
+    for (int row = 0; row < rows; ++row) give<Fft, stage>(v[row], t, room + row * apart, part);
+    meet<Fft::together>();
+#pragma unroll
+    for (int row = 0; row < rows; ++row) take<Fft, stage>(w[row], t, room + row * apart, part);
+}
+
+// v, the points of `rows` problems before stage `stage`, become those after the last one, in w. Problems of the same
+// threads lie in rooms Fft::stride * Fft::pitch words apart, and exchange together: barriers are those of one.
+template <class Fft, int stage = 0, int rows, class T>
+__device__ __forceinline__ void mixed_fft(Complex<T> (&v)[rows][Fft::held(stage)],
+                                          Complex<T> (&w)[rows][Fft::held(Fft::last)], unsigned t,
+                                          typename Fft::Word* room, bool in_use) {
+#pragma unroll
+    for (int row = 0; row < rows; ++row) butterflies<Fft, stage>(v[row], t);
     if constexpr (stage == Fft::last) {
 #pragma unroll
-        for (int k = 0; k < Fft::held(stage); ++k) w[k] = v[k];
+        for (int row = 0; row < rows; ++row) {
+#pragma unroll
+            for (int k = 0; k < Fft::held(stage); ++k) w[row][k] = v[row][k];
+        }
     } else {
-        Complex<T> next[Fft::held(stage + 1)];
+        Complex<T> next[rows][Fft::held(stage + 1)];
         if constexpr (Fft::split) {
             exchange<Fft, stage>(v, next, t, room, in_use, [](Complex<T>& z) -> T& { return z.x; });
             exchange<Fft, stage>(v, next, t, room, true, [](Complex<T>& z) -> T& { return z.y; });
@@ -185,4 +212,13 @@ __device__ __forceinline__ void mixed_fft(Complex<T> (&v)[Fft::held(stage)], Com
         }
         mixed_fft<Fft, stage + 1>(next, w, t, room, true);
     }
+}
+
+// The same of one problem
+template <class Fft, class T>
+__device__ __forceinline__ void mixed_fft(Complex<T> (&v)[Fft::held(0)], Complex<T> (&w)[Fft::held(Fft::last)],
+                                          unsigned t, typename Fft::Word* room, bool in_use) {
+    using From = Complex<T>[1][Fft::held(0)];
+    using To = Complex<T>[1][Fft::held(Fft::last)];
+    mixed_fft<Fft, 0>(reinterpret_cast<From&>(v), reinterpret_cast<To&>(w), t, room, in_use);
 }

@@ -207,23 +207,27 @@ class Catalog:
 
         Raises:
             UnknownNameError: the kernel does not take them; the message names those of the same problem that
-                do.
+                do, or what those that extend it take.
             InputError: as of ``at``.
         """
         try:
             return at(kernel)
         except InputError as error:
-            extending = (one for one in self.kernels.values() if kernel.name in one.recipe.extends)
-            other = next((one for one in extending if _takes(one, at)), None)
+            extending = [one for one in self.kernels.values() if kernel.name in one.recipe.extends]
+            other = next((one for one in extending if _refusal(one, at) is None), None)
             if other is not None:
                 return at(other)
             if not isinstance(error, UnknownNameError):
                 raise
-            others = [other.name for other in self._kin(kernel) if _takes(other, at)]
-            if not others:
+            others = [other.name for other in self._kin(kernel) if _refusal(other, at) is None]
+            if others:
+                named = " or ".join(others)
+                raise UnknownNameError(f"{error}, or take {named}, which solves this too") from error
+            if not extending:
                 raise
-            named = " or ".join(others)
-            raise UnknownNameError(f"{error}, or take {named}, which solves this too") from error
+            refusals = "; ".join(str(_refusal(one, at)) for one in extending)
+            names = " and ".join(one.name for one in extending)
+            raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
 
     def _kin(self, kernel: KernelFile) -> list[KernelFile]:
         """Other kernels of the same built-in problem."""
@@ -243,12 +247,13 @@ def _boundary(kernel: KernelFile) -> Sequence[int | str]:
     return kernel.sizes.get("boundary", ("open",))
 
 
-def _takes(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> bool:
+def _refusal(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> InputError | None:
+    """Why a kernel does not take sizes; None where it does."""
     try:
         at(kernel)
-    except InputError:
-        return False
-    return True
+    except InputError as error:
+        return error
+    return None
 
 
 def _example(kernel: KernelFile) -> str:

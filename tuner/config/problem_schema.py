@@ -11,7 +11,17 @@ _FUNCTION = r"^.+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _REFERENCES = ("reference", "reference_function", "reference_entry", "law")
 
 ProblemName = Literal[
-    "scan", "segmented-scan", "tridiagonal", "fft", "fft-real", "expression", "consistent", "unchecked"
+    "scan",
+    "segmented-scan",
+    "tridiagonal",
+    "fft",
+    "fft-real",
+    "fft-columns",
+    "fft-2d",
+    "fft-convolution",
+    "expression",
+    "consistent",
+    "unchecked",
 ]
 
 

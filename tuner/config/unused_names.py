@@ -13,7 +13,15 @@ from tuner.model import Plan
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
 _NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional", "loops")
 
-_MEANT = ("scan", "fft", "fft-real", "tridiagonal")  # problems whose sizes may have a meaning of their own
+_MEANT = (  # problems whose sizes may have a meaning of their own
+    "scan",
+    "fft",
+    "fft-real",
+    "fft-columns",
+    "fft-2d",
+    "fft-convolution",
+    "tridiagonal",
+)
 
 
 def unused_names(recipe: Recipe) -> list[str]:

@@ -9,9 +9,11 @@ from tuner.expressions import Expression
 from tuner.model import Plan, ProblemSpec
 from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host, values_of
 from tuner.problems.base import Deviation, Norm, Problem
+from tuner.problems.convolution import FftConvolution
 from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.input_values import stated_draw, stated_values
+from tuner.problems.plane_fft import ColumnFft, PlaneFft
 from tuner.problems.real_fft import RealFft
 from tuner.problems.scan import Scan
 from tuner.problems.segmented_scan import SegmentedScan
@@ -21,15 +23,18 @@ from tuner.problems.unchecked import UncheckedProblem
 
 __all__ = [
     "NAMES",
+    "ColumnFft",
     "Consistent",
     "Deviation",
     "Draw",
     "Expressions",
     "Fft",
+    "FftConvolution",
     "FunctionReference",
     "Law",
     "NaiveKernel",
     "Norm",
+    "PlaneFft",
     "Problem",
     "RealFft",
     "Scan",
@@ -53,6 +58,9 @@ _PROBLEMS: dict[str, type[Problem]] = {
     "tridiagonal": Tridiagonal,
     "fft": Fft,
     "fft-real": RealFft,
+    "fft-columns": ColumnFft,
+    "fft-2d": PlaneFft,
+    "fft-convolution": FftConvolution,
     "expression": Elementwise,
     "consistent": Consistent,
     "unchecked": UncheckedProblem,

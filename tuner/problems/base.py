@@ -255,8 +255,8 @@ def agreement(reference: Array, answer: Array, tolerance: float | None, name: st
     return worst
 
 
-def expect_buffers(
-    spec: ProblemSpec, buffers: Sequence[Buffer], inputs: int, kinds: str, needs: str
+def expect_buffers(  # noqa: PLR0917 - what a problem says of its buffers
+    spec: ProblemSpec, buffers: Sequence[Buffer], inputs: int, kinds: str, needs: str, axes: int = 2
 ) -> tuple[tuple[Buffer, ...], Buffer]:
     """Inputs and the one output of a built-in problem, which the kernel file may name as it likes.
 
@@ -266,6 +266,7 @@ def expect_buffers(
         inputs: how many buffers of role ``in`` or ``inout`` the problem has.
         kinds: NumPy kind letters they may have, ``f``, ``c`` or ``fi``; all have the same.
         needs: what the problem needs, in words.
+        axes: of each buffer; 2 are (batch, N).
 
     Raises:
         KernelFileError: number, dtype or shape of the buffers is not what the problem needs.
@@ -278,7 +279,7 @@ def expect_buffers(
         and all(value_dtype(buffer.dtype).kind in kinds for buffer in (*given, *made))
         and len({value_dtype(buffer.dtype).kind for buffer in (*given, *made)}) == 1
         and len({buffer.shape for buffer in (*given, *made)}) == 1
-        and len(made[0].shape) == 2  # noqa: PLR2004 - (batch, N)
+        and len(made[0].shape) == axes
     )
     if not fits:
         found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in (*given, *made))

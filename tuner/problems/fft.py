@@ -81,9 +81,14 @@ class Fft(Problem):
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def functional(self, length: int, sizes: Mapping[str, Any]) -> tuple[Array, Array, float]:
-        """Random phases and their transform (complex128), and by what a transform lengthens a row."""
-        phases = np.exp(2j * np.pi * np.random.default_rng(length).random(length))
+    def functional(
+        self, length: int, sizes: Mapping[str, Any], *others: int
+    ) -> tuple[Array, Array, float]:
+        """Random phases and their transform (complex128), and by what a transform lengthens a row.
+
+        ``others`` tell functionals of the same length apart.
+        """
+        phases = np.exp(2j * np.pi * np.random.default_rng((length, *others)).random(length))
         if self._is_inverse(sizes):
             return phases, np.fft.ifft(phases), math.sqrt(1 / length)
         return phases, np.fft.fft(phases), math.sqrt(length)
