@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from tuner.policies.surrogate import gaussian
-from tuner.policies.surrogate.gaussian import Gaussian, by_group, cholesky, inverse, matern, slope, squared
+from tuner.policies.surrogate.gaussian import (
+    Gaussian,
+    by_group,
+    by_pair,
+    cholesky,
+    inverse,
+    matern,
+    slope,
+    squared,
+)
 from tuner.policies.surrogate.posterior import Posterior
 
 GROUPS = np.array([0, 1, 1, 2])
@@ -93,7 +102,7 @@ def test_the_gradient_of_the_fit_is_that_of_its_value(shift: float) -> None:
     """Analytic and finite differences agree in every hyper-parameter."""
     x = points(12)
     y = np.cos(4 * x[:, 0]) + x[:, 3]
-    seen = (by_group(x, GROUPS, 3), y, np.diag(np.full(12, 0.01)))
+    seen = (by_pair(x, GROUPS, 3), y, np.diag(np.full(12, 0.01)))
     vector = np.array([0.2, -0.5, 0.4, 0.1, -3.0]) + shift
 
     _, gradient = gaussian.log_posterior(vector, *seen)
@@ -114,7 +123,7 @@ def test_the_value_of_the_fit_is_the_marginal_likelihood() -> None:
         off = (variance - gaussian.VARIANCE[0]) / gaussian.VARIANCE[1]
         expected.append(multivariate_normal(np.zeros(8), matrix).logpdf(y) - off**2 / 2)
         vector = np.append(one.lengths, [one.variance, one.nugget])
-        values.append(gaussian.log_posterior(vector, by_group(x, GROUPS, 3), y, np.diag(noise))[0])
+        values.append(gaussian.log_posterior(vector, by_pair(x, GROUPS, 3), y, np.diag(noise))[0])
 
     assert values[0] - values[1] == pytest.approx(expected[1] - expected[0])
 
