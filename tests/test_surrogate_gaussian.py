@@ -54,6 +54,27 @@ def test_distances_by_group_add_up_to_squared_distances() -> None:
     assert by_group(x, GROUPS, 3).sum(axis=0).reshape(6, 6) == pytest.approx(squared(x, x), abs=1e-12)
 
 
+def test_distances_of_pairs_are_those_below_the_diagonal() -> None:
+    """A fit looks at each pair once, in the order in which pairs stand in a matrix."""
+    x = points(6)
+
+    whole = by_group(x, GROUPS, 3)
+
+    assert by_pair(x, GROUPS, 3) == pytest.approx(whole[:, gaussian.pairs(6)])
+
+
+@pytest.mark.parametrize("doubts", [np.zeros(0), np.array([0.5, 2.0])])
+def test_a_part_of_a_pool_has_the_covariance_of_its_rows(doubts: np.ndarray) -> None:
+    """In single precision it is what whole rows give, with doubtful coefficients and without."""
+    linear = np.random.default_rng(2).random((9, len(doubts)))
+    pool = np.hstack([points(9), linear])
+    one = Gaussian(GROUPS, np.array([0.3, -0.4, 0.1]), 0.2, -4.0, doubts)
+
+    found = one.covariance_with(pool)(pool[:2], slice(3, 8))
+
+    assert found == pytest.approx(one.covariance(pool[:2], pool[3:8]), abs=1e-5)
+
+
 def test_the_posterior_is_the_textbook_one() -> None:
     """Mean k'(K + N)⁻¹y and variance k(x, x) - k'(K + N)⁻¹k and the nugget, however the points came in."""
     seen, asked, noise = points(9), points(5, seed=1), np.linspace(0.01, 0.1, 9)
