@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 
 from .encoding import Floats, Integers, Singles
@@ -250,10 +249,11 @@ def log_posterior(vector: Floats, distances: Floats, y: Floats, known: Floats) -
     root = _ROOT5 * np.sqrt(weights @ distances)
     decay = variance * np.exp(-root)  # of both `matern` and `slope`
     signal = (1.0 + root + root * root / 3.0) * decay
-    matrix = known + np.diag(np.full(n, variance + nugget))
-    matrix.ravel()[flat] += signal  # the lower triangle is all that `cholesky` reads
-    factor = cholesky(matrix)
-    alpha = cho_solve((factor, True), y, check_finite=False)
+    matrix = known.ravel().copy()
+    matrix[flat] += signal  # the lower triangle is all that `cholesky` reads
+    matrix[:: n + 1] += variance + nugget
+    factor = cholesky(matrix.reshape(n, n))
+    alpha = dpotrs(factor, y, lower=1)[0]
     inner = np.outer(alpha, alpha) - lower_inverse(factor)
     apart, trace = inner.ravel()[flat], float(np.trace(inner))
     gradient = np.empty_like(vector)

@@ -3,8 +3,7 @@
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.lapack import dtrtri, dtrtrs
 from scipy.special import erfcx, ndtr
 
 from .encoding import Floats, Singles
@@ -92,7 +91,7 @@ class Posterior:
         inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
         corner = cholesky(inner - across.T @ across)
         self._add_rows(x, across.T.astype(np.float32), dtrtri(corner, lower=1)[0].astype(np.float32))
-        factor = np.zeros((before + new, before + new))
+        factor = np.zeros((before + new, before + new), order="F")  # as LAPACK takes it
         factor[:before, :before] = self._factor
         factor[before:, :before] = across.T
         factor[before:, before:] = corner
@@ -152,4 +151,4 @@ class Posterior:
         """The factor's inverse times what belongs to the measurements, in their order, shape (n, ...)."""
         if not len(self._factor):
             return right
-        return np.asarray(solve_triangular(self._factor, right, lower=True, check_finite=False))
+        return np.asarray(dtrtrs(self._factor, right, lower=1)[0])
