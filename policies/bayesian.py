@@ -5,15 +5,15 @@ the linear model of coregionalisation and expected improvement from GPTune; both
 """
 
 import math
-from collections.abc import Generator, Sequence
 
 import numpy as np
 
 from tuner.interfaces import Search
-from tuner.model import Configuration, Measurement, Status, Trial
+from tuner.model import Configuration, Measurement, Trial
 
 from .analytical import choice_of
 from .descent import Attempt
+from .joint_run import JointRun
 from .stopping import stop_rule
 from .surrogate.encoding import Integers
 from .surrogate.joint import Joint
@@ -87,49 +87,30 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
-class _SearchRun:
+class _SearchRun(JointRun):
     """A search so far.
 
     Attributes:
-        evaluations: trials asked for.
-        idle: of them, those since the lowest cost fell.
+        idle: evaluations since the lowest cost fell.
         noise: relative uncertainty of the lowest cost.
-        spent: what they took, in the unit of the cost.
+        spent: what the evaluations took, in the unit of the cost.
         lowest: lowest cost after every measurement, those known before among them.
-        ended_s: when each trial asked for had ended.
     """
 
     def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
-        self.search, self.joint, self.learner = search, joint, learner
-        self.evaluations = self.idle = 0
+        super().__init__(search, joint)
+        self.learner = learner
+        self.idle = 0
         self.noise = self.spent = 0.0
         self.lowest: list[float] = []
-        self.ended_s: list[float] = []
-        for trial, measurement in search.prior.items():
-            row = joint.row(trial)
-            if row is not None:
-                self._learn(row, measurement)
+        self.learn_prior()
 
-    def measure(
-        self, rows: list[Integers], likely: Sequence[Integers] = ()
-    ) -> Generator[list[Trial], list[Measurement], None]:
-        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
-        if not rows:
-            return
-        trials = [self.joint.trial(row) for row in rows]
-        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
-        if after:
-            self.search.expect(after)
-        measurements = yield trials
-        for row, measurement in zip(rows, measurements, strict=True):
-            if measurement.status is Status.PRUNED:
-                self.learner.rule_out(row)
-                continue
-            self.evaluations += 1
-            self.ended_s.append(measurement.ended_s)
-            self._learn(row, measurement)
+    def rule_out(self, row: Integers) -> None:
+        """See ``JointRun.rule_out``."""
+        self.learner.rule_out(row)
 
-    def _learn(self, row: Integers, measurement: Measurement) -> None:
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """See ``JointRun.learn``."""
         cost, noise = self.search.cost(measurement), self.search.noise(measurement)
         self.idle += 1
         if cost < self.learner.lowest:

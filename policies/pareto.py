@@ -1,17 +1,17 @@
 """Bayesian optimisation of two costs at once: the search for a Pareto front."""
 
 import math
-from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tuner.interfaces import Search
-from tuner.model import Measurement, Status, Trial
+from tuner.model import Measurement, Trial
 
 from .analytical import choice_of
 from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
+from .joint_run import JointRun
 from .stopping import ALL_FAIL, BELIEVED, ENOUGH, GAIN, LEAST, REST, ROOTS, SHARE
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.encoding import Floats, Integers
@@ -61,47 +61,30 @@ def pareto(search: Search, *, patience: float | None = None) -> Attempt:
     return run.best
 
 
-class _FrontRun:
+class _FrontRun(JointRun):
     """A search so far.
 
     Attributes:
-        evaluations: trials asked for.
         fronts: the front after every measurement, those known before among them.
         best: the trial of least ``search.cost``.
         seen: the latest outlook over all.
     """
 
     def __init__(self, search: Search, joint: Joint, pair: CostPair) -> None:
-        self.search, self.joint, self.pair = search, joint, pair
-        self.evaluations = 0
+        super().__init__(search, joint)
+        self.pair = pair
         self.fronts: list[Floats] = []
         self.best: Trial | None = None
         self.seen: FrontOutlook | None = None
         self._lowest = math.inf
-        for trial, measurement in search.prior.items():
-            row = joint.row(trial)
-            if row is not None:
-                self._learn(row, measurement)
+        self.learn_prior()
 
-    def measure(
-        self, rows: list[Integers], likely: Sequence[Integers] = ()
-    ) -> Generator[list[Trial], list[Measurement], None]:
-        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
-        if not rows:
-            return
-        trials = [self.joint.trial(row) for row in rows]
-        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
-        if after:
-            self.search.expect(after)
-        measurements = yield trials
-        for row, measurement in zip(rows, measurements, strict=True):
-            if measurement.status is Status.PRUNED:
-                self.pair.rule_out(row)
-                continue
-            self.evaluations += 1
-            self._learn(row, measurement)
+    def rule_out(self, row: Integers) -> None:
+        """See ``JointRun.rule_out``."""
+        self.pair.rule_out(row)
 
-    def _learn(self, row: Integers, measurement: Measurement) -> None:
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """See ``JointRun.learn``."""
         first, second = self.search.criteria
         costs = first.cost(measurement), second.cost(measurement)
         self.pair.learn(row, costs, (first.noise(measurement), second.noise(measurement)))

@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from tuner.policies.surrogate import gaussian
-from tuner.policies.surrogate.gaussian import Gaussian, by_group, cholesky, inverse, matern, slope, squared
+from tuner.policies.surrogate.gaussian import (
+    Gaussian,
+    by_group,
+    by_pair,
+    cholesky,
+    inverse,
+    matern,
+    slope,
+    squared,
+)
 from tuner.policies.surrogate.posterior import Posterior
 
 GROUPS = np.array([0, 1, 1, 2])
@@ -43,6 +52,27 @@ def test_distances_by_group_add_up_to_squared_distances() -> None:
     x = points(6)
 
     assert by_group(x, GROUPS, 3).sum(axis=0).reshape(6, 6) == pytest.approx(squared(x, x), abs=1e-12)
+
+
+def test_distances_of_pairs_are_those_below_the_diagonal() -> None:
+    """A fit looks at each pair once, in the order in which pairs stand in a matrix."""
+    x = points(6)
+
+    whole = by_group(x, GROUPS, 3)
+
+    assert by_pair(x, GROUPS, 3) == pytest.approx(whole[:, gaussian.pairs(6)])
+
+
+@pytest.mark.parametrize("doubts", [np.zeros(0), np.array([0.5, 2.0])])
+def test_a_part_of_a_pool_has_the_covariance_of_its_rows(doubts: np.ndarray) -> None:
+    """In single precision it is what whole rows give, with doubtful coefficients and without."""
+    linear = np.random.default_rng(2).random((9, len(doubts)))
+    pool = np.hstack([points(9), linear])
+    one = Gaussian(GROUPS, np.array([0.3, -0.4, 0.1]), 0.2, -4.0, doubts)
+
+    found = one.covariance_with(pool)(pool[:2], slice(3, 8))
+
+    assert found == pytest.approx(one.covariance(pool[:2], pool[3:8]), abs=1e-5)
 
 
 def test_the_posterior_is_the_textbook_one() -> None:
@@ -93,7 +123,7 @@ def test_the_gradient_of_the_fit_is_that_of_its_value(shift: float) -> None:
     """Analytic and finite differences agree in every hyper-parameter."""
     x = points(12)
     y = np.cos(4 * x[:, 0]) + x[:, 3]
-    seen = (by_group(x, GROUPS, 3), y, np.diag(np.full(12, 0.01)))
+    seen = (by_pair(x, GROUPS, 3), y, np.diag(np.full(12, 0.01)))
     vector = np.array([0.2, -0.5, 0.4, 0.1, -3.0]) + shift
 
     _, gradient = gaussian.log_posterior(vector, *seen)
@@ -114,7 +144,7 @@ def test_the_value_of_the_fit_is_the_marginal_likelihood() -> None:
         off = (variance - gaussian.VARIANCE[0]) / gaussian.VARIANCE[1]
         expected.append(multivariate_normal(np.zeros(8), matrix).logpdf(y) - off**2 / 2)
         vector = np.append(one.lengths, [one.variance, one.nugget])
-        values.append(gaussian.log_posterior(vector, by_group(x, GROUPS, 3), y, np.diag(noise))[0])
+        values.append(gaussian.log_posterior(vector, by_pair(x, GROUPS, 3), y, np.diag(noise))[0])
 
     assert values[0] - values[1] == pytest.approx(expected[1] - expected[0])
 

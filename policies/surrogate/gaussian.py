@@ -3,13 +3,14 @@
 Its kernel is Matern-5/2 with a length scale per kind of difference; its Cholesky factors never fail.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import cho_solve
-from scipy.linalg.lapack import dpotrf, dpotri
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 
 from .encoding import Floats, Integers, Singles
@@ -23,6 +24,11 @@ VARIANCE = (0.0, 1.0)
 NUGGET = (-3.5, 1.5)
 BOUNDS = ((-3.0, 5.0), (-4.0, 4.0), (float(np.log(1e-6)), 0.0))  # length, variance, nugget
 ITERATIONS = 30  # of the optimiser; more hardly change the prediction
+TOLERANCE = 1e-4  # of the logarithm of the density, as a share of it: a step that gains less is the last
+
+
+PoolCovariance = Callable[[Floats, slice], Singles]
+"""Covariance of rows of features and a part of a pool, shape (rows, of the part)."""
 
 
 def cholesky(matrix: Floats) -> Floats:
@@ -43,16 +49,30 @@ def cholesky(matrix: Floats) -> Floats:
 
 def inverse(factor: Floats) -> Floats:
     """Inverse of the matrix whose lower Cholesky factor is given."""
-    lower, _ = dpotri(factor, lower=1)
+    lower = lower_inverse(factor)
     return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
+def lower_inverse(factor: Floats) -> Floats:
+    """The lower triangle of that inverse; what stands above it is of no meaning."""
+    lower, _ = dpotri(factor, lower=1)
+    return np.asarray(lower)
 
 
 def squared(a: Floats, b: Floats) -> Floats:
     """Squared distances between the rows of two arrays, shape (rows of a, rows of b)."""
-    left = np.column_stack([-2.0 * a, (a * a).sum(axis=1), np.ones(len(a))])
-    right = np.column_stack([b, np.ones(len(b)), (b * b).sum(axis=1)])
-    products: Floats = left @ right.T  # one pass over what may be a large result
+    products: Floats = _left(a) @ _right(b)  # one pass over what may be a large result
     return np.maximum(products, 0.0, out=products)
+
+
+def _left(a: Floats) -> Floats:
+    """The left factor of squared distances, shape (rows of a, features + 2)."""
+    return np.column_stack([-2.0 * a, (a * a).sum(axis=1), np.ones(len(a))])
+
+
+def _right(b: Floats) -> Floats:
+    """The right factor of squared distances, shape (features + 2, rows of b)."""
+    return np.vstack([b.T, np.ones(len(b)), (b * b).sum(axis=1)])
 
 
 def matern(r2: NDArray[Any]) -> NDArray[Any]:
@@ -89,6 +109,30 @@ def by_group(x: Floats, groups: Integers, count: int) -> Floats:
     return result.reshape(count, len(x) ** 2)
 
 
+@lru_cache(maxsize=2)
+def pairs(n: int) -> Integers:
+    """Where pairs of n points stand in a matrix of them, row after row: below the diagonal."""
+    return np.asarray(np.ravel_multi_index(np.tril_indices(n, -1), (n, n)))
+
+
+def by_pair(x: Floats, groups: Integers, count: int) -> Floats:
+    """Squared distances of pairs of rows, group of features by group.
+
+    Args:
+        x: features, shape (n, features).
+        groups: length scale of every feature.
+        count: length scales.
+
+    Returns:
+        Shape (count, n (n - 1) / 2), in the order of `pairs`.
+    """
+    rows, columns = np.tril_indices(len(x), -1)
+    result = np.zeros((count, len(rows)))
+    for feature, group in enumerate(groups):
+        result[group] += (x[rows, feature] - x[columns, feature]) ** 2
+    return result
+
+
 @dataclass(frozen=True)
 class Gaussian:
     """A fitted covariance.
@@ -109,27 +153,40 @@ class Gaussian:
 
     def covariance(self, a: Floats, b: Floats) -> Floats:
         """Covariance of the signal between rows of features, shape (rows of a, rows of b)."""
-        return self._covariance(a, b, np.float64)
-
-    def rough_covariance(self, a: Floats, b: Floats) -> Singles:
-        """The same in single precision."""
-        return np.asarray(self._covariance(a, b, np.float32))
-
-    def _covariance(self, a: Floats, b: Floats, kind: DTypeLike) -> NDArray[Any]:
-        result = self._local(a, b, kind)
+        result = self._local(a, b)
         if len(self.doubts):
-            result += self.linear(a, b).astype(kind)
+            result += self.linear(a, b)
         return result
+
+    def covariance_with(self, pool: Floats) -> PoolCovariance:
+        """The same with parts of a pool, in single precision.
+
+        Args:
+            pool: features, shape (m, features).
+        """
+        scales, known = np.exp(-self.lengths)[self.groups], len(self.groups)
+        middle = pool[:, :known].mean(axis=0) if len(pool) else 0.0  # small squares cancel less
+        right = _right((pool[:, :known] - middle) * scales).astype(np.float32)
+        believed = (pool[:, known:] * self.doubts).T.astype(np.float32)
+
+        def across(x: Floats, part: slice) -> Singles:
+            products = _left((x[:, :known] - middle) * scales).astype(np.float32) @ right[:, part]
+            result: Singles = matern(np.maximum(products, 0.0, out=products))
+            result *= np.float32(np.exp(self.variance))
+            if len(self.doubts):
+                result += x[:, known:].astype(np.float32) @ believed[:, part]
+            return result
+
+        return across
 
     def linear(self, a: Floats, b: Floats) -> Floats:
         """Covariance that doubtful coefficients make, shape (rows of a, rows of b)."""
         known = len(self.groups)
         return np.asarray((a[:, known:] * self.doubts) @ b[:, known:].T)
 
-    def _local(self, a: Floats, b: Floats, kind: DTypeLike = np.float64) -> NDArray[Any]:
+    def _local(self, a: Floats, b: Floats) -> Floats:
         scales, known = np.exp(-self.lengths)[self.groups], len(self.groups)
-        distances = squared(a[:, :known] * scales, b[:, :known] * scales)
-        result = matern(distances.astype(kind, copy=False))
+        result: Floats = matern(squared(a[:, :known] * scales, b[:, :known] * scales))
         result *= np.exp(self.variance)
         return result
 
@@ -165,11 +222,11 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
     found = minimize(
         log_posterior,
         np.append(start.lengths, [start.variance, start.nugget]),
-        args=(by_group(x, start.groups, count), y, np.diag(noise) + start.linear(x, x)),
+        args=(by_pair(x, start.groups, count), y, np.diag(noise) + start.linear(x, x)),
         jac=True,
         method="L-BFGS-B",
         bounds=[BOUNDS[0]] * count + list(BOUNDS[1:]),
-        options={"maxiter": ITERATIONS},
+        options={"maxiter": ITERATIONS, "ftol": TOLERANCE},
     )
     if not np.all(np.isfinite(found.x)):
         return start
@@ -181,24 +238,29 @@ def log_posterior(vector: Floats, distances: Floats, y: Floats, known: Floats) -
 
     Args:
         vector: log length scales, log variance, log nugget.
-        distances: squared, per length scale, shape (length scales, n * n).
+        distances: squared, per length scale, of pairs of points as in `pairs`.
         y: what was seen, shape (n,).
         known: covariance that is not to be found: noise, and what is linear, shape (n, n).
     """
     n = len(y)
+    flat = pairs(n)
     weights = np.exp(-2.0 * vector[:-2])
     variance, nugget = np.exp(vector[-2]), np.exp(vector[-1])
-    root = _ROOT5 * np.sqrt((weights @ distances).reshape(n, n))
-    decay = np.exp(-root)  # of both `matern` and `slope`
-    signal = variance * (1.0 + root + root * root / 3.0) * decay
-    factor = cholesky(signal + known + nugget * np.eye(n))
-    alpha = cho_solve((factor, True), y)
-    inner = np.outer(alpha, alpha) - inverse(factor)
+    root = _ROOT5 * np.sqrt(weights @ distances)
+    decay = variance * np.exp(-root)  # of both `matern` and `slope`
+    signal = (1.0 + root + root * root / 3.0) * decay
+    matrix = known.ravel().copy()
+    matrix[flat] += signal  # the lower triangle is all that `cholesky` reads
+    matrix[:: n + 1] += variance + nugget
+    factor = cholesky(matrix.reshape(n, n))
+    alpha = dpotrs(factor, y, lower=1)[0]
+    inner = np.outer(alpha, alpha) - lower_inverse(factor)
+    apart, trace = inner.ravel()[flat], float(np.trace(inner))
     gradient = np.empty_like(vector)
-    gradient[:-2] = weights * (distances @ (inner * ((5.0 / 3.0) * variance * (1.0 + root) * decay)).ravel())
-    gradient[-2] = np.sum(inner * signal)
-    gradient[-1] = nugget * np.trace(inner)
+    gradient[:-2] = 2.0 * weights * (distances @ (apart * ((5.0 / 3.0) * (1.0 + root) * decay)))
+    gradient[-2] = 2.0 * (apart @ signal) + variance * trace
+    gradient[-1] = nugget * trace
     value = 0.5 * y @ alpha + np.sum(np.log(np.diag(factor)))
-    pairs = np.array([LENGTH] * len(weights) + [VARIANCE, NUGGET])
-    off = (vector - pairs[:, 0]) / pairs[:, 1]
-    return float(value + 0.5 * off @ off), off / pairs[:, 1] - 0.5 * gradient
+    priors = np.array([LENGTH] * len(weights) + [VARIANCE, NUGGET])
+    off = (vector - priors[:, 0]) / priors[:, 1]
+    return float(value + 0.5 * off @ off), off / priors[:, 1] - 0.5 * gradient

@@ -11,8 +11,20 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
-from .encoding import Floats, Integers, Singles
-from .gaussian import BOUNDS, ITERATIONS, LENGTH, NUGGET, by_group, cholesky, inverse, matern, slope, squared
+from .encoding import Floats, Integers
+from .gaussian import (
+    BOUNDS,
+    ITERATIONS,
+    LENGTH,
+    NUGGET,
+    PoolCovariance,
+    by_group,
+    cholesky,
+    inverse,
+    matern,
+    slope,
+    squared,
+)
 
 LATENT = 2  # functions: one that all tasks follow, and one for what sets some apart
 WEIGHT = (0.7, 0.5)  # prior of w: normal; all tasks are taken to be alike until they are seen to differ
@@ -55,9 +67,9 @@ class Coregional:
             total += shared[np.ix_(of_a, of_b)] * matern(squared(a[:, :-1] * scales, b[:, :-1] * scales))
         return total
 
-    def rough_covariance(self, a: Floats, b: Floats) -> Singles:
-        """The same in single precision."""
-        return self.covariance(a, b).astype(np.float32)
+    def covariance_with(self, pool: Floats) -> PoolCovariance:
+        """The same with parts of a pool, in single precision."""
+        return lambda x, part: self.covariance(x, pool[part]).astype(np.float32)
 
     def alike(self, x: Floats) -> Floats:
         """Correlation of the signal between rows of the target, its mean apart, shape (rows, rows)."""

@@ -97,9 +97,14 @@ class Learner:
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
+        self._any_left()
+        return np.asarray(self._pool[self._free])
+
+    def _any_left(self) -> bool:
+        """Whether the pool has unmeasured trials; a large space is sampled anew where it has none."""
         if not self._free.any() and len(self._pool) < self._joint.size:
             self._set_pool()
-        return np.asarray(self._pool[self._free])
+        return bool(self._free.any())
 
     def promising(self) -> Integers:
         """Trials of the pool that are not measured and rather work than fail; all where none does."""
@@ -143,8 +148,7 @@ class Learner:
 
     def outlook(self) -> Outlook | None:
         """What is predicted for all that is not measured; None where nothing is left, or all have failed."""
-        rows = self.unmeasured()
-        if not len(rows) or self.best is None:
+        if not self._any_left() or self.best is None:
             return None
         if self._outlook is None:
             self._outlook = self._predicted()

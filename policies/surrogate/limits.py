@@ -102,6 +102,7 @@ class _Product:
     def __init__(self, sizes: Floats, factors: Sequence[int], prior: float) -> None:
         self._sizes, self._factors, self._prior = sizes, list(factors), prior
         self._values = np.unique(self._of(sizes))
+        self._tried = np.zeros(0, dtype=np.int64)  # places of what was tried
 
     @cached_property
     def places(self) -> Integers:
@@ -113,12 +114,18 @@ class _Product:
         return np.minimum(np.searchsorted(self._values, self._of(sizes)), len(self._values) - 1)
 
     def judged(self, sizes: Floats, failed: Floats) -> tuple[float, Floats]:
-        """Logarithm of evidence times prior; and the chance to fail at every value of the product."""
-        places, count = self.places_of(sizes), len(self._values)
-        fails = np.bincount(places, failed, minlength=count)
-        works = np.bincount(places, 1.0 - failed, minlength=count)
+        """Logarithm of evidence times prior; and the chance to fail at every value of the product.
+
+        Args:
+            sizes: of what was tried, behind what an earlier call was given, shape (n, tunables).
+            failed: 1 for what failed, shape (n,).
+        """
+        if len(sizes) > len(self._tried):
+            self._tried = np.append(self._tried, self.places_of(sizes[len(self._tried) :]))
+        count = len(self._values)
+        surplus = np.bincount(self._tried, 2.0 * failed - 1.0, minlength=count)  # failures less what works
         # of a limit at each value, and beyond all: what fails below it, and what works from there on
-        wrong = np.append(0.0, np.cumsum(fails)) + works.sum() - np.append(0.0, np.cumsum(works))
+        wrong = np.append(0.0, np.cumsum(surplus)) + len(failed) - failed.sum()
         right = len(failed) - wrong
         logs = wrong * np.log(ERROR) + right * np.log(1.0 - ERROR) - np.log(count + 1.0)
         total = _log_sum(logs)

@@ -3,14 +3,15 @@
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.special import erfcx, log_ndtr
+from scipy.linalg.lapack import dtrtri, dtrtrs
+from scipy.special import erfcx, ndtr
 
 from .encoding import Floats, Singles
-from .gaussian import cholesky
+from .gaussian import PoolCovariance, cholesky
 
 _FAR = -1.0  # below so many standard deviations the plain formula cancels
 GROWTH = 1.5  # of the room for rows over the pool
+_NEAR = 2**17  # numbers of a pool that are worked on at once
 _LEAST_SPREAD = 1e-12  # rounding may leave less than no variance
 
 
@@ -26,14 +27,16 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
         best: lowest value so far.
     """
     z = (best - mean) / deviation
-    near = np.maximum(z, _FAR)
-    plain = np.log(near * np.exp(log_ndtr(near)) + np.exp(-0.5 * near**2) / np.sqrt(2 * np.pi))
-    away = np.minimum(z, _FAR)
+    found = np.empty_like(z)
+    near = z > _FAR
+    some = z[near]
+    found[near] = np.log(some * ndtr(some) + np.exp(-0.5 * some**2) / np.sqrt(2 * np.pi))
+    away = z[~near]
     # φ(z) (1 - |z| Φ(z)/φ(z)), where Φ(z)/φ(z) = sqrt(π/2) erfcx(|z|/√2)
     ratio = 1.0 + away * np.sqrt(np.pi / 2) * erfcx(-away / np.sqrt(2))
     tiny = 1.0 / (2.0 + away**2)  # what the ratio tends to; rounding may leave less than that
-    log_tail = np.log(np.maximum(ratio, 0.5 * tiny)) - 0.5 * away**2 - 0.5 * np.log(2 * np.pi)
-    return np.asarray(np.where(z > _FAR, plain, log_tail) + np.log(deviation))
+    found[~near] = np.log(np.maximum(ratio, 0.5 * tiny)) - 0.5 * away**2 - 0.5 * np.log(2 * np.pi)
+    return np.asarray(found + np.log(deviation))
 
 
 class Covariance(Protocol):
@@ -42,8 +45,8 @@ class Covariance(Protocol):
     def covariance(self, a: Floats, b: Floats) -> Floats:
         """Between rows, shape (rows of a, rows of b)."""
 
-    def rough_covariance(self, a: Floats, b: Floats) -> Singles:
-        """The same in single precision."""
+    def covariance_with(self, pool: Floats) -> PoolCovariance:
+        """The same with parts of a pool, in single precision."""
 
     def alike(self, x: Floats) -> Floats:
         """Correlation of the signal between rows of the target, shape (rows, rows)."""
@@ -69,7 +72,7 @@ class Posterior:
 
     def __init__(self, model: Covariance, pool: Floats) -> None:
         self._model = model
-        self._pool = pool
+        self._across = model.covariance_with(pool)
         self._x = np.zeros((0, pool.shape[1]))
         self._factor = np.zeros((0, 0))
         self._room = np.zeros((0, len(pool)), dtype=np.float32)  # for `_rows`: not all are copied for another
@@ -87,25 +90,38 @@ class Posterior:
         across = self.whitened(self._model.covariance(self._x, x))
         inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
         corner = cholesky(inner - across.T @ across)
-        rows = self._model.rough_covariance(x, self._pool)
-        if before:
-            rows -= across.T.astype(np.float32) @ self._rows
-        if new == 1:
-            rows /= corner[0, 0]
-        else:
-            rows = solve_triangular(corner.astype(np.float32), rows, lower=True, check_finite=False)
-        factor = np.zeros((before + new, before + new))
+        self._add_rows(x, across.T.astype(np.float32), dtrtri(corner, lower=1)[0].astype(np.float32))
+        factor = np.zeros((before + new, before + new), order="F")  # as LAPACK takes it
         factor[:before, :before] = self._factor
         factor[before:, :before] = across.T
         factor[before:, before:] = corner
         self._x = np.vstack([self._x, x])
+        self._factor = factor
+
+    def _add_rows(self, x: Floats, across: Singles, inverse: Singles) -> None:
+        """Add the rows over the pool of what ``add`` learns, part by part: each stays near the processor.
+
+        Args:
+            x: features, shape (k, features).
+            across: of the factor, left of its new corner, shape (k, n).
+            inverse: of that corner, shape (k, k); a product with it is faster than solving.
+        """
+        before, new, size = len(self._x), len(x), self._room.shape[1]
         if before + new > len(self._room):
-            room = np.empty((max(int(GROWTH * before), before + new), len(self._pool)), dtype=np.float32)
+            room = np.empty((max(int(GROWTH * before), before + new), size), dtype=np.float32)
             room[:before] = self._rows
             self._room = room
-        self._room[before : before + new] = rows
-        self._factor = factor
-        self._spread = self._spread - np.einsum("ij,ij->j", rows, rows)
+        spread = np.empty(size)
+        width = max(1, _NEAR // max(new, 1))
+        for begin in range(0, size, width):
+            part = slice(begin, begin + width)
+            rows = self._across(x, part)
+            if before:
+                rows -= across @ self._room[:before, part]
+            rows = inverse @ rows
+            self._room[before : before + new, part] = rows
+            spread[part] = self._spread[part] - np.einsum("ij,ij->j", rows, rows)
+        self._spread = spread
 
     @property
     def _rows(self) -> Singles:
@@ -135,4 +151,4 @@ class Posterior:
         """The factor's inverse times what belongs to the measurements, in their order, shape (n, ...)."""
         if not len(self._factor):
             return right
-        return np.asarray(solve_triangular(self._factor, right, lower=True, check_finite=False))
+        return np.asarray(dtrtrs(self._factor, right, lower=1)[0])
