@@ -5,11 +5,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from sweep import Bench
 from vendor_library import VendorLibrary, address
 
+from tuner.config import KernelFile
+from tuner.model import Plan, Workload
 from tuner.problems import problem_for
 
 SAMPLE = 64  # rows that are held to NumPy's answer
@@ -99,6 +101,11 @@ class Problem:
         if self.x.dtype != self.y.dtype and self.x.dtype.kind == "c":  # as frequencies of real rows are
             self.x.imag[:, :: self.n // 2 if self.n % 2 == 0 else self.n] = 0
 
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Arrays that the kernel is given, by name."""
+        return {"x": self.x}
+
     def check(self, y: Any, *, whole: bool) -> str:
         """What is wrong with an answer: some rows, or all by a law; empty where nothing is."""
         cp, problem, sizes = self.bench.cp, problem_for(self.default.problem), dict(self.workload.sizes)
@@ -107,6 +114,25 @@ class Problem:
         if found.ok and whole:
             found = problem.residual(cp, {"x": self.x}, {"y": y}, sizes)
         return "" if found.ok else str(found)
+
+
+class Contested(Protocol):
+    """What a contest needs of its problem: arrays, kernel, and the check of an answer."""
+
+    bench: Bench
+    n: int
+    kernel: KernelFile
+    workload: Workload
+    default: Plan
+    x: Any
+    y: Any
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Arrays that the kernel is given, by name."""
+
+    def check(self, y: Any, *, whole: bool) -> str:
+        """What is wrong with an answer; empty where nothing is."""
 
 
 @dataclass

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from cold_timing import copy_bandwidth, median, spread
-from fft_length_cases import KINDS, Contender, Kind, Problem, cufft
+from fft_length_cases import KINDS, Contender, Contested, Problem, cufft
 from provenance import provenance
-from sweep import Bench, opened
+from sweep import opened
 from vendor_library import VendorLibrary
 
 from tuner.compiler import CompiledStage
@@ -34,13 +34,17 @@ FINALISTS = 4
 TOGETHER = 32  # configurations that are compiled at a time
 
 
-def ours(problem: Problem, seconds: float) -> Iterator[Contender]:
-    """The default, and other configurations that compile without spills, as far as time allows."""
+def ours(problem: Contested, seconds: float) -> Iterator[Contender]:
+    """The default, the stated answer, and others that compile without spills, as far as time allows."""
     bench, kernel, begin = problem.bench, problem.kernel, time.monotonic()
-    space = [c for c in kernel.space(problem.workload) if c != problem.default.configuration]
+    space = list(kernel.space(problem.workload))
     random.Random(problem.n).shuffle(space)  # noqa: S311 - an order, not a secret
-    space.sort(key=lambda c: c["blocks"] != 0)  # those that bound registers change less than others
-    left: list[Configuration] = [problem.default.configuration, *space]
+    space.sort(
+        key=lambda c: bool(dict(c).get("blocks"))
+    )  # those that bound registers change less than others
+    stated = kernel.stated(problem.workload)
+    first = [problem.default.configuration, *([] if stated is None else [stated])]
+    left: list[Configuration] = list(dict.fromkeys([*first, *space]))
     while left and time.monotonic() - begin < seconds:
         plans = [kernel.plan(problem.workload, c) for c in left[:TOGETHER]]
         left = left[TOGETHER:]
@@ -56,12 +60,12 @@ def ours(problem: Problem, seconds: float) -> Iterator[Contender]:
                 print(f"  {plan.configuration}: {trouble}", flush=True)
 
 
-def contender(problem: Problem, plan: Plan) -> Contender:
+def contender(problem: Contested, plan: Plan) -> Contender:
     """A plan on the arrays of a problem, its table made."""
     bench = problem.bench
     stream = bench.cp.cuda.get_current_stream()
-    arrays = {b.name: bench.cp.zeros(b.shape, b.dtype) for b in plan.buffers if b.name not in "xy"}
-    arrays |= {"x": problem.x, "y": problem.y}
+    given = {**problem.inputs, "y": problem.y}
+    arrays = {b.name: bench.cp.zeros(b.shape, b.dtype) for b in plan.buffers if b.name not in given} | given
     for step in bench.code.preparation(plan, arrays):
         step.enqueue(stream)
     launches = bench.code.launches(plan, arrays)
@@ -73,7 +77,7 @@ def contender(problem: Problem, plan: Plan) -> Contender:
     return Contender(str(plan.configuration), run, lambda: problem.y, keep=arrays)
 
 
-def timed(problem: Problem, contenders: Iterator[Contender], scale: float = 0.0) -> list[Contender]:
+def timed(problem: Contested, contenders: Iterator[Contender], scale: float = 0.0) -> list[Contender]:
     """Those that answer right, fastest first.
 
     Of a peer, ``scale`` is what its answers must be multiplied by. It may be less exact than kernels must be.
@@ -94,11 +98,11 @@ def timed(problem: Problem, contenders: Iterator[Contender], scale: float = 0.0)
     return sorted(found, key=lambda one: one.ms)
 
 
-def contest(bench: Bench, library: VendorLibrary, kind: Kind, n: int, seconds: float) -> dict[str, Any]:
-    """One length: our best configuration and our default, cuFFT's best form, and a copy of the bytes."""
-    problem = Problem(bench, kind, n)
+def contest(problem: Contested, rivals: Iterator[Contender], scale: float, seconds: float) -> dict[str, Any]:
+    """One problem: our best configuration and our default, the best rival, and a copy of the bytes."""
+    bench = problem.bench
     tried = timed(problem, ours(problem, seconds))
-    peers = timed(problem, cufft(problem, library), 1 / n if kind.direction == "inverse" else 1.0)
+    peers = timed(problem, rivals, scale)
     default = next((one for one in tried if one.name == str(problem.default.configuration)), tried[0])
     finals = {one.name: one for one in (*tried[:FINALISTS], default, *peers)}
     runs = {name: one.run for name, one in finals.items()}
@@ -106,7 +110,7 @@ def contest(bench: Bench, library: VendorLibrary, kind: Kind, n: int, seconds: f
     half_bytes = (problem.x.nbytes + problem.y.nbytes) // 2
     source, target = (bench.cp.empty(half_bytes, bench.cp.uint8) for _ in range(2))
     runs["copy"] = lambda: bench.cp.copyto(target, source)
-    times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=n)
+    times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=problem.n)
     half = ROUNDS // 2
 
     def best(names: list[str]) -> str:
@@ -119,7 +123,7 @@ def contest(bench: Bench, library: VendorLibrary, kind: Kind, n: int, seconds: f
     )
     return {
         **dict(problem.workload.sizes),
-        "kernel": kind.kernel,
+        "kernel": problem.kernel.name,
         "batch": problem.workload.batch,
         "configuration": mine,
         "ms": ms,
@@ -177,7 +181,9 @@ def main() -> None:
         rows = document["rows"].setdefault(name, [])
         for n in options.lengths or KINDS[name].lengths:
             try:
-                rows.append(contest(bench, library, KINDS[name], n, options.seconds))
+                problem = Problem(bench, KINDS[name], n)
+                scale = 1 / n if KINDS[name].direction == "inverse" else 1.0
+                rows.append(contest(problem, cufft(problem, library), scale, options.seconds))
             except TunerError as trouble:
                 print(f"{name:13} {n:5}  left out: {trouble}", flush=True)
                 continue

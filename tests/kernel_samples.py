@@ -26,7 +26,7 @@ KERNELS = {  # applications and dense linear algebra have tests of their own
     if (kernel := load_kernel_file(path)).family not in ("application", "linalg")
 }
 UNSEEN_BY_HOST = ("blocks", "cap")  # bounds of registers and of residency: the same code, word for word
-LEAST, ODD = 256, 251  # sizes of samples: several warps share a problem, which fills a power of two or is prime
+LEAST, ODD = 256, 251  # sizes of samples: several warps share a problem; a power of two, and a prime
 SEVERAL = 23  # of what else a size counts, as offsets of segments or columns of a plane
 ROWS = 24  # of a plane: several of them are transformed together
 LONG = 2**14  # beyond, values are sampled and not pairs
@@ -76,7 +76,7 @@ def all_sizes() -> list[Row]:
 
 
 def workloads(kernel: KernelFile, lengths: Iterable[int | str]) -> Iterator[Row]:
-    """Combinations of the sizes, N from ``lengths``: those listed, and of other ranges ``SEVERAL`` or ``ROWS``."""
+    """Combinations of the sizes, N from ``lengths``: those listed; of other ranges one value."""
     ranges = [name for name, values in kernel.sizes.items() if isinstance(values, range)]
     others = {name: (ROWS if name == "M" else SEVERAL,) for name in ranges}
     for sizes in combinations({**kernel.sizes, **others, "N": tuple(lengths)}):

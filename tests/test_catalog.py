@@ -73,7 +73,9 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
     ):
         at = partial(workload_for, forms=[Form(shape, dtype)], sizes={})
         assert shipped.workload_of(shipped.kernel("fft"), at).kernel == taken
-    with pytest.raises(UnknownNameError, match=r"^fft has no N=9001.*fft-any.* whole numbers from 2 to 8192$"):
+    with pytest.raises(
+        UnknownNameError, match=r"^fft has no N=9001.*fft-any.* whole numbers from 2 to 8192$"
+    ):
         shipped.workload("fft:N=9001")
     with pytest.raises(InputError, match="x has dtype float32; it must be complex64"):
         shipped.workload_of(

@@ -30,7 +30,10 @@ def some_sizes(kernel: KernelFile, seed: int) -> dict[str, int | str]:
 
 
 LONG_RULES = (  # for an expression
+    "fft-2d",
     "fft-any",
+    "fft-columns",
+    "fft-convolution",
     "fft-real",
     "gemm-batched",
     "potrf",

@@ -42,16 +42,21 @@ class _Reduction(ast.NodeTransformer):
         self._values = values
         self._formulas = formulas
         self._under_way: set[str] = set()
+        self._found: dict[str, ast.expr] = {}  # what is left of formulas
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self._values:
             return ast.Constant(self._values[node.id])
         if node.id not in self._formulas or node.id in self._under_way:
             return node
-        self._under_way.add(node.id)
-        found: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
-        self._under_way.discard(node.id)
-        return found
+        if node.id not in self._found:
+            self._under_way.add(node.id)
+            found: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
+            self._under_way.discard(node.id)
+            if any(count >= _MOST_INLINED for count, _ in enumerate(ast.walk(found))):  # a character each
+                raise TroubleError(f"{node.id} is too long with all that it names")
+            self._found[node.id] = found
+        return self._found[node.id]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id == "select" and len(node.args) == 3:  # noqa: PLR2004

@@ -32,8 +32,8 @@ class FftConvolution(Problem):
                 return
         found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
         raise KernelFileError(
-            f"[problem] name = {self.spec.name!r} needs a complex input of shape [batch, N], a spectrum [N] and"
-            f" an output [batch, N]; [[argument]] gives {found}"
+            f"[problem] name = {self.spec.name!r} needs a complex input of shape [batch, N], a spectrum [N]"
+            f" and an output [batch, N]; [[argument]] gives {found}"
         )
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
@@ -61,8 +61,9 @@ class FftConvolution(Problem):
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """One random linear functional of every row, in complex128.
 
-        With F the transform, S the diagonal of the spectrum and v random phases, ``v . y = (F S F^-1 v) . x``,
-        because F is symmetric: O(N) per row for an equation in which every element of y has weight one.
+        With F the transform, S the diagonal of the spectrum and v random phases,
+        ``v . y = (F S F^-1 v) . x``, because F is symmetric: O(N) per row for an
+        equation in which every element of y has weight one.
         """
         del sizes
         (x, spectrum), (y,) = inputs.values(), outputs.values()

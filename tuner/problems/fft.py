@@ -81,9 +81,7 @@ class Fft(Problem):
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def functional(
-        self, length: int, sizes: Mapping[str, Any], *others: int
-    ) -> tuple[Array, Array, float]:
+    def functional(self, length: int, sizes: Mapping[str, Any], *others: int) -> tuple[Array, Array, float]:
         """Random phases and their transform (complex128), and by what a transform lengthens a row.
 
         ``others`` tell functionals of the same length apart.
