@@ -14,6 +14,7 @@ from kernel_runs import compare
 from tuner.config import load_kernel_file
 from tuner.errors import KernelFileError
 from tuner.model import Plan, Source, TunableValue
+from tuner.problems.python_reference import called
 
 Array = npt.NDArray[Any]
 ROOT = Path(__file__).parents[1]
@@ -65,6 +66,24 @@ def test_maps_are_composed_in_their_order(dtype: str, way: str) -> None:
     a, b = signs((2, LONG), dtype, 1)
     for plan, order in zip(plans, ORDERS, strict=True):
         np.testing.assert_array_equal(run(plan, a, b, order), one_by_one(a, b, way))
+
+
+@pytest.mark.parametrize("way", ["forward", "reverse"])
+def test_exclusive_recurrences(way: str) -> None:
+    """Exclusively, each answer is written one element later and the first is 0, by the reference as well."""
+    N = 3001
+    a, b = signs((2, N), "float32", 6)
+    right = np.zeros_like(b)
+    if way == "forward":
+        right[:, 1:] = one_by_one(a, b, way)[:, :-1]
+    else:
+        right[:, :-1] = one_by_one(a, b, way)[:, 1:]
+    plan = plan_of({"N": N, "form": "exclusive", "direction": way}, 2, P=4, L=128)
+    np.testing.assert_array_equal(run(plan, a, b), right)
+    function = plan.problem.function
+    assert function is not None
+    found = called(function, {"a": a, "b": b, "batch": 2, **dict(plan.workload.sizes)})
+    np.testing.assert_array_equal(found, right)
 
 
 def test_sanitizers_find_nothing() -> None:

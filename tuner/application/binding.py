@@ -59,15 +59,16 @@ class CallArray:
     @cached_property
     def nbytes(self) -> int:
         """Bytes from its beginning to its end."""
-        row = math.prod(self.shape[1:]) * self.dtype.itemsize
-        return (self.shape[0] - 1) * self.strides[0] + row
+        if self.pitch is None:
+            return math.prod(self.shape) * self.dtype.itemsize
+        return (self.shape[0] - 1) * self.strides[0] + math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis."""
         steps = np.cumprod([self.dtype.itemsize, *self.shape[:0:-1]])[::-1]
-        first, *inner = (int(step) for step in steps[: len(self.shape)])
-        return (first if self.pitch is None else self.pitch * self.dtype.itemsize, *inner)
+        contiguous = tuple(int(step) for step in steps[: len(self.shape)])
+        return contiguous if self.pitch is None else (self.pitch * self.dtype.itemsize, *contiguous[1:])
 
 
 @dataclass(frozen=True)
