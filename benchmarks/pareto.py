@@ -100,7 +100,7 @@ def main() -> None:
     document: dict[str, Any] = {"provenance": origin, "seeds": options.seeds, "budgets": BUDGETS}
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for one in pool.imap(partial(row, seeds=options.seeds), options.spaces or PLACES):
-            rows = [row for row in rows if row["space"] != one["space"]]
+            rows = [each for each in rows if each["space"] != one["space"]]
             rows.append({**one, "run": {key: origin[key] for key in _OF_A_RUN}})
             document |= {"summary": summary(rows), "rows": rows}
             if options.out is not None:

@@ -1,6 +1,7 @@
 """``tuner db check``, ``repair`` and ``isolated``: row by row, and nothing is changed by looking."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,9 @@ from cli_process import tuner
 from tuner.database import Database, RowRepair, Store
 from tuner.database.faults import mirror_of
 from tuner.database.integrity.examination import Examination
+from tuner.errors import InputError
 from tuner.model import RunStatus
+from tuner.recordings import write
 from tuner.report.examinations import sentences
 
 NAMES = ("scan-lf:N=4",)
@@ -106,6 +109,26 @@ def test_a_file_of_another_kind_is_not_replaced(path: Path, tmp_path: Path, comm
     assert refused.exit_code == 2
     assert f"--output {source}: {says}" in refused.stderr
     assert source.read_text() == "__global__ void k() {}"
+
+
+@pytest.mark.parametrize("command", ["copy", "export"])
+def test_a_device_is_not_replaced(path: Path, tmp_path: Path, command: str) -> None:
+    """A pipe or a device such as /dev/null stays what it is, for root too."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = tuner("db", command, "--output", pipe, "--database", path)
+
+    assert result.exit_code == 2
+    assert pipe.is_fifo()
+
+
+def test_a_recording_replaces_no_device(tmp_path: Path) -> None:
+    """Whoever writes it: the message names the path."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="pipe: is a device or a pipe; name a file"):
+        write(pipe, [])
+    assert pipe.is_fifo()
 
 
 def test_an_earlier_copy_is_replaced(path: Path, tmp_path: Path) -> None:

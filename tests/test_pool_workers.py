@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -20,6 +21,7 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.errors import PoolError, WorkerLostError
 from tuner.model import RunStatus
+from tuner.pool.local import start_uninterrupted
 from tuner.pool.opening import pool_opener
 from tuner.pool.workers import open_workers
 from tuner.search.request import Request
@@ -190,6 +192,24 @@ def test_srun_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SLURMD_NODENAME", "localhost")
     with pytest.raises(PoolError, match="no such partition"), open_workers("slurm"):
         pass
+
+
+def test_ctrl_c_while_a_pool_starts_closes_it() -> None:
+    """What is being started is there, and then closed, before the interrupt goes on."""
+    events: list[str] = []
+
+    class Started:
+        def close(self) -> None:
+            events.append("closed")
+
+    def start() -> Started:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        events.append("started")
+        return Started()
+
+    with pytest.raises(KeyboardInterrupt):
+        start_uninterrupted(start)
+    assert events == ["started", "closed"]
 
 
 def test_calls_to_workers_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,20 +151,27 @@ class _Question:
     clocks_as_found: bool
     device: str | None
 
-    def query(self, objective: str, max_slowdown: float | None) -> "AnswerQuery":
-        """The question for an objective under a limit."""
+    def query(self) -> "AnswerQuery":
+        """What is looked up."""
         from tuner.config.catalog import Catalog
-        from tuner.devices.scopes import normalised
-        from tuner.model.objective import described
+        from tuner.model.objective import Objective
         from tuner.search.request import answer_query
 
+        limit = None if Objective(self.objective).is_front else self.max_slowdown
         return answer_query(
             Catalog.load(self.kernel_files),
             self.workloads,
             self.device,
-            objective=described(objective, max_slowdown, normalised(self.scope)),
+            objective=self.stored_under(self.objective, limit),
             clocks_as_found=self.clocks_as_found,
         )
+
+    def stored_under(self, objective: str, max_slowdown: float | None) -> str:
+        """What answers for an objective under a limit are stored under."""
+        from tuner.devices.scopes import normalised
+        from tuner.model.objective import described
+
+        return described(objective, max_slowdown, normalised(self.scope))
 
     def words(self, objective: str) -> str:
         """What a command for an objective must say to mean the same workloads, limit, device and database."""
@@ -180,10 +187,8 @@ def _show_stored(asked: _Question, json_path: str | None) -> None:
     from tuner.database.best_known import DatabaseSource, best_known
     from tuner.model.objective import Objective
 
-    limit, within = asked.max_slowdown, None
-    if Objective(asked.objective).is_front:  # a point of it is chosen
-        limit, within = None, asked.max_slowdown
-    query = asked.query(asked.objective, limit)
+    within = asked.max_slowdown if Objective(asked.objective).is_front else None  # a point of it is chosen
+    query = asked.query()
     with reading(asked.database) as store:
         if store is None:
             echo(f"nothing is stored: run `tuner run {asked.words(asked.objective)}`", err=True)
@@ -193,7 +198,7 @@ def _show_stored(asked: _Question, json_path: str | None) -> None:
         if found.stored is not None:
             _show_run(store, found.stored, json_path, within)
             return
-        _point_to_front(asked, source)
+        _point_to_front(asked, query, source)
         if any(part and part.origin != "default" for part in found.parts.values()):
             _show_served(_best(query, found), json_path, "of the database")
             return
@@ -204,13 +209,14 @@ def _show_stored(asked: _Question, json_path: str | None) -> None:
         sys.exit(1)
 
 
-def _point_to_front(asked: _Question, source: "DatabaseSource") -> None:
+def _point_to_front(asked: _Question, query: "AnswerQuery", source: "DatabaseSource") -> None:
     """Say so where a front has the point that is asked for."""
-    from tuner.database.best_known import best_known
+    from tuner.database.ranking import served_answer
 
     if asked.objective != "energy" or asked.max_slowdown is None:
         return
-    front = best_known(asked.query("pareto", None), source).stored
+    of_fronts = replace(query, objective=asked.stored_under("pareto", None))
+    front = served_answer(of_fronts, source.of_set(tuple(query.batches)))
     if front is not None:
         words = asked.words("pareto")
         echo(f"run {front.answer.run} has a front with such a point: `tuner best {words}`", err=True)

@@ -60,13 +60,15 @@ def check_target(target: Path, path: Path) -> None:
         path: of the database that is copied.
 
     Raises:
-        InputError: the target is that database, its mirror, another database with one, or another file.
+        InputError: the target is that database, its mirror, another database with one, or no copy.
     """
     own = [file.resolve() for file in (path, mirror_of(path))]
     if target.resolve() in own or mirror_of(target).exists():
         raise InputError(
             f"--output {target}: this is a database in use, and a copy holds less; name another file"
         )
+    if target.exists() and not target.is_file():
+        raise InputError(f"--output {target}: is a device or a pipe; name a file, or - for standard output")
     if target.is_file() and not _may_be_a_copy(target):
         raise InputError(f"--output {target}: is there already, and is no database; name another file")
 

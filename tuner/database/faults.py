@@ -144,7 +144,7 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
     if meaning == _CANNOT_OPEN and path.is_file() and not os.access(path.absolute().parent, os.W_OK):
         return StoreReadOnlyError(
             f"{path}: {path.absolute().parent} cannot be written, as SQLite needs also to read ({error});"
-            f" `tuner db copy --database {path} --output FILE` writes a copy to where that can be"
+            f" `tuner db copy --database {path} --output FILE` copies it to a directory that can be written"
         )
     what = ELSEWHERE if meaning in (NO_LOCKS, NO_SHARED_MEMORY) else advice(path)
     if kind is StoreFullError:

@@ -36,7 +36,7 @@ def read_foreign(path: Path) -> ForeignFile:
         InputError: it cannot be read, or is none that is known; the message names the key.
     """
     try:
-        path.open("rb").close()
+        path.stat()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     try:

@@ -2,10 +2,11 @@
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.listing import count_gpus
@@ -20,6 +21,16 @@ POOL_PREFIX = "tuner-pool-"
 """Of the temporary folders of drivers, for files of Dask."""
 
 _LOOPBACK = "127.0.0.1"
+
+
+class _Closable(Protocol):
+    """What is started, and must be closed."""
+
+    def close(self) -> object:
+        """End it."""
+
+
+Closable = TypeVar("Closable", bound=_Closable)
 
 
 @contextmanager
@@ -85,14 +96,18 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
         }
         scheduler = {"cls": Scheduler, "options": {**common, "port": 0}}
         loop = stack.enter_context(_loop_without_interrupts())
-        try:
-            cluster = SpecCluster(
+
+        def start() -> SpecCluster:
+            return SpecCluster(
                 workers=workers,
                 scheduler=scheduler,
                 loop=loop,
                 security=security,
                 silence_logs=logging.CRITICAL,
             )
+
+        try:
+            cluster = start_uninterrupted(start)
         except RuntimeError as error:
             raise PoolError(
                 f"the processes of the pool cannot be started: {error.__cause__ or error}; a script that"
@@ -101,6 +116,26 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
         stack.enter_context(cluster)
         client = stack.enter_context(Client(cluster, security=security, set_as_default=False))
         yield client, security, cluster.scheduler_address
+
+
+def start_uninterrupted(start: Callable[[], Closable]) -> Closable:
+    """What ``start`` starts, in a thread that Ctrl-C does not reach.
+
+    Dask leaves processes behind where it is interrupted while it starts them. Ctrl-C waits here until they
+    are there, and ends them.
+
+    Raises:
+        KeyboardInterrupt: what was started has been closed.
+    """
+    started: list[Closable] = []
+    try:
+        with ThreadPoolExecutor(1) as threads:  # whose end waits
+            threads.submit(lambda: started.append(start())).result()
+    except KeyboardInterrupt:
+        for one in started:
+            one.close()
+        raise
+    return started[0]
 
 
 @contextmanager

@@ -106,9 +106,12 @@ def write(path: Path, spaces: Iterable[RecordedSpace]) -> None:
     """Write spaces to a file; one that is there is replaced when all are written.
 
     Raises:
-        InputError: a space is given twice, has no trial, or has a name that no member can have.
+        InputError: a space is given twice, has no trial, or has a name that no member can have; a device or
+            a pipe is there.
         OSError: the file cannot be written.
     """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is a device or a pipe; name a file")
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # two may write the same file at once
     written: set[tuple[str, ...]] = set()
     try:
