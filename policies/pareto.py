@@ -12,13 +12,17 @@ from .analytical import choice_of
 from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
 from .joint_run import JointRun
-from .stopping import ALL_FAIL, BELIEVED, ENOUGH, GAIN, LEAST, REST, ROOTS, SHARE
+from .stopping import ALL_FAIL, GAIN, LEAST, REST, ROOTS
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.encoding import Floats, Integers
 from .surrogate.hypervolume import hypervolume
 from .surrogate.joint import Joint
 from .surrogate.knowledge import best_known
 from .surrogate.start import start_rows
+
+BELIEVED = 0.1  # of `GAIN`: predictions of less are believed; they are of one evaluation, not of all
+SHARE = 1 / 2  # of the evaluations, which must have added less than `GAIN`
+ENOUGH = 100  # evaluations before a search ends at most
 
 
 def pareto(search: Search, *, patience: float | None = None) -> Attempt:
