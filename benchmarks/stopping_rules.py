@@ -2,9 +2,10 @@
 
 `play` searches by `bayesian` without an end and keeps the lowest cost and the predicted gain after every
 evaluation. `judge` asks of every rule of a grid where it would have ended these searches. Chosen is the rule
-of highest mean efficiency of those that in sum take no more evaluations than the rule of before, and by which
-no kernel loses: its mean efficiency falls by no more than `LOSS`, and its worst tenth of seeds by no more than
-`WORST` times that. Kernels that judge take no part in the choice. Every other kernel is left out once.
+of highest mean efficiency of those that in sum take no more evaluations than the rule of before, and by
+which no kernel loses: its mean efficiency falls by no more than `LOSS`, and its worst tenth of seeds by no
+more than `WORST` times that. Kernels that judge take no part in the choice. Every other kernel is left out
+once.
 
     python benchmarks/stopping_rules.py play FILES... --seeds 7 --out traces.json
     python benchmarks/stopping_rules.py judge traces.json... --out benchmarks/results/stopping-rules.json
@@ -55,7 +56,10 @@ BEFORE = Rule(1.5, 100, 1 / 2, 0.1)
 RULES = [
     Rule(*values)
     for values in itertools.product(
-        (0.5, 0.75, 1.0, 1.25, 1.5), (40, 60, 80, 100), (0.3, 0.4, 0.5, 0.6), (0.003, 0.01, 0.03, 0.1)
+        (0.75, 1.0, 1.25, 1.5),
+        (60, 70, 80, 90, 100),
+        (0.3, 0.4, 0.5),
+        (0.003, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1),
     )
 ]
 
@@ -165,7 +169,7 @@ class Judge:
         )
 
     def choice(self, kernels: Sequence[str]) -> Rule:
-        """The best rule that takes no more evaluations than before, and by which none of some kernels loses."""
+        """The best rule of no more evaluations than before, and by which none of some kernels loses."""
 
         def evaluations(rule: Rule) -> float:
             return sum(self.found(one, rule)[0] for one in kernels)

@@ -12,7 +12,7 @@ from .analytical import choice_of
 from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
 from .joint_run import JointRun
-from .stopping import ALL_FAIL, GAIN, LEAST, REST, ROOTS
+from .stopping import ALL_FAIL, GAIN, LEAST, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.encoding import Floats, Integers
 from .surrogate.hypervolume import hypervolume
@@ -22,7 +22,7 @@ from .surrogate.start import start_rows
 
 BELIEVED = 0.1  # of `GAIN`: predictions of less are believed; they are of one evaluation, not of all
 SHARE = 1 / 2  # of the evaluations, which must have added less than `GAIN`
-ENOUGH = 100  # evaluations before a search ends at most
+ROOTS, ENOUGH = 1.5, 100  # evaluations before a search ends: by the root of the space's size, at most so many
 
 
 def pareto(search: Search, *, patience: float | None = None) -> Attempt:

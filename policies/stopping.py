@@ -11,12 +11,15 @@ from .surrogate.learner import Learner
 from .surrogate.outlook import Proposal
 
 GAIN = 0.005  # of the lowest cost: going on for less is not worth it
-BELIEVED = 0.03  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
-SHARE = 0.4  # of the evaluations, which must have gained less, too: predictions alone err too often
+BELIEVED = 0.02  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
+SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST = 8  # evaluations that must have gained less, however few there were
-ROOTS, ENOUGH = 1.5, 80  # evaluations before a search ends: by the root of the space's size, at most so many
+ROOTS, ENOUGH = (
+    1.25,
+    80,
+)  # measurements before a search ends: by the root of the space's size, at most so many
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
 # Of `PatienceStop`
 PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
