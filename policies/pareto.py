@@ -22,7 +22,8 @@ from .surrogate.start import start_rows
 
 BELIEVED = 0.1  # of `GAIN`: predictions of less are believed; they are of one evaluation, not of all
 SHARE = 1 / 2  # of the evaluations, which must have added less than `GAIN`
-ROOTS, ENOUGH = 1.5, 100  # evaluations before a search ends: by the root of the space's size, at most so many
+ROOTS = 1.5  # evaluations before a search ends, by the root of the space's size,
+ENOUGH = 100  # and at most so many
 
 
 def pareto(search: Search, *, patience: float | None = None) -> Attempt:
@@ -109,7 +110,7 @@ class _FrontRun(JointRun):
     def _is_enough(self) -> bool:
         """Whether going on is expected to add too little, by prediction and by experience.
 
-        The rule of `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
+        As `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
         improvement is below `BELIEVED` x `GAIN` of the hypervolume. *Experience*: the latest half of the
         evaluations have added less than `GAIN`. What lies within the uncertainty of measurements is no gain.
         """

@@ -16,10 +16,8 @@ SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST = 8  # evaluations that must have gained less, however few there were
-ROOTS, ENOUGH = (
-    1.25,
-    80,
-)  # measurements before a search ends: by the root of the space's size, at most so many
+ROOTS = 1.25  # measurements before an end, by the root of the space's size,
+ENOUGH = 80  # and at most so many
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
 # Of `PatienceStop`
 PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
