@@ -42,8 +42,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
        once.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
        cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
-    3. Acquire: the trial of highest expected improvement by the seconds that it takes, as far as these can be
-       predicted, of all and of the neighbours of a good one in turn.
+    3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
     4. Stop: see `ExpectationStop`; or when another evaluation does not pay.
 
     Where measuring the whole space takes little time, it is swept instead, the most promising trials first.
@@ -106,11 +105,6 @@ class _SearchRun(JointRun):
         self.lowest: list[float] = []
         self.learn_prior()
 
-    @property
-    def _counts_seconds(self) -> bool:
-        """Whether trials are asked for one after another, and their seconds are measured ones."""
-        return bool(self.evaluations) and self.search.parallel == 1 and not self.search.label
-
     def rule_out(self, row: Integers) -> None:
         """See ``JointRun.rule_out``."""
         self.learner.rule_out(row)
@@ -121,7 +115,7 @@ class _SearchRun(JointRun):
         self.idle += 1
         if cost < self.learner.lowest:
             self.idle, self.noise = 0, noise
-        self.learner.learn(row, cost, noise, measurement.ended_s if self._counts_seconds else 0.0)
+        self.learner.learn(row, cost, noise)
         self.lowest.append(self.learner.lowest)
         if self.search.payback is not None:
             self.spent += self.search.payback.spent(measurement)

@@ -17,7 +17,7 @@ from tuner.policies.surrogate.learner import Learner
 
 from tuner.comparing.evaluations import play as play_to_budget
 from tuner.interfaces import Candidate, Payback, PriorRun, Search
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import RecordedSpace
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
@@ -411,24 +411,3 @@ def test_promising_trials_are_of_the_kind_that_worked() -> None:
 
     sizes = [joint.trial(row).configurations[0]["L"] for row in learner.promising()]
     assert set(sizes) == {32, 64, 128, 256}
-
-
-def test_trials_that_take_long_come_later() -> None:
-    """Where a tunable that changes no cost makes trials take ten times as long, quick ones are preferred."""
-
-    def slow_chains(ended_s: list[float], trial: Trial) -> Measurement:
-        how = trial.configurations[0]["how"]
-        ended_s.append((ended_s or [0.0])[-1] + (1.0 if how == "chain" else 0.1))
-        one = bowl(Trial((Configuration({**trial.configurations[0], "how": "chain"}),)))
-        return replace(one, ended_s=ended_s[-1])
-
-    chains = []
-    for label in ("modelled", ""):  # modelled seconds do not count
-        shares = []
-        for seed in range(2):
-            search = replace(search_over(space(), seed=seed), label=label)
-            asked = play_to_budget(partial(bayesian, patience=math.inf), search, partial(slow_chains, []), 40)
-            shares += [trial.configurations[0]["how"] == "chain" for trial, _ in asked]
-        chains.append(sum(shares) / len(shares))
-
-    assert chains[1] < 0.8 * chains[0]

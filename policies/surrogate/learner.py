@@ -14,7 +14,6 @@ from .joint import Joint
 from .knowledge import Knowledge
 from .outlook import Outlook, Proposal
 from .posterior import Posterior
-from .prices import TrialPrices
 from .response import CostTransform, respond
 
 REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements
@@ -41,7 +40,6 @@ class Learner:
 
     def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
         self._joint, self._draw, self._knowledge = joint, draw, knowledge
-        self._prices = TrialPrices()
         self.measured: set[tuple[int, ...]] = set()
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
         self._costs = np.zeros(0)
@@ -79,16 +77,14 @@ class Learner:
         """The row of the lowest cost, the earliest of equals; None while all failed."""
         return self.rows[int(np.argmin(self._costs))] if np.isfinite(self.lowest) else None
 
-    def learn(self, row: Integers, cost: float, noise: float, ended_s: float = 0.0) -> None:
+    def learn(self, row: Integers, cost: float, noise: float) -> None:
         """Take in a measurement.
 
         Args:
             row: of the joint space.
             cost: one that is not finite is a failure.
             noise: its relative standard uncertainty.
-            ended_s: when it had ended; 0 where its seconds do not count.
         """
-        self._prices.learn(self._joint.features(row[None, :])[0], ended_s)
         key = tuple(row.tolist())
         self._outlook = None
         self.measured.add(key)
@@ -165,8 +161,7 @@ class Learner:
         works = self._failures.log_chance_to_work()[self._free]
         target = self._target(response)
         rows = np.asarray(self._pool[self._free])  # training may have drawn another pool
-        prices = self._prices.of(self._pool_features)[self._free]
-        return Outlook(rows, mean[self._free], deviation[self._free], works, target, response.scale, prices)
+        return Outlook(rows, mean[self._free], deviation[self._free], works, target, response.scale)
 
     def propose_near(self, turn: int) -> Proposal | None:
         """The same among the neighbours of a centre.
@@ -188,8 +183,7 @@ class Learner:
         mean, deviation = posterior.predict_at(x, y)
         mean = mean + self._believed(rows)
         works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
-        target, prices = self._target(response), self._prices.of(x)
-        outlook = Outlook(rows, mean, deviation, works, target, response.scale, prices)
+        outlook = Outlook(rows, mean, deviation, works, self._target(response), response.scale)
         return None if outlook.in_vain else replace(outlook.best, near=True)
 
     def _centres(self) -> list[Integers]:

@@ -44,7 +44,6 @@ class Outlook:
         works: logarithms of the chances not to fail, shape (n,).
         target: response of the lowest cost.
         scale: of the responses: so much of a logarithm is one.
-        prices: logarithms of what measuring each takes, up to a constant, shape (n,).
     """
 
     rows: Integers
@@ -53,7 +52,6 @@ class Outlook:
     works: Floats
     target: float
     scale: float
-    prices: Floats
 
     @cached_property
     def log_gain(self) -> Floats:
@@ -72,13 +70,13 @@ class Outlook:
 
     @property
     def best(self) -> Proposal:
-        """The trial of highest expected improvement times chance to work, by what measuring it takes."""
-        place = int(np.argmax(self.log_gain - self.prices))
+        """The trial of highest expected improvement times chance to work."""
+        place = int(np.argmax(self.log_gain))
         return Proposal(self.rows[place], self._relative(float(self.log_gain[place])))
 
     def first(self, count: int) -> list[Integers]:
-        """The ``count`` trials of highest expected improvement by what measuring them takes, in order."""
-        return list(self.rows[_highest(self.log_gain - self.prices, count)])
+        """The ``count`` trials of highest expected improvement, the highest first."""
+        return list(self.rows[self._highest(count)])
 
     @cached_property
     def expected_gain(self) -> float:
@@ -87,7 +85,7 @@ class Outlook:
         The integral over gains of the chance that some trial gains more; trials are taken as independent, so
         that it is too high where they are alike, and has to be calibrated.
         """
-        chosen = _highest(self.log_gain, MOST)
+        chosen = self._highest(MOST)
         mean, deviation, works = self.mean[chosen], self.deviation[chosen], np.exp(self.works[chosen])
         furthest = float(np.max(self.target - mean + REACH * deviation))
         if furthest <= 0.0:
@@ -99,15 +97,14 @@ class Outlook:
         step = furthest / STEPS
         return float(step * (some.sum() - 0.5 * (some[0] + some[-1])) * self.scale)
 
+    def _highest(self, count: int) -> Integers:
+        """Places of the trials of highest expected improvement, the highest first, the earliest of equals."""
+        loss = -self.log_gain
+        if count >= len(loss):
+            return np.argsort(loss, kind="stable")
+        some = np.flatnonzero(loss <= np.partition(loss, count - 1)[count - 1])
+        return np.asarray(some[np.argsort(loss[some], kind="stable")[:count]])
+
     def _relative(self, log_gain: float) -> float:
         """A gain as a fraction of the lowest cost: responses below the bend are logarithms over a scale."""
         return float(np.exp(min(log_gain, 50.0)) * self.scale)
-
-
-def _highest(gains: Floats, count: int) -> Integers:
-    """Places of the highest gains, the highest first, the earliest of equals."""
-    loss = -gains
-    if count >= len(loss):
-        return np.argsort(loss, kind="stable")
-    some = np.flatnonzero(loss <= np.partition(loss, count - 1)[count - 1])
-    return np.asarray(some[np.argsort(loss[some], kind="stable")[:count]])
