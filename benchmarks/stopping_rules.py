@@ -2,8 +2,9 @@
 
 `play` searches by `bayesian` without an end and keeps the lowest cost and the predicted gain after every
 evaluation. `judge` asks of every rule of a grid where it would have ended these searches. Chosen is the rule
-of fewest evaluations by which no kernel loses: its mean efficiency falls by no more than `LOSS`, and its
-worst tenth of seeds by no more than five times that, against the rule of before. Every kernel is left out
+of highest mean efficiency of those that in sum take no more evaluations than the rule of before, and by
+which no kernel loses: its mean efficiency falls by no more than `LOSS`, and its worst tenth of seeds by no
+more than `WORST` times that. Kernels that judge take no part in the choice. Every other kernel is left out
 once.
 
     python benchmarks/stopping_rules.py play FILES... --seeds 7 --out traces.json
@@ -55,7 +56,10 @@ BEFORE = Rule(1.5, 100, 1 / 2, 0.1)
 RULES = [
     Rule(*values)
     for values in itertools.product(
-        (0.5, 0.75, 1.0, 1.25, 1.5), (40, 60, 80, 100), (0.3, 0.4, 0.5, 0.6), (0.003, 0.01, 0.03, 0.1)
+        (0.75, 1.0, 1.25, 1.5),
+        (60, 70, 80, 90, 100),
+        (0.3, 0.4, 0.5),
+        (0.003, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1),
     )
 ]
 
@@ -109,16 +113,19 @@ def trace_of(game: Game, seed: int, most: int) -> Trace:
 
 def end_of(trace: Trace, rule: Rule) -> int:
     """The evaluation at which a rule ends a search; see ``ExpectationStop``."""
-    size, lowest_s = trace["size"], trace["lowest_s"]
+    size, lowest_s = trace["size"], np.array(trace["lowest_s"])
+    if not trace["notes"]:
+        return len(lowest_s)
+    counts, expected, lowest, uncertainty = np.array(trace["notes"], dtype=float).T  # None is NaN
+    latest = np.maximum(LEAST, np.ceil(np.minimum(rule.share * counts, REST * (size - counts))))
+    before = (counts - latest).astype(int)
+    least = np.maximum(GAIN, uncertainty)
     looked_around = max(LEAST, min(rule.roots * math.sqrt(size), rule.enough))
-    for count, expected, lowest, uncertainty in trace["notes"]:
-        least = max(GAIN, uncertainty)
-        before = count - max(LEAST, math.ceil(min(rule.share * count, REST * (size - count))))
-        if before < 1 or count < looked_around or expected is None or not math.isfinite(lowest):
-            continue
-        if lowest >= lowest_s[before - 1] * (1 - least) and expected < rule.believed * least:
-            return int(count)
-    return len(lowest_s)
+    with np.errstate(invalid="ignore"):
+        is_quiet = lowest >= lowest_s[np.maximum(before, 1) - 1] * (1 - least)
+        ended = is_quiet & (before >= 1) & (counts >= looked_around) & np.isfinite(lowest)
+        ended &= expected < rule.believed * least
+    return int(counts[np.argmax(ended)]) if ended.any() else len(lowest_s)
 
 
 def ends(traces: Sequence[Trace], rule: Rule) -> dict[str, Any]:
@@ -162,22 +169,28 @@ class Judge:
         )
 
     def choice(self, kernels: Sequence[str]) -> Rule:
-        """The rule of fewest evaluations by which none of some kernels loses."""
+        """The best rule of no more evaluations than before, and by which none of some kernels loses."""
 
-        def harmless(rule: Rule) -> bool:
+        def evaluations(rule: Rule) -> float:
+            return sum(self.found(one, rule)[0] for one in kernels)
+
+        def is_harmless(rule: Rule) -> bool:
             pairs = [(self.found(kernel, BEFORE), self.found(kernel, rule)) for kernel in kernels]
             return all(b[1] - r[1] <= LOSS and b[2] - r[2] <= WORST * LOSS for b, r in pairs)
 
-        return min(filter(harmless, RULES), key=lambda r: sum(self.found(one, r)[0] for one in kernels))
+        most = evaluations(BEFORE)
+        fine = [rule for rule in RULES if evaluations(rule) <= most and is_harmless(rule)]
+        return max(fine, key=lambda rule: sum(self.found(one, rule)[1] for one in kernels))
 
 
-def judged(traces: Sequence[Trace]) -> dict[str, Any]:
-    """The rule that all choose, that of all but one for that one, and where searches end by it."""
+def judged(traces: Sequence[Trace], judging: Sequence[str]) -> dict[str, Any]:
+    """The rule that kernels choose, that of all but one for that one, and where searches end by it."""
     judge = Judge(traces)
-    chosen = judge.choice(judge.kernels)
+    choosing = [one for one in judge.kernels if one not in judging]
+    chosen = judge.choice(choosing)
     left_out = []
-    for kernel in judge.kernels:
-        rule = judge.choice([one for one in judge.kernels if one != kernel])
+    for kernel in choosing:
+        rule = judge.choice([one for one in choosing if one != kernel])
         named = zip(("evaluations", "mean", "worst_tenth"), judge.found(kernel, rule), strict=True)
         before = zip(("evaluations", "mean", "worst_tenth"), judge.found(kernel, BEFORE), strict=True)
         left_out.append(
@@ -186,6 +199,7 @@ def judged(traces: Sequence[Trace]) -> dict[str, Any]:
     return {
         "chosen": chosen._asdict(),
         "before": BEFORE._asdict(),
+        "judging": list(judging),
         "left_out": left_out,
         "spaces": ends(traces, chosen),
         "spaces_before": ends(traces, BEFORE),
@@ -223,6 +237,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="first seed (%(default)s)")
     parser.add_argument("--seeds", type=int, default=7, help="searches per space (%(default)s)")
     parser.add_argument("--most", type=int, default=160, help="evaluations of a search (%(default)s)")
+    parser.add_argument("--judging", nargs="*", default=(), help="kernels that take no part in the choice")
     parser.add_argument("--jobs", type=int, default=2, help="processes that play (%(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     options = parser.parse_args()
@@ -239,7 +254,8 @@ def main() -> None:
             traces = pool.starmap(played, searches, chunksize=2)
         options.out.write_text(json.dumps(traces))
         return
-    document = judged([trace for path in options.files for trace in json.loads(Path(path).read_text())])
+    kept = [trace for path in options.files for trace in json.loads(Path(path).read_text())]
+    document = judged(kept, options.judging)
     origin = provenance()
     words = [Path(word).name if os.sep in word else word for word in sys.argv[1:]]
     origin["command"] = " ".join(["python benchmarks/stopping_rules.py", *words])

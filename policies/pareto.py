@@ -12,13 +12,18 @@ from .analytical import choice_of
 from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
 from .joint_run import JointRun
-from .stopping import ALL_FAIL, BELIEVED, ENOUGH, GAIN, LEAST, REST, ROOTS, SHARE
+from .stopping import ALL_FAIL, GAIN, LEAST, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.encoding import Floats, Integers
 from .surrogate.hypervolume import hypervolume
 from .surrogate.joint import Joint
 from .surrogate.knowledge import best_known
 from .surrogate.start import start_rows
+
+BELIEVED = 0.1  # of `GAIN`: predictions of less are believed; they are of one evaluation, not of all
+SHARE = 1 / 2  # of the evaluations, which must have added less than `GAIN`
+ROOTS = 1.5  # evaluations before a search ends, by the root of the space's size,
+ENOUGH = 100  # and at most so many
 
 
 def pareto(search: Search, *, patience: float | None = None) -> Attempt:
@@ -105,7 +110,7 @@ class _FrontRun(JointRun):
     def _is_enough(self) -> bool:
         """Whether going on is expected to add too little, by prediction and by experience.
 
-        The rule of `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
+        As `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
         improvement is below `BELIEVED` x `GAIN` of the hypervolume. *Experience*: the latest half of the
         evaluations have added less than `GAIN`. What lies within the uncertainty of measurements is no gain.
         """

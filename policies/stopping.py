@@ -11,12 +11,13 @@ from .surrogate.learner import Learner
 from .surrogate.outlook import Proposal
 
 GAIN = 0.005  # of the lowest cost: going on for less is not worth it
-BELIEVED = 0.1  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
-SHARE = 1 / 2  # of the evaluations, which must have gained less, too: predictions alone err too often
+BELIEVED = 0.02  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
+SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
 LEAST = 8  # evaluations that must have gained less, however few there were
-ROOTS, ENOUGH = 1.5, 100  # evaluations before a search ends: by the root of the space's size, at most so many
+ROOTS = 1.25  # measurements before an end, by the root of the space's size,
+ENOUGH = 80  # and at most so many
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
 # Of `PatienceStop`
 PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
@@ -96,7 +97,8 @@ class ExpectationStop(StopRule):
     `REST` of those left in a small space. Both are asked
     when `ROOTS` times the root of the space's size are measured, or `ENOUGH`, or of several workloads as many
     as they have configurations (and clocks): their effects mostly add up, however many trials they make
-    together. A gain within the uncertainty of measurements is none.
+    together. A gain within the uncertainty of measurements is none. The constants were chosen on recorded
+    spaces of all kernels but convolution, which judges them (`benchmarks/stopping_rules.py`).
     """
 
     def _is_enough(self) -> bool:
@@ -106,7 +108,7 @@ class ExpectationStop(StopRule):
         share = SHARE if run.search.parallel == 1 else SHARE_AT_ONCE
         latest = max(LEAST, math.ceil(min(share * count, REST * (run.joint.size - count))))
         before = count - latest
-        if before < 1 or run.evaluations < max(LEAST, self._looked_around()):
+        if before < 1 or run.evaluations < LEAST or count < self._looked_around():
             return False
         if run.lowest[-1] < run.lowest[before - 1] * (1 - least):
             return False
@@ -123,7 +125,7 @@ class ExpectationStop(StopRule):
         return True
 
     def _looked_around(self) -> float:
-        """Evaluations after which the space is known a little."""
+        """Measurements after which the space is known a little."""
         joint = self._run.joint
         enough = min(ROOTS * math.sqrt(joint.size), ENOUGH)
         several = len(self._run.search.workloads) > 1

@@ -111,8 +111,8 @@ def test_it_stops_when_prediction_and_experience_agree() -> None:
 
     assert len(played.trials) == math.ceil(ROOTS * math.sqrt(240))
     assert told[-1] == (
-        "bayesian: stopped after 24 evaluations: going on is expected to gain less than 0.5 %"
-        " (predicted 0.00 %, and 0.0 % in the last 12) (modelled)"
+        "bayesian: stopped after 20 evaluations: going on is expected to gain less than 0.5 %"
+        " (predicted 0.00 %, and 0.0 % in the last 8) (modelled)"
     )
 
 
