@@ -1,10 +1,11 @@
-"""Our policies side by side with Kernel Tuner's strategies, on recorded spaces.
+"""Our policies side by side with Kernel Tuner's strategies and pyATF's techniques, on recorded spaces.
 
 Every space was measured completely, so a search can be replayed without a GPU. One evaluation is one
 configuration not tried before; one that failed counts. The score is the median over seeds of
 100 x optimum / best found after some numbers of evaluations; their mean and worst tenth are told, too. Kernel
-Tuner plays through its own simulation runner, with the defaults of its strategies. Searches that were played
-are kept and not played again. search_replay.py checks the scores by a loop of its own.
+Tuner plays through its own simulation runner, pyATF through its own tuner, both with the defaults of their
+strategies. Searches that were played are kept and not played again. search_replay.py checks the scores by a
+loop of its own.
 
     pip install '.[search]'
     python benchmarks/search.py FOLDER_OR_FILES... [--h200] --out benchmarks/results/search.json --jobs 2
@@ -26,12 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import search_peers
+import search_pyatf
 from platformdirs import user_cache_path
 from provenance import provenance
 from search_plays import Play, play_policy
 from search_scores import Result, marks, plot, result_of, row_of, tables
 from search_spaces import Game, games_of
-from search_store import Store, Task, policy_version
+from search_store import Store, Task, peer_version, policy_version
 
 from tuner import registry
 from tuner.errors import InputError, TunerError
@@ -45,7 +47,7 @@ SETTINGS = {  # of the processes that play: one thread, and the same order of se
     "PYTHONHASHSEED": "0",
 }
 TOLD_EVERY_S = 20.0
-PACKAGES = ("kernel_tuner", "scikit-learn", "pymoo", "python-constraint2")
+PACKAGES = ("kernel_tuner", "pyatf", "scikit-learn", "pymoo", "python-constraint2")
 
 
 def main() -> int:
@@ -64,7 +66,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--h200", action="store_true", help="the spaces that are shipped, too")
     parser.add_argument("--policies", default=",".join(POLICIES), help="ours, or none (%(default)s)")
     parser.add_argument(
-        "--strategies", default="main", help="Kernel Tuner's: main, all, none, or names (%(default)s)"
+        "--strategies",
+        default="main",
+        help="main or all of Kernel Tuner's, pyatf, none, or names; several with commas (%(default)s)",
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="searches per space (%(default)s)")
     parser.add_argument(
@@ -171,11 +175,12 @@ def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
     words = {
         "main": search_peers.MAIN,
         "all": (*search_peers.MAIN, *search_peers.OTHERS),
+        "pyatf": tuple(search_pyatf.TECHNIQUES),
         "none": (),
     }
-    theirs = words.get(options.strategies, tuple(options.strategies.split(",")))
-    if theirs:
-        search_peers.version()
+    theirs = [name for word in options.strategies.split(",") for name in words.get(word, (word,))]
+    for name in theirs:
+        peer_version(name)
     ours = () if options.policies == "none" else tuple(options.policies.split(","))
     for name in ours:
         registry.load("policy", name)
@@ -209,6 +214,11 @@ def _solved(task: Task) -> tuple[Task, Play]:
     game = _games(task.where)[task.place]
     if task.ours:
         return task, play_policy(game, task.searcher, task.seed, task.budget)
+    if task.searcher in search_pyatf.TECHNIQUES:
+        space = _pyatf_space(task.where, task.place)
+        return task, search_pyatf.play_technique(
+            game, task.searcher, space=space, seed=task.seed, budget=task.budget
+        )
     cache = search_peers.write_cache(game, Path(task.folder))
     legal = _legal(task.where, task.place)
     return task, search_peers.play_strategy(
@@ -222,6 +232,11 @@ _games = lru_cache(games_of)
 @lru_cache
 def _legal(where: str, place: int) -> search_peers.Legal:
     return search_peers.legal_of(_games(where)[place])
+
+
+@lru_cache
+def _pyatf_space(where: str, place: int) -> Any:
+    return search_pyatf.search_space(_games(where)[place], _legal(where, place))
 
 
 def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> list[Result]:

@@ -74,6 +74,11 @@ class Record:
             self._pending_s = 0.0
             self.on_new()
 
+    @property
+    def full(self) -> bool:
+        """Whether the budget is used up."""
+        return len(self._seen) >= self._budget
+
     def answered(self) -> None:
         """The search goes on: its clock starts."""
         self._since_s = time.thread_time()

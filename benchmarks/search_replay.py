@@ -6,10 +6,11 @@ only the policy and what that is told. Scores of the JSON are those of the repla
     python benchmarks/search_replay.py benchmarks/results/search-public.json convolution_A4000.npz bayesian
 """
 
+import contextlib
+import inspect
 import json
 import math
 import sys
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ TOLERANCE = 1e-4  # of an efficiency: the JSON holds percent with two decimals
 
 
 def replayed(path: Path, policy: str, seed: int, budget: int) -> list[float]:
-    """Optimum / best found after every evaluation."""
+    """Optimum / best found after every evaluation, until the budget or the policy ends."""
     archive = np.load(path, allow_pickle=False)
     meta = json.loads(str(archive["meta"]))
     times_ms = {
@@ -35,18 +36,17 @@ def replayed(path: Path, policy: str, seed: int, budget: int) -> list[float]:
     recording, objective = open_recording(path), Objective("time")
     space = recording.space(recording.names[0])
     search = search_of(space, objective.cost, seed=seed, noise=objective.relative_uncertainty)
-    generator = registry.load("policy", policy)(
-        search, **({} if policy == "random" else {"patience": math.inf})
-    )
+    chosen = registry.load("policy", policy)
+    endless = {"patience": math.inf} if "patience" in inspect.signature(chosen).parameters else {}
+    generator = chosen(search, **endless)
     seen: dict[tuple[object, ...], float] = {}
-    asked = next(generator)
-    for _ in count():
-        for trial in asked:
-            values = tuple(trial.configurations[0][name] for name in meta["names"])
-            seen.setdefault(values, times_ms[values])
-        if len(seen) >= min(budget, len(times_ms)):
-            break
-        asked = generator.send([space.look(trial) for trial in asked])
+    with contextlib.suppress(StopIteration):  # the policy ended by itself
+        asked = next(generator)
+        while len(seen) < min(budget, len(times_ms)):
+            for trial in asked:
+                values = tuple(trial.configurations[0][name] for name in meta["names"])
+                seen.setdefault(values, times_ms[values])
+            asked = generator.send([space.look(trial) for trial in asked])
     lowest = np.minimum.accumulate(list(seen.values())[:budget])
     return [float(one) for one in np.nanmin(list(times_ms.values())) / lowest]
 
@@ -61,7 +61,7 @@ def main() -> int:
         curve = replayed(path, policy, seed, max(row["budgets"]))
         for n in row["budgets"]:
             best = max((percent / 100 for at, percent in stored["best"] if at <= n), default=0.0)
-            worst = max(worst, abs(curve[n - 1] - best))
+            worst = max(worst, abs(curve[min(n, len(curve)) - 1] - best))
     print(f"{name}, {policy}: largest difference of an efficiency {worst:.2g}")
     return int(worst > TOLERANCE)
 

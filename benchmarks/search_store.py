@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import search_peers
+import search_pyatf
 from search_plays import Play
 from search_spaces import Game
 
@@ -60,9 +61,18 @@ class Store:
             file.write(json.dumps(asdict(play)) + "\n")
 
     def _path(self, game: Game, task: Task) -> Path:
-        version = policy_version(task.searcher) if task.ours else search_peers.version()
+        version = policy_version(task.searcher) if task.ours else peer_version(task.searcher)
         name = f"{task.searcher}-{task.budget}-{version}-{PROTOCOL}.jsonl"
         return self._folder / game.digest / name
+
+
+def peer_version(name: str) -> str:
+    """Version of the package that a search of others is from.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    return search_pyatf.version() if name in search_pyatf.TECHNIQUES else search_peers.version()
 
 
 @lru_cache

@@ -1,6 +1,8 @@
 """What benchmarks/search.py compares: the same space on both sides, and evaluations counted the same way."""
 
 import importlib
+import importlib.metadata
+import inspect
 import json
 import math
 import sys
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from tuner.policies import bayesian, stopping
 
 from tuner.comparing.evaluations import play
+from tuner.errors import InputError
 from tuner.interfaces import Candidate
 from tuner.model import (
     Configuration,
@@ -41,7 +44,7 @@ def benchmark() -> SimpleNamespace:
     """The benchmark's modules, which are scripts side by side."""
     sys.path.insert(0, BENCHMARKS)
     try:
-        names = ("spaces", "plays", "scores", "peers", "store")
+        names = ("spaces", "plays", "scores", "peers", "pyatf", "store")
         return SimpleNamespace(**{name: importlib.import_module(f"search_{name}") for name in names})
     finally:
         sys.path.remove(BENCHMARKS)
@@ -135,6 +138,30 @@ def test_partial_configurations_lead_on_when_a_legal_one_has_their_values(
     assert legal.leads_on({"load": "wide"})
     assert legal.leads_on({"load": "plain", "L": 128})
     assert not legal.leads_on({"load": "wide", "L": 128})
+
+
+def test_pyatf_is_told_what_its_constraints_are_about(benchmark: SimpleNamespace) -> None:
+    """A constraint names its tunables in its signature, and holds for the start of a legal configuration."""
+    game = benchmark.spaces.Game("made up", "made", space())
+    leads_on = benchmark.pyatf.constraint(benchmark.peers.legal_of(game), ["L", "load"])
+    assert list(inspect.signature(leads_on).parameters) == ["L", "load"]
+    assert leads_on(L=64, load="wide")
+    assert not leads_on(L=32, load="wide")
+
+
+def test_searches_of_others_have_the_version_of_their_package(
+    benchmark: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search is kept by the version of its package, and a package that is missing is named."""
+    monkeypatch.setattr(importlib.metadata, "version", {"kernel_tuner": "1.5.0"}.__getitem__)
+    assert benchmark.store.peer_version("pso") == "1.5.0"
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(InputError, match="pyATF is not installed: pip install"):
+        benchmark.store.peer_version("pyatf:auc_bandit")
 
 
 @given(
@@ -256,7 +283,7 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
     assert "skopt did not start: ModuleNotFoundError" in text
 
 
-@pytest.mark.parametrize("name", ["search-public", "search-h200"])
+@pytest.mark.parametrize("name", ["search-public", "search-pyatf", "search-h200"])
 def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamespace, name: str) -> None:
     """The page holds the tables that the stored results make."""
     document = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
