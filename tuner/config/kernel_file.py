@@ -217,10 +217,16 @@ class KernelFile:
             KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
         """
         recipe = self.recipe
-        if not recipe.default:
-            first: Configuration = self.space(workload)[0]
-            return first
-        return self._of_table(workload, recipe.default, "[default]")
+        if recipe.default:
+            return self._of_table(workload, recipe.default, "[default]")
+        if workload not in self._firsts:
+            self._firsts[workload] = self.space(workload)[0]
+        return self._firsts[workload]
+
+    @cached_property
+    def _firsts(self) -> dict[Workload, Configuration]:
+        """The first configurations of spaces: plans ask for them again and again."""
+        return {}
 
     def stated(self, workload: Workload) -> Configuration | None:
         """The analytical answer that the file states, ``[analytical]``; None where it states none.
