@@ -1,10 +1,12 @@
 """Spaces made by hand: recorded ones with the time of every trial, and one whose tunables have conditions."""
 
+import math
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 from tuner.expressions import Expression
-from tuner.interfaces import Candidate
+from tuner.interfaces import Candidate, LargeSpace, Search
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -17,6 +19,7 @@ from tuner.model import (
 )
 from tuner.recordings import RecordedSpace, RecordedWorkload
 from tuner.space import Condition, Space
+from tuner.space.sampled import SampledSpace, space_of
 
 DEVICE = DeviceIdentity(
     spec="replay:hand", name="Made by hand", uuid="0", driver="1", runtime="1", modelled=False
@@ -94,6 +97,48 @@ def forms() -> Space:
             "radix": Condition(Expression("form != 'ring'"), Expression("2")),
             "how": Condition(Expression("form == 'tree' and radix == 4")),
         },
+    )
+
+
+def large_space(drawn: int = 60) -> SampledSpace:
+    """A space of some 100,000 configurations, of which so many are listed."""
+    found = space_of(
+        {
+            "form": ["plain", "ring"],
+            **{name: [1, 2, 4, 8, 16] for name in "abcd"},
+            "slots": [2, 4, 8],
+            "order": ["0,1,2", "0,2,1", "1,0,2", "1,2,0", "2,0,1", "2,1,0"],
+            **{name: [0, 1, 2, 3] for name in "uv"},
+        },
+        [Expression("a * b <= 32"), Expression("c * d == 16"), Expression("form == 'plain' or slots >= a")],
+        {},
+        {},
+        {"slots": Condition(Expression("form == 'ring'"))},
+        listed=1000,
+        drawn=drawn,
+    )
+    assert isinstance(found, SampledSpace)
+    return found
+
+
+def large_search(space: SampledSpace, **told: Any) -> Search:
+    """A search over a space of which a sample is listed; its candidates are made on demand."""
+
+    def made(configuration: Configuration) -> Candidate:
+        return Candidate(configuration, 1.0, 32 * int(configuration["a"]), 1, int(configuration["a"]))
+
+    def candidate(configuration: Configuration) -> Candidate | None:
+        return made(configuration) if space.allows(configuration) else None
+
+    return Search(
+        workloads=("kernel0",),
+        candidates=(tuple(map(made, space)),),
+        defaults=(space[0],),
+        clocks_mhz=(),
+        cost=lambda one: math.inf if one.makespan_s is None else one.makespan_s,
+        tunables=(space.tunables,),
+        large_spaces=(LargeSpace(space.size, lambda one: [*map(made, space.neighbours(one))], candidate),),
+        **told,
     )
 
 

@@ -65,17 +65,22 @@ class Encoding:
         return np.column_stack(columns) if columns else np.zeros((len(codes), 0))
 
 
-def encoding(configurations: Sequence[Configuration]) -> Encoding:
+def encoding(
+    configurations: Sequence[Configuration], lists: Mapping[str, Sequence[TunableValue]] | None = None
+) -> Encoding:
     """The encoding of a space: tunables that are constant over it, or that repeat another, are left out.
 
     Args:
-        configurations: all that will be encoded.
+        configurations: all that will be encoded, or a sample of them.
+        lists: values by tunable, of which others than those of the sample will be encoded; None where there
+            are no others.
     """
     tunables: list[Tunable] = []
     partitions: set[bytes] = set()
     for name in tunable_names(configurations):
         values = [configuration.get(name) for configuration in configurations]
-        numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
+        others = () if lists is None else (*lists.get(name, ()), None)
+        numbers = {value: i for i, value in enumerate(dict.fromkeys([*values, *others]))}
         partition = np.array([numbers[value] for value in values], dtype=np.int32).tobytes()
         if len(numbers) > 1 and partition not in partitions:
             partitions.add(partition)

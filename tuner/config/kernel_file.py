@@ -44,6 +44,7 @@ from tuner.model import (
     Workload,
 )
 from tuner.space import Space
+from tuner.space.sampled import space_of
 
 
 @dataclass(frozen=True)
@@ -190,11 +191,11 @@ class KernelFile:
         return [self.workload(sizes) for sizes in combinations(self.sizes)]
 
     def space(self, workload: Workload) -> Space:
-        """Every configuration the rules allow.
+        """Every configuration the rules allow; of very many, a sample (``Space.is_sample``).
 
         Raises:
             EmptySpaceError: they allow none; the message names the rule.
-            KernelFileError: a rule has no result, or too much is left.
+            KernelFileError: a rule has no result, or nothing was found that all rules allow.
         """
         recipe = self.recipe
         try:
@@ -202,7 +203,7 @@ class KernelFile:
             conditions = {name: one.condition for name, one in recipe.conditions.items()}
             constants = {**dict(workload.sizes), "batch": workload.batch}
             rules = [rule.expression for rule in recipe.rules]
-            return Space.build(recipe.tunables, rules, constants, derived, conditions)
+            return space_of(recipe.tunables, rules, constants, derived, conditions)
         except EmptySpaceError as e:
             raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
         except ConditionError as e:

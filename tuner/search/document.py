@@ -147,7 +147,8 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
         "batch": item.workload.batch,
         "space": {
             "cartesian": item.space.cartesian_size,
-            "size": len(item.space),
+            "size": item.space.size,
+            **({"listed": len(item.space)} if item.space.is_sample else {}),
             "pruned": len(item.candidates),
             "dropped": dict(item.pruned),
             "uncompiled": item.uncompiled,
@@ -295,7 +296,7 @@ def _tuning_energy(outcome: SearchOutcome) -> Record:
 def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:
     settings = max(1, len(task.clocks_mhz)) * max(1, len(task.power_limits_w))
     return {
-        "size": math.prod(len(item.space) for item in prepared) * settings,
+        "size": math.prod(item.space.size for item in prepared) * settings,
         "pruned": math.prod(len(item.candidates) for item in prepared) * settings,
         "measured": len(outcome.trials),
         "failed": sum(not measurement.ok for _, measurement in outcome.trials),
