@@ -113,8 +113,13 @@ class Joint:
         self.groups = np.concatenate([a.groups + s for a, s in zip(self._axes, starts, strict=True)])
 
     @property
+    def is_sample(self) -> bool:
+        """Whether the choices of a workload are a sample of its space."""
+        return any(large is not None for large in self._large)
+
+    @property
     def size(self) -> int:
-        """Trials there are."""
+        """Trials of the choices."""
         total = 1
         for count in self.shape:
             total *= count
