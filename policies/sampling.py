@@ -40,7 +40,9 @@ def random_sampling(search: Search) -> Generator[list[Trial], list[Measurement],
     time limit). Memory grows with the trials drawn, not with the space.
     """
     return (
-        yield from sweep(search, (trial_at(search, number) for number in shuffled(search.listed, search.seed)))
+        yield from sweep(
+            search, (trial_at(search, number) for number in shuffled(search.listed, search.seed))
+        )
     )
 
 

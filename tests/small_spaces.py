@@ -14,6 +14,7 @@ from tuner.model import (
     Measurement,
     Status,
     Trial,
+    TunableValue,
     Work,
     WorkloadResult,
 )
@@ -79,25 +80,33 @@ def measurement(time_s: float | None, workloads: int, joules: float) -> Measurem
     )
 
 
+FORM_TUNABLES: dict[str, list[TunableValue]] = {
+    "form": ["plain", "ring", "tree"],
+    "L": [64, 128, 256],
+    "slots": [2, 4, 8],
+    "lag": [1, 2, 3],
+    "radix": [2, 4],
+    "how": ["shuffle", "shared"],
+}
+FORM_RULES = [Expression("form != 'ring' or slots > lag"), Expression("form != 'tree' or L < 256")]
+FORM_CONDITIONS = {
+    "slots": Condition(Expression("form == 'ring'")),
+    "lag": Condition(Expression("form == 'ring'")),
+    "radix": Condition(Expression("form != 'ring'"), Expression("2")),
+    "how": Condition(Expression("form == 'tree' and radix == 4")),
+}
+
+
 def forms() -> Space:
     """A kernel of three forms: slots and lag are of one of them, the radix of two, L is of all."""
-    return Space.build(
-        {
-            "form": ["plain", "ring", "tree"],
-            "L": [64, 128, 256],
-            "slots": [2, 4, 8],
-            "lag": [1, 2, 3],
-            "radix": [2, 4],
-            "how": ["shuffle", "shared"],
-        },
-        ["form != 'ring' or slots > lag", "form != 'tree' or L < 256"],
-        conditions={
-            "slots": Condition(Expression("form == 'ring'")),
-            "lag": Condition(Expression("form == 'ring'")),
-            "radix": Condition(Expression("form != 'ring'"), Expression("2")),
-            "how": Condition(Expression("form == 'tree' and radix == 4")),
-        },
-    )
+    return Space.build(FORM_TUNABLES, FORM_RULES, conditions=FORM_CONDITIONS)
+
+
+def sampled_forms() -> SampledSpace:
+    """The same as if it were too large to be listed."""
+    found = space_of(FORM_TUNABLES, FORM_RULES, {}, {}, FORM_CONDITIONS, listed=8, drawn=8)
+    assert isinstance(found, SampledSpace)
+    return found
 
 
 def large_space(drawn: int = 40) -> SampledSpace:

@@ -84,7 +84,9 @@ class Joint:
         ]
         self._settings = search.settings
         self._large = [search.large_space(place) for place in range(len(self._choices))]
-        self._around: set[tuple[int, int]] = set()  # places and choices whose neighbours are among the choices
+        self._around: set[tuple[int, int]] = (
+            set()
+        )  # places and choices whose neighbours are among the choices
         self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
             encoding(

@@ -121,10 +121,10 @@ def _search(document: Mapping[str, Any]) -> Iterator[str]:
     did = "replayed" if document.get("recorded") else "measured"
     failed = f", {space['failed']:,} of them failed" if space.get("failed") else ""
     drawn = any("listed" in workload["space"] for workload in document["workloads"])
-    about, listed = ("about ", "listed at random and ") if drawn else ("", "")
+    about = "about " if drawn else ""
     yield (
         f"trials: {space['measured']:,} {did}{failed} of {about}{space['size']:,}"
-        f" ({space['pruned']:,} {listed}after pruning); policy {document['policy']}, status {document['status']}"
+        f" ({about}{space['pruned']:,} after pruning); policy {document['policy']}, status {document['status']}"
     )
     unseen = [
         f"{workload['space']['uncompiled']:,} of {workload['name']}"

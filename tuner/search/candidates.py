@@ -17,7 +17,7 @@ from tuner.search.declared import BEFORE_COMPILING, Declaration
 from tuner.search.large_spaces import CandidateSource, PlansOnDemand
 from tuner.space import Space
 from tuner.space.launches import candidate, launches, own_resources, own_stages
-from tuner.space.sampled import SampledSpace
+from tuner.space.sampled import SampledSpace, rounded
 
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 
@@ -69,6 +69,15 @@ class PreparedWorkload:
         listed = {one.configuration for one in self.candidates} | set(self.space)
         made = (one for one in self.source.made.values() if one is not None)
         return (*self.candidates, *(one for one in made if one.configuration not in listed))
+
+    @property
+    def size_after_pruning(self) -> int:
+        """Candidates there are; of a large space an estimate by those that are listed."""
+        if self.source is None:
+            return len(self.candidates)
+        dropped = sum(self.pruned.values())
+        share = len(self.candidates) / (len(self.candidates) + dropped)
+        return max(len(self.candidates), rounded(self.space.size * share))
 
     def plan(self, configuration: Configuration) -> Plan | None:
         """The plan of a configuration; None where it is none of the space, or was dropped."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from tuner.space.sampler import Positions, SpaceSampler
 from tuner.space.space import Space, checked_lists
 
 LISTED = 2**17  # configurations of a space that is listed as a whole: some 10 s until a search begins
+ON_THE_WAY = 2**21  # combinations of some tunables, while it is found out whether so few are left in the end
 DRAWN = 8192  # configurations of a larger one that are listed
 _DIGITS = 2  # of an estimated size that mean something
 
@@ -43,8 +45,7 @@ class SampledSpace(Space):
             sampler: of the space.
         """
         super().__init__(tunables, list(positions.T), cartesian_size)
-        digits = _DIGITS - 1 - math.floor(math.log10(max(size, 1.0)))
-        self._size = max(len(positions), int(round(size, digits)))
+        self._size = max(len(positions), rounded(size))
         self._sampler = sampler
 
     @property
@@ -76,6 +77,11 @@ class SampledSpace(Space):
     def _configuration(self, row: Positions) -> Configuration:
         placed = zip(self.tunables.items(), row.tolist(), strict=True)
         return Configuration(tuple((name, values[place]) for (name, values), place in placed if place >= 0))
+
+
+def rounded(size: float) -> int:
+    """An estimated size to the digits that mean something."""
+    return int(round(size, _DIGITS - 1 - math.floor(math.log10(max(size, 1.0)))))
 
 
 def space_of(
@@ -111,10 +117,9 @@ def space_of(
         sampler = SpaceSampler(Enumeration(*given))
     found = sampler.sample(drawn, np.random.default_rng(0))
     if found.size <= listed:  # rules that need many tunables left more on the way than in the end
-        try:
-            return Space.build(*given)
-        except SpaceSizeError:
-            pass
+        enumeration = Enumeration(*given, max_rows=ON_THE_WAY)
+        with suppress(SpaceSizeError):
+            return Space(lists, enumeration.columns(), enumeration.product())
     positions = np.unique(np.vstack([found.positions, sampler.first()]), axis=0)
     if not len(positions):
         raise InputError(

@@ -63,7 +63,10 @@ def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
 
 
 def _prefixes(
-    names: tuple[str, ...], lengths: Sequence[int], allowed: Sequence[Column], conditions: Mapping[str, object]
+    names: tuple[str, ...],
+    lengths: Sequence[int],
+    allowed: Sequence[Column],
+    conditions: Mapping[str, object],
 ) -> list[Support]:
     """What a rule allows of its first tunables, of its first two, ...; not where that is everything."""
     found = []
