@@ -22,8 +22,8 @@ def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | N
     """Move to a better neighbour until there is none, then restart elsewhere.
 
     Neighbours of a trial differ in one tunable of one workload, by any step that the rules allow (Hamming
-    distance 1), or in the clock; of a space that is too large to be listed they are made on demand. They are tried in random order, and the first that is cheaper is moved to.
-    The first climb begins at the default trial, each further one at a trial drawn uniformly from those not
+    distance 1), or in the clock; of a space that is too large to be listed they are made on demand. They are
+    tried in random order, and the first that is cheaper is moved to. The first climb begins at the default trial, each further one at a trial drawn uniformly from those not
     measured. A trial that failed is moved to never, and no climb begins at one. All draws follow from
     ``Search.seed``.
 

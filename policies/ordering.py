@@ -189,7 +189,7 @@ def _first(ranked: Sequence[Candidate], resolve: Resolve) -> int:
 
 
 def _codes(values: Sequence[object]) -> dict[object, int]:
-    """Numbers of the values of a tunable: 0 for the largest number, or the first of texts; no value is last."""
+    """Numbers of a tunable's values: 0 for the largest number, or the first of texts; no value is last."""
     distinct = dict.fromkeys(value for value in values if value is not None)
     numbers = [value for value in distinct if isinstance(value, (int, float))]
     ordered = sorted(numbers, reverse=True) if len(numbers) == len(distinct) else list(distinct)

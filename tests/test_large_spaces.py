@@ -20,7 +20,7 @@ from tuner.model import Configuration, Measurement, Trial
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare
 from tuner.space import Space
 from tuner.space.enumeration import Enumeration, checked_values
-from tuner.space.sampled import SampledSpace, space_of
+from tuner.space.sampled import space_of
 from tuner.space.sampler import SpaceSampler
 
 LISTS = {
@@ -40,7 +40,7 @@ def sampler(width: int) -> SpaceSampler:
 
 
 def test_every_configuration_is_drawn_as_often_as_others() -> None:
-    """Drawn with few rows at a time: each configuration comes up, none much more often, and sizes are right."""
+    """Drawn with few rows at a time: each configuration comes up, none much more often; sizes are right."""
     whole = Space.build(LISTS, RULES)
     one, draw = sampler(24), np.random.default_rng(1)
     samples = [one.sample(10, draw) for _ in range(300)]
@@ -106,7 +106,7 @@ def test_a_billion_combinations_are_drawn_from_within_bounded_memory() -> None:
 
 
 def test_one_allowed_combination_among_many_is_found() -> None:
-    """A rule over all tunables, which nothing can propagate, leaves one in 100,000: some of them are found."""
+    """A rule over all tunables, which nothing can propagate, leaves one in 100,000: some are found."""
     names = "abcdefgh"
     sum_of = " + ".join(f"{place**3 + 1} * {name}" for place, name in enumerate(names, start=7))
     rule = Expression(f"({sum_of}) * 7919 % 100003 == 0")

@@ -85,8 +85,8 @@ def _partly_checked(spaces: "Iterable[Space]") -> list[str]:
     drawn = [len(space) for space in spaces if space.is_sample]
     if drawn:
         notes.append(
-            f"of each space that is too large to be listed {max(drawn):,} configurations, drawn at random, were"
-            " evaluated, and the number of all is estimated to two digits"
+            f"of each space that is too large to be listed {max(drawn):,} configurations, drawn at random,"
+            " were evaluated, and the number of all is estimated to two digits"
         )
     if any(len(space) > MAX_PLANS for space in spaces):
         notes.append(f"of each larger space {MAX_PLANS:,} configurations, evenly spread, were evaluated")

@@ -124,7 +124,8 @@ def _search(document: Mapping[str, Any]) -> Iterator[str]:
     about = "about " if drawn else ""
     yield (
         f"trials: {space['measured']:,} {did}{failed} of {about}{space['size']:,}"
-        f" ({about}{space['pruned']:,} after pruning); policy {document['policy']}, status {document['status']}"
+        f" ({about}{space['pruned']:,} after pruning); policy {document['policy']},"
+        f" status {document['status']}"
     )
     unseen = [
         f"{workload['space']['uncompiled']:,} of {workload['name']}"

@@ -288,8 +288,8 @@ def _refuse_exhaustive(request: Request, prepared: Sequence[PreparedWorkload]) -
     large = next((item for item in prepared if item.space.is_sample), None)
     if large is not None and request.policy == "exhaustive":
         raise InputError(
-            f"--policy exhaustive: {large.workload} has about {large.space.size:,} configurations, and at most"
-            f" {LISTED:,} are listed; choose auto, bayesian, greedy, local or random, or add rules to"
+            f"--policy exhaustive: {large.workload} has about {large.space.size:,} configurations, and at"
+            f" most {LISTED:,} are listed; choose auto, bayesian, greedy, local or random, or add rules to"
             f" [constraints] in {_path_of(large)}"
         )
 

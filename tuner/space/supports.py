@@ -1,8 +1,8 @@
 """Propagates rules: what a rule allows of its first tunables, before the others have values.
 
-A combination of some tunables has *support* in a rule if values of the rule's other tunables complete it. What
-has none is dropped as soon as it is known, so that growing a space by samples seldom ends where nothing is
-allowed. See Rossi, van Beek and Walsh, "Handbook of Constraint Programming" (2006), chapter 3.
+A combination of some tunables has *support* in a rule if values of the rule's other tunables complete it.
+What has none is dropped as soon as it is known, so that growing a space by samples seldom ends where nothing
+is allowed. See Rossi, van Beek and Walsh, "Handbook of Constraint Programming" (2006), chapter 3.
 """
 
 import math
