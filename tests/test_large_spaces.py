@@ -79,7 +79,7 @@ def test_neighbours_are_those_of_a_listed_space() -> None:
 def test_a_forbidden_change_brings_another_tunable_of_its_rule_along() -> None:
     """Where b * c is tied, b changes with c, and with nothing else."""
     space = large_space()
-    present = Configuration({"form": "plain", "a": 1, "b": 2, "c": 4, "order": "0,1,2"})
+    present = Configuration([("form", "plain"), ("a", 1), ("b", 2), ("c", 4), ("order", "0,1,2")])
 
     changed = [one for one in space.neighbours(present) if one["b"] != 2]
 

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 from policy_driver import Measure, candidate, play, result, search_over
@@ -22,7 +23,7 @@ SEEDS = range(3)
 def space(x: str = "P", y: str = "L", work: str = "S") -> list[Candidate]:
     """6 × 5 × 4 × 2 configurations under names that say nothing, or under those of blocks."""
     return [
-        candidate(**{x: 16 << i, y: 1 << j, work: 1 << k, "how": how})
+        candidate(**dict[str, Any]({x: 16 << i, y: 1 << j, work: 1 << k, "how": how}))
         for i, j, k, how in product(range(6), range(5), range(4), ("tree", "chain"))
     ]
 

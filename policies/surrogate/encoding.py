@@ -142,7 +142,8 @@ def item_positions(values: Sequence[str]) -> Floats | None:
         return None
     count = len(items)
     furthest = np.sqrt(count * (count**2 - 1) / 3.0)  # of a reversed order
-    return np.array([[one.index(item) for item in items] for one in listed]) / furthest
+    places = np.array([[one.index(item) for item in items] for one in listed], dtype=float)
+    return np.asarray(places / furthest)
 
 
 def _sizes(values: Sequence[TunableValue | None]) -> Floats:

@@ -232,6 +232,6 @@ def _stacked(columns: Mapping[str, Column]) -> Positions:
 
 def _places_in_groups(groups: npt.NDArray[np.int64], counted: Mask) -> npt.NDArray[np.int64]:
     """How many counted rows of the same group stand before each; groups stand together."""
-    before = np.cumsum(counted) - counted
+    before: npt.NDArray[np.int64] = np.cumsum(counted) - counted
     _, first, members = np.unique(groups, return_index=True, return_counts=True)
     return np.asarray(before - np.repeat(before[first], members))
