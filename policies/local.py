@@ -22,10 +22,10 @@ def local(search: Search) -> Generator[list[Trial], list[Measurement], Trial | N
     """Move to a better neighbour until there is none, then restart elsewhere.
 
     Neighbours of a trial differ in one tunable of one workload, by any step that the rules allow (Hamming
-    distance 1), or in the clock. They are tried in random order, and the first that is cheaper is moved to.
-    The first climb begins at the default trial, each further one at a trial drawn uniformly from those not
-    measured. A trial that failed is moved to never, and no climb begins at one. All draws follow from
-    ``Search.seed``.
+    distance 1), or in the clock; of a space that is too large to be listed they are made on demand. They are
+    tried in random order, and the first that is cheaper is moved to. The first climb begins at the default
+    trial, each further one at a trial drawn uniformly from those not measured. A trial that failed is moved
+    to never, and no climb begins at one. All draws follow from ``Search.seed``.
 
     It ends when everything is measured, when `CLIMBS` climbs in a row found nothing better, or when
     `FAILED_STARTS` starts in a row failed. Where several trials are measured at once, what it would ask for
@@ -66,7 +66,7 @@ def _starts(search: Search) -> Iterator[Trial]:
     spaces = [{candidate.configuration for candidate in candidates} for candidates in search.candidates]
     if all(default in space for default, space in zip(search.defaults, spaces, strict=True)):
         yield Trial(search.defaults, search.clocks[0])
-    for number in shuffled(search.size, search.seed):
+    for number in shuffled(search.listed, search.seed):
         yield trial_at(search, number)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.interfaces import Candidate, Search
+from tuner.interfaces import Candidate, LargeSpace, Search
 from tuner.model import Configuration, TunableValue, tunable_names
 
 _TOGETHER = 8  # candidates compiled at a time
@@ -36,6 +36,9 @@ class Order:
     Args:
         candidates: at least one.
         resolve: compiles candidates; None to go by their bounds.
+        large: the space where the candidates are a sample of it. The neighbours of what is present, and other
+            candidates that are asked for, stand behind them then.
+        declared: value lists of its tunables.
 
     Attributes:
         configurations: the candidates' configurations in that order.
@@ -43,7 +46,16 @@ class Order:
             thread, which usually matter most, then the others as they are met.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], resolve: Resolve | None = None) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        resolve: Resolve | None = None,
+        *,
+        large: LargeSpace | None = None,
+        declared: Mapping[str, Sequence[TunableValue]] | None = None,
+    ) -> None:
+        self._large = large
+        self._around: set[Configuration] = set()  # those whose neighbours are in it
         ranked = sorted(candidates, key=_potential)
         if resolve is not None:
             first = _first(ranked, resolve)
@@ -59,11 +71,39 @@ class Order:
         self._position = {configuration: i for i, configuration in enumerate(self.configurations)}
         self._block = np.array([candidate.threads_per_block for candidate in ranked])
         self._log_elements = np.log2([_work_per_block(c) for c in ranked])
-        columns = [_codes([values.get(name) for values in self.configurations]) for name in self.tunables]
-        self._codes = np.array(columns, dtype=np.int64).reshape(len(columns), len(ranked)).T
+        self._code_of = {
+            name: _codes([*(c.get(name) for c in self.configurations), *(declared or {}).get(name, ())])
+            for name in self.tunables
+        }
+        self._codes = self._coded(self.configurations)
 
     def __contains__(self, configuration: object) -> bool:
+        if self._large is not None and isinstance(configuration, Configuration):
+            one = self._large.candidate(configuration) if configuration not in self._position else None
+            self._add([] if one is None else [one])
         return configuration in self._position
+
+    def _coded(self, configurations: Sequence[Configuration]) -> Integers:
+        columns = [[self._code_of[name][c.get(name)] for c in configurations] for name in self.tunables]
+        return np.array(columns, dtype=np.int64).reshape(len(columns), len(configurations)).T
+
+    def _add(self, candidates: Sequence[Candidate]) -> None:
+        """Candidates behind the others, those that are not among them."""
+        new = [one for one in candidates if one.configuration not in self._position]
+        if not new:
+            return
+        configurations = [one.configuration for one in new]
+        self._position.update((c, len(self.configurations) + i) for i, c in enumerate(configurations))
+        self.configurations += configurations
+        self._block = np.append(self._block, [one.threads_per_block for one in new])
+        self._log_elements = np.append(self._log_elements, np.log2([_work_per_block(one) for one in new]))
+        self._codes = np.vstack([self._codes, self._coded(configurations)])
+
+    def _look_around(self, present: Configuration) -> None:
+        """Of a large space, take in the neighbours of a configuration."""
+        if self._large is not None and present not in self._around:
+            self._around.add(present)
+            self._add(self._large.neighbours(present))
 
     def block(self, configuration: Configuration) -> int:
         """The distribution of a candidate: its block size, in threads."""
@@ -84,6 +124,7 @@ class Order:
                 for GPU-Embedded Systems"), which the problem size often ties down: a smaller block has
                 fatter threads. Otherwise nearest is what differs in the fewest tunables.
         """
+        self._look_around(present)
         rows = np.arange(len(self.configurations))
         return self._nearest(rows, self._block, present, same_work=same_work)[::-1]
 
@@ -92,6 +133,7 @@ class Order:
 
         Every value is represented as in `distributions`. Texts stand in the order of their best candidates.
         """
+        self._look_around(present)
         variants = np.flatnonzero(self._block == self._block[self._position[present]])
         values = self._codes[variants, self.tunables.index(tunable)]
         return self._nearest(variants, values, present)
@@ -117,7 +159,14 @@ def all_orders(search: Search) -> list[Order]:
     found = []
     for place, (candidates, default) in enumerate(zip(search.candidates, search.defaults, strict=True)):
         begins = alone or default not in {candidate.configuration for candidate in candidates}
-        found.append(Order(candidates, partial(search.resolve, place) if begins else None))
+        found.append(
+            Order(
+                candidates,
+                partial(search.resolve, place) if begins else None,
+                large=search.large_space(place),
+                declared=search.tunables[place] if search.tunables else None,
+            )
+        )
     return found
 
 
@@ -139,13 +188,12 @@ def _first(ranked: Sequence[Candidate], resolve: Resolve) -> int:
     return 0 if best is None else best[1]
 
 
-def _codes(values: Sequence[object]) -> list[int]:
-    """Number the values of a tunable: 0 for the largest number, or the first of texts; no value is last."""
+def _codes(values: Sequence[object]) -> dict[object, int]:
+    """Numbers of a tunable's values: 0 for the largest number, or the first of texts; no value is last."""
     distinct = dict.fromkeys(value for value in values if value is not None)
     numbers = [value for value in distinct if isinstance(value, (int, float))]
     ordered = sorted(numbers, reverse=True) if len(numbers) == len(distinct) else list(distinct)
-    code: dict[object, int] = {value: i for i, value in enumerate([*ordered, None])}
-    return [code[value] for value in values]
+    return {value: i for i, value in enumerate([*ordered, None])}
 
 
 def _work_per_block(candidate: Candidate) -> int:
@@ -159,6 +207,7 @@ class Ranks:
     Args:
         candidates: at least one.
         tunables: value lists in the order of declaration; empty where only the candidates tell.
+        large: the space where the candidates are a sample of it.
 
     Attributes:
         configurations: of the candidates, in their order.
@@ -166,8 +215,12 @@ class Ranks:
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], tunables: Mapping[str, Sequence[TunableValue]]
+        self,
+        candidates: Sequence[Candidate],
+        tunables: Mapping[str, Sequence[TunableValue]],
+        large: LargeSpace | None = None,
     ) -> None:
+        self._large = large
         self.configurations = [candidate.configuration for candidate in candidates]
         self._rows = {configuration: row for row, configuration in enumerate(self.configurations)}
         self._left = np.ones(len(candidates), dtype=bool)
@@ -183,11 +236,15 @@ class Ranks:
         """The candidates that differ from one in a single tunable (Hamming distance 1), in their order.
 
         Only tunables that have a value in both count. Where the new value gives others a value, or takes it
-        from them, the first such candidate stands for all.
+        from them, the first such candidate stands for all. Those of a large space need not be listed.
         """
         near = self._near.get(configuration)
         if near is None:
-            near = self._near[configuration] = self._found_near(configuration)
+            near = self._near[configuration] = (
+                self._found_near(configuration)
+                if self._large is None
+                else tuple(one.configuration for one in self._large.neighbours(configuration))
+            )
         return near
 
     def _found_near(self, configuration: Configuration) -> tuple[Configuration, ...]:
@@ -231,7 +288,10 @@ class Ranks:
 def all_ranks(search: Search) -> list[Ranks]:
     """The ranks of every workload of a search that has candidates for each."""
     lists = search.tunables or tuple({} for _ in search.candidates)
-    return [Ranks(candidates, values) for candidates, values in zip(search.candidates, lists, strict=True)]
+    return [
+        Ranks(candidates, values, search.large_space(place))
+        for place, (candidates, values) in enumerate(zip(search.candidates, lists, strict=True))
+    ]
 
 
 def _ordered(values: Sequence[TunableValue], declared: Sequence[TunableValue]) -> dict[TunableValue, int]:

@@ -35,11 +35,14 @@ def sweep(search: Search, trials: Iterable[Trial]) -> Generator[list[Trial], lis
 def random_sampling(search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
     """Draw trials of the pruned joint space uniformly and without repetition, until it is used up.
 
-    The draw depends on ``Search.seed`` alone. How many are drawn is the driver's business (a budget or a
+    Of a space that is too large to be listed, trials of its sample are drawn. The draw depends on
+    ``Search.seed`` alone. How many are drawn is the driver's business (a budget or a
     time limit). Memory grows with the trials drawn, not with the space.
     """
     return (
-        yield from sweep(search, (trial_at(search, number) for number in shuffled(search.size, search.seed)))
+        yield from sweep(
+            search, (trial_at(search, number) for number in shuffled(search.listed, search.seed))
+        )
     )
 
 
@@ -54,7 +57,7 @@ def shuffled(count: int, seed: int) -> Iterator[int]:
 
 
 def trial_at(search: Search, number: int) -> Trial:
-    """The trial with a number from 0 to ``search.size - 1``: mixed radix, the first workload lowest."""
+    """The trial with a number from 0 to ``search.listed - 1``: mixed radix, the first workload lowest."""
     configurations = []
     for candidates in search.candidates:
         number, digit = divmod(number, len(candidates))

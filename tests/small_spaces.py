@@ -1,10 +1,12 @@
 """Spaces made by hand: recorded ones with the time of every trial, and one whose tunables have conditions."""
 
+import math
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 from tuner.expressions import Expression
-from tuner.interfaces import Candidate
+from tuner.interfaces import Candidate, LargeSpace, Search
 from tuner.model import (
     Configuration,
     DeviceIdentity,
@@ -12,11 +14,13 @@ from tuner.model import (
     Measurement,
     Status,
     Trial,
+    TunableValue,
     Work,
     WorkloadResult,
 )
 from tuner.recordings import RecordedSpace, RecordedWorkload
 from tuner.space import Condition, Space
+from tuner.space.sampled import SampledSpace, space_of
 
 DEVICE = DeviceIdentity(
     spec="replay:hand", name="Made by hand", uuid="0", driver="1", runtime="1", modelled=False
@@ -76,24 +80,73 @@ def measurement(time_s: float | None, workloads: int, joules: float) -> Measurem
     )
 
 
+FORM_TUNABLES: dict[str, list[TunableValue]] = {
+    "form": ["plain", "ring", "tree"],
+    "L": [64, 128, 256],
+    "slots": [2, 4, 8],
+    "lag": [1, 2, 3],
+    "radix": [2, 4],
+    "how": ["shuffle", "shared"],
+}
+FORM_RULES = [Expression("form != 'ring' or slots > lag"), Expression("form != 'tree' or L < 256")]
+FORM_CONDITIONS = {
+    "slots": Condition(Expression("form == 'ring'")),
+    "lag": Condition(Expression("form == 'ring'")),
+    "radix": Condition(Expression("form != 'ring'"), Expression("2")),
+    "how": Condition(Expression("form == 'tree' and radix == 4")),
+}
+
+
 def forms() -> Space:
     """A kernel of three forms: slots and lag are of one of them, the radix of two, L is of all."""
-    return Space.build(
+    return Space.build(FORM_TUNABLES, FORM_RULES, conditions=FORM_CONDITIONS)
+
+
+def sampled_forms() -> SampledSpace:
+    """The same as if it were too large to be listed."""
+    found = space_of(FORM_TUNABLES, FORM_RULES, {}, {}, FORM_CONDITIONS, listed=8, drawn=8)
+    assert isinstance(found, SampledSpace)
+    return found
+
+
+def large_space(drawn: int = 40) -> SampledSpace:
+    """A space of some 200 configurations, of which so many are listed."""
+    found = space_of(
         {
-            "form": ["plain", "ring", "tree"],
-            "L": [64, 128, 256],
-            "slots": [2, 4, 8],
-            "lag": [1, 2, 3],
-            "radix": [2, 4],
-            "how": ["shuffle", "shared"],
+            "form": ["plain", "ring"],
+            **{name: [1, 2, 4, 8] for name in "abc"},
+            "slots": [2, 4],
+            "order": ["0,1,2", "1,0,2", "2,1,0"],
         },
-        ["form != 'ring' or slots > lag", "form != 'tree' or L < 256"],
-        conditions={
-            "slots": Condition(Expression("form == 'ring'")),
-            "lag": Condition(Expression("form == 'ring'")),
-            "radix": Condition(Expression("form != 'ring'"), Expression("2")),
-            "how": Condition(Expression("form == 'tree' and radix == 4")),
-        },
+        [Expression("a * b <= 16"), Expression("b * c == 8"), Expression("form == 'plain' or slots >= a")],
+        {},
+        {},
+        {"slots": Condition(Expression("form == 'ring'"))},
+        listed=50,
+        drawn=drawn,
+    )
+    assert isinstance(found, SampledSpace)
+    return found
+
+
+def large_search(space: SampledSpace, **told: Any) -> Search:
+    """A search over a space of which a sample is listed; its candidates are made on demand."""
+
+    def made(configuration: Configuration) -> Candidate:
+        return Candidate(configuration, 1.0, 32 * int(configuration["a"]), 1, int(configuration["a"]))
+
+    def candidate(configuration: Configuration) -> Candidate | None:
+        return made(configuration) if space.allows(configuration) else None
+
+    return Search(
+        workloads=("kernel0",),
+        candidates=(tuple(map(made, space)),),
+        defaults=(space[0],),
+        clocks_mhz=(),
+        cost=lambda one: math.inf if one.makespan_s is None else one.makespan_s,
+        tunables=(space.tunables,),
+        large_spaces=(LargeSpace(space.size, lambda one: [*map(made, space.neighbours(one))], candidate),),
+        **told,
     )
 
 

@@ -6,6 +6,7 @@ from small_spaces import forms, recorded_forms
 from tuner.policies.ordering import Order, Ranks
 from tuner.policies.surrogate.encoding import encoding
 
+from tuner.model import Configuration
 from tuner.recordings.decoding import space_of
 from tuner.recordings.encoding import document
 from tuner.search.replaying import prepared
@@ -72,17 +73,27 @@ def test_no_value_is_below_all_values_of_a_line() -> None:
     assert line[-1] == CONFIGURATIONS[found("form=plain L=64 radix=2")]
 
 
-def test_no_value_is_neutral_to_the_surrogate() -> None:
-    """Its features are the mean of those of all values: nothing is said for either side."""
+def test_no_value_is_equally_far_from_all_values_of_a_tunable() -> None:
+    """The surrogate compares what both configurations have: a value that one of them lacks says nothing."""
     encoded = encoding(CONFIGURATIONS)
     assert [tunable.name for tunable in encoded.tunables] == ["form", "L", "radix", "slots", "lag", "how"]
     for tunable in encoded.tunables:
         if None in tunable.ranks:
             assert tunable.ranks[None] == len(tunable.ranks) - 1
             for part in tunable.parts:
-                np.testing.assert_allclose(part[-1], part[:-1].mean(axis=0))
+                np.testing.assert_allclose(np.linalg.norm(part[:-1] - part[-1], axis=1), 0.5)
     features = encoded.features(encoded.codes(CONFIGURATIONS))
     assert len({row.tobytes() for row in features}) == len(CONFIGURATIONS)
+
+
+def test_permutations_are_apart_by_how_far_their_items_moved() -> None:
+    """A swap of neighbours is nearer than a reversal, which is one; other texts are one apart."""
+    (order,) = encoding([Configuration({"order": text}) for text in ("i,j,k", "j,i,k", "k,j,i")]).tunables
+    (part,) = order.parts
+    np.testing.assert_allclose(np.linalg.norm(part[1:] - part[0], axis=1), [0.5, 1.0])
+    (how,) = encoding([Configuration({"how": text}) for text in ("i,j", "j,k", "k,i")]).tunables
+    (part,) = how.parts
+    np.testing.assert_allclose(np.linalg.norm(part[1:] - part[0], axis=1), [1.0, 1.0])
 
 
 def test_a_recording_keeps_what_has_no_value() -> None:

@@ -11,7 +11,7 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, candidate, makespan, play, result, search_over
-from small_spaces import forms
+from small_spaces import forms, large_search, large_space
 
 from tuner import registry
 from tuner.interfaces import Candidate, Criterion, Policy, PriorRun, Search
@@ -275,6 +275,24 @@ def test_a_huge_joint_space_costs_nothing_to_enter(policy: Policy) -> None:
 
     assert search.size == 10**15
     assert len(set(played.trials)) == len(played.trials)
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_a_large_space_is_searched_beyond_its_sample(
+    policy: Policy, request: pytest.FixtureRequest, parallel: int
+) -> None:
+    """Trials are of the space, each once, the same again; a search that moves leaves what is listed."""
+    space = large_space()
+    search = large_search(space, parallel=parallel)
+
+    first, again = (play(policy, search, half_failing, 30) for _ in range(2))
+
+    asked = [trial.configurations[0] for trial in first.trials]
+    assert first.trials == again.trials
+    assert len(set(asked)) == len(asked)
+    assert all(space.allows(configuration) for configuration in asked)
+    if request.node.callspec.params["policy"] in ("local", "greedy", "bayesian", "pareto"):
+        assert any(configuration not in space for configuration in asked)
 
 
 def test_one_workload_that_always_fails_ends_a_huge_search_soon_or_at_the_budget(policy: Policy) -> None:

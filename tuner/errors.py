@@ -8,6 +8,7 @@
     │   │   └── ConditionError    the condition of a tunable has no result: holds the tunable
     │   ├── UnsupportedError      an argument of another tuner's functions that means nothing here: names it
     │   ├── UnknownNameError      no such kernel, device, policy, objective, size: names the choices
+    │   ├── SpaceSizeError        more configurations than can be listed
     │   └── EmptySpaceError       constraints, limits or pruning leave no configuration
     ├── VerificationError         no configuration gave the answer that the user asked for
     ├── CompileError              one configuration does not compile: names kernel, configuration, line
@@ -107,6 +108,10 @@ class VerificationError(TunerError, RuntimeError):
 
 class UnknownNameError(InputError):
     """A name that is not among the known ones; the message lists the choices."""
+
+
+class SpaceSizeError(InputError):
+    """A space has more configurations than can be listed."""
 
 
 class EmptySpaceError(InputError):

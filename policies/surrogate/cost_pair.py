@@ -90,7 +90,7 @@ class CostPair:
     @property
     def is_sampled(self) -> bool:
         """True where the pool is a sample of the space."""
-        return len(self._pool) < self._joint.size
+        return self._joint.is_sample or len(self._pool) < self._joint.size
 
     @property
     def front(self) -> Floats:

@@ -65,17 +65,22 @@ class Encoding:
         return np.column_stack(columns) if columns else np.zeros((len(codes), 0))
 
 
-def encoding(configurations: Sequence[Configuration]) -> Encoding:
+def encoding(
+    configurations: Sequence[Configuration], lists: Mapping[str, Sequence[TunableValue]] | None = None
+) -> Encoding:
     """The encoding of a space: tunables that are constant over it, or that repeat another, are left out.
 
     Args:
-        configurations: all that will be encoded.
+        configurations: all that will be encoded, or a sample of them.
+        lists: values by tunable, of which others than those of the sample will be encoded; None where there
+            are no others.
     """
     tunables: list[Tunable] = []
     partitions: set[bytes] = set()
     for name in tunable_names(configurations):
         values = [configuration.get(name) for configuration in configurations]
-        numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
+        others = () if lists is None else (*lists.get(name, ()), None)
+        numbers = {value: i for i, value in enumerate(dict.fromkeys([*values, *others]))}
         partition = np.array([numbers[value] for value in values], dtype=np.int32).tobytes()
         if len(numbers) > 1 and partition not in partitions:
             partitions.add(partition)
@@ -86,14 +91,21 @@ def encoding(configurations: Sequence[Configuration]) -> Encoding:
 def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
     """Features of a tunable's values.
 
-    Two texts are one apart, whichever they are. Numbers lie evenly between 0 and 1 in the order of their
-    size: most are powers of two. Where they are not, what divides evenly often matters more than what is
-    large, and how often 2 divides a number is a part of its own. Where a tunable has no value, it is as far
-    from all its values as can be said: at their mean.
+    Two texts are one apart, whichever they are; permutations are the further apart the more their items have
+    moved. Numbers lie evenly between 0 and 1 in the order of their size: most are powers of two. Where they
+    are not, what divides evenly often matters more than what is large, and how often 2 divides a number is a
+    part of its own.
+
+    Where a tunable has no value, it is equally far from all its values, so that only those that both of two
+    configurations have are compared. Numbers then lie on half a circle around it: on a line none could.
     """
     values = [value for value in found if value is not None]
-    if any(isinstance(value, str) for value in values):
-        parts: tuple[Floats, ...] = (np.eye(len(values)) / np.sqrt(2.0),)
+    texts = [value for value in values if isinstance(value, str)]
+    positions = item_positions(texts) if len(texts) == len(values) else None
+    if positions is not None:
+        parts: tuple[Floats, ...] = (positions,)
+    elif texts:
+        parts = (np.eye(len(values)) / np.sqrt(2.0),)
     else:
         values = sorted(values, key=float)
         parts = (np.linspace(0.0, 1.0, len(values))[:, None],)
@@ -103,8 +115,35 @@ def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
     ranks: dict[TunableValue | None, int] = {value: rank for rank, value in enumerate(values)}
     if len(values) < len(found):
         ranks[None] = len(values)
-        parts = tuple(np.vstack([part, part.mean(axis=0)]) for part in parts)
+        parts = tuple(_with_none(part) for part in parts)
     return Tunable(name, ranks, parts, _sizes(list(ranks)))
+
+
+def _with_none(part: Floats) -> Floats:
+    """Features of values, and behind them those of no value, at one distance from all."""
+    if (
+        part.shape[1] > 1
+    ):  # texts lie on a sphere around their mean, and permutations around that of all orders
+        return np.vstack([part, np.full(part.shape[1], part.mean())])
+    angles = np.pi * part[:, 0]
+    circle = -0.5 * np.column_stack([np.cos(angles), np.sin(angles)])  # the ends are one apart
+    return np.vstack([circle, np.zeros(2)])
+
+
+def item_positions(values: Sequence[str]) -> Floats | None:
+    """Where each item stands in permutations, shape (values, items); None where the texts are none.
+
+    Permutations are texts of the same different items between commas. Their distance is that of Spearman,
+    the root of the sum over items of the squared moves, and 1 between a permutation and its reverse.
+    """
+    listed = [value.split(",") for value in values]
+    items = sorted(listed[0]) if listed else []
+    if len(items) < 2 or len(set(items)) < len(items) or any(sorted(one) != items for one in listed):  # noqa: PLR2004 - an order
+        return None
+    count = len(items)
+    furthest = np.sqrt(count * (count**2 - 1) / 3.0)  # of a reversed order
+    places = np.array([[one.index(item) for item in items] for one in listed], dtype=float)
+    return np.asarray(places / furthest)
 
 
 def _sizes(values: Sequence[TunableValue | None]) -> Floats:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import PriorRun, Search
+from tuner.interfaces import Candidate, PriorRun, Search
 from tuner.model import Configuration, GpuSetting, Trial
 
 from .alone import costs_alone, slower_alone
 from .blocks import unlikely
 from .encoding import Encoding, Floats, Integers, encoding
-from .traits import traits
+from .traits import TraitScale
 
 MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
 POOL = 16_384  # a space of at most so many trials is scored as a whole
@@ -41,9 +41,21 @@ class Axis:
         """Length scales it has."""
         return int(self.groups.max(initial=-1)) + 1
 
+    def extended(self, other: "Axis") -> "Axis":
+        """With further choices behind its own."""
+        return Axis(
+            np.vstack([self.codes, other.codes]),
+            np.vstack([self.features, other.features]),
+            self.groups,
+            np.vstack([self.sizes, other.sizes]),
+        )
+
 
 class Joint:
     """Trials as rows of choices, shape (trials, axes).
+
+    Of a space that is too large to be listed, the choices are a sample; those that are looked at beside them
+    are appended, and rows keep their meaning.
 
     Args:
         search: what may be chosen; every workload has a candidate.
@@ -72,9 +84,16 @@ class Joint:
         ]
         self.several = len(self._choices) > 1
         self._settings = search.settings
+        self._large = [search.large_space(place) for place in range(len(self._choices))]
+        self._around: set[tuple[int, int]] = (
+            set()
+        )  # places and choices whose neighbours are among the choices
         self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
-            encoding([*choices, *(c for k in sources if k.workload == place for c, _ in k.points)])
+            encoding(
+                [*choices, *(c for k in sources if k.workload == place for c, _ in k.points)],
+                None if self._large[place] is None or not search.tunables else search.tunables[place],
+            )
             for place, choices in enumerate(self._choices)
         ]
         self._unlikely = [
@@ -82,13 +101,12 @@ class Joint:
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
         wanted = not self.several and not self.doubtful
-        self._traits = (
-            traits(search.candidates[0], self._choices[0], search.limits) if wanted else np.zeros((0, 0))
-        )
-        alone = [costs_alone(search, place) for place in range(len(self._choices))]
+        self._scale = TraitScale(search.candidates[0], self._choices[0], search.limits) if wanted else None
+        self._traits = np.zeros((0, 0)) if self._scale is None else self._scale.table
+        self._alone = [costs_alone(search, place) for place in range(len(self._choices))]
         axes = [
             _axis(encoded, choices, slower_alone(run, choices))
-            for encoded, choices, run in zip(self.encodings, self._choices, alone, strict=True)
+            for encoded, choices, run in zip(self.encodings, self._choices, self._alone, strict=True)
         ]
         self._axes = [*axes, _setting_axis(self._settings)]
         self.shape = tuple(len(axis.codes) for axis in self._axes)
@@ -97,8 +115,13 @@ class Joint:
         self.groups = np.concatenate([a.groups + s for a, s in zip(self._axes, starts, strict=True)])
 
     @property
+    def is_sample(self) -> bool:
+        """Whether the choices of a workload are a sample of its space."""
+        return any(large is not None for large in self._large)
+
+    @property
     def size(self) -> int:
-        """Trials there are."""
+        """Trials of the choices."""
         total = 1
         for count in self.shape:
             total *= count
@@ -150,6 +173,11 @@ class Joint:
         """The row of a trial; None where it lies outside of the space."""
         if trial.setting not in self._settings or len(trial.configurations) != len(self._places):
             return None
+        for place, configuration in enumerate(trial.configurations):
+            large = self._large[place]
+            if large is not None and configuration not in self._places[place]:
+                one = large.candidate(configuration)
+                self._append(place, [] if one is None else [one])
         places = [place.get(c) for place, c in zip(self._places, trial.configurations, strict=True)]
         if None in places:
             return None
@@ -168,6 +196,7 @@ class Joint:
         One axis differs, in as few tunables as possible: where constraints tie tunables together, the
         nearest legal configuration differs in several.
         """
+        self._look_around(row)
         rows, steps = [], []
         for i, axis in enumerate(self._axes):
             differing = (axis.codes != axis.codes[row[i]]).sum(axis=1)
@@ -183,6 +212,31 @@ class Joint:
             return np.asarray(near)
         reach = max(1, int(np.sort(distance)[min(NEAR, len(distance)) - 1]))
         return np.asarray(near[distance <= reach])
+
+    def _look_around(self, row: Integers) -> None:
+        """Of large spaces, take in the neighbours of a row's choices."""
+        for place, large in enumerate(self._large):
+            choice = int(row[place])
+            if large is not None and (place, choice) not in self._around:
+                self._around.add((place, choice))
+                self._append(place, large.neighbours(self._choices[place][choice]))
+
+    def _append(self, place: int, candidates: Sequence[Candidate]) -> None:
+        """Further choices of a workload, those that are not among them."""
+        new = [one for one in candidates if one.configuration not in self._places[place]]
+        if not new:
+            return
+        choices, configurations = self._choices[place], [one.configuration for one in new]
+        before = len(choices)
+        self._choices[place] = choices = [*choices, *configurations]
+        self._places[place].update((c, before + i) for i, c in enumerate(configurations))
+        alone = slower_alone(self._alone[place], choices)[before:]
+        more = _axis(self.encodings[place], configurations, alone)
+        self._axes[place] = self._axes[place].extended(more)
+        self._unlikely[place] = np.append(self._unlikely[place], unlikely(new, configurations))
+        if self._scale is not None:
+            self._traits = np.vstack([self._traits, self._scale.of(new)])
+        self.shape = tuple(len(axis.codes) for axis in self._axes)
 
 
 def _choices(

@@ -129,7 +129,8 @@ class _Product:
         right = len(failed) - wrong
         logs = wrong * np.log(ERROR) + right * np.log(1.0 - ERROR) - np.log(count + 1.0)
         total = _log_sum(logs)
-        return total + self._prior, np.cumsum(np.exp(logs - total))[:count]
+        chances = np.minimum(np.cumsum(np.exp(logs - total))[:count], 1.0)  # rounding may add up to more
+        return total + self._prior, chances
 
     def _of(self, sizes: Floats) -> Floats:
         return np.asarray(np.round(sizes[:, self._factors].sum(axis=1), _DECIMALS))

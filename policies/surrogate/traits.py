@@ -44,10 +44,8 @@ NAMES = (
 )
 
 
-def traits(
-    candidates: Sequence[Candidate], configurations: Sequence[Configuration], limits: DeviceLimits | None
-) -> Floats:
-    """Traits of configurations, less their means over the space, shape (configurations, traits).
+class TraitScale:
+    """Traits of the configurations of a space, and of others on the same scale.
 
     What a space does not tell, or what is the same for all of it, is 0. Work of a thread is held against the
     least in the space: by the threads that are launched in all, or else by the product of tunables.
@@ -56,21 +54,65 @@ def traits(
         candidates: of a workload; they may have launches.
         configurations: of the same workload.
         limits: of the device; None where they are not known.
+
+    Attributes:
+        table: traits of the configurations, less their means, shape (configurations, traits).
     """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        configurations: Sequence[Configuration],
+        limits: DeviceLimits | None,
+    ) -> None:
+        self._names = tunable_names(configurations)
+        self._limits = limits
+        stages = _stages(candidates, configurations)
+        self._has_launches = bool(stages) and all(stages)
+        self._least_work: float | None = None  # log2, of a thread
+        table = self._raw(configurations, stages)
+        self._mean = table.mean(axis=0)
+        self._varies = np.ptp(table, axis=0) > 0.0
+        self.table = self._scaled(table)
+
+    def of(self, candidates: Sequence[Candidate]) -> Floats:
+        """Traits of other candidates of the workload, shape (candidates, traits)."""
+        configurations = [one.configuration for one in candidates]
+        return self._scaled(self._raw(configurations, _stages(candidates, configurations)))
+
+    def _scaled(self, table: Floats) -> Floats:
+        return np.where(self._varies, table - self._mean, 0.0)
+
+    def _raw(
+        self, configurations: Sequence[Configuration], stages: Sequence[Sequence[StageLaunch]]
+    ) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = _by_names(configurations, self._names)
+            if self._has_launches:
+                found |= _by_launches(stages, self._limits)
+            work = np.log2(found.pop("work"))
+            if self._least_work is None:
+                self._least_work = float(np.min(work, initial=np.inf))
+            found |= _of_threads(found.pop("threads")) | _of_work(work - self._least_work)
+        return np.column_stack([np.nan_to_num(found[name], posinf=0.0, neginf=0.0) for name in NAMES])
+
+
+def traits(
+    candidates: Sequence[Candidate], configurations: Sequence[Configuration], limits: DeviceLimits | None
+) -> Floats:
+    """``TraitScale.table`` of some configurations."""
+    return TraitScale(candidates, configurations, limits).table
+
+
+def _stages(
+    candidates: Sequence[Candidate], configurations: Sequence[Configuration]
+) -> list[tuple[StageLaunch, ...]]:
     known = {one.configuration: one.launches for one in candidates}
-    stages = [known.get(configuration, ()) for configuration in configurations]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = _by_names(configurations)
-        if stages and all(stages):
-            found |= _by_launches(stages, limits)
-        found |= _of_threads(found.pop("threads")) | _of_work(found.pop("work"))
-    table = np.column_stack([np.nan_to_num(found[name], posinf=0.0, neginf=0.0) for name in NAMES])
-    return np.where(np.ptp(table, axis=0) > 0.0, table - table.mean(axis=0), 0.0)
+    return [known.get(configuration, ()) for configuration in configurations]
 
 
-def _by_names(configurations: Sequence[Configuration]) -> dict[str, Floats]:
+def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> dict[str, Floats]:
     """What the names of tunables tell; NaN where there are none."""
-    names = tunable_names(configurations)
     nothing = np.full(len(configurations), np.nan)
 
     def product(chosen: Collection[str]) -> Floats:
@@ -121,10 +163,8 @@ def _of_threads(threads: Floats) -> dict[str, Floats]:
     }
 
 
-def _of_work(work: Floats) -> dict[str, Floats]:
-    """Traits of the work of a thread."""
-    logs = np.log2(work)
-    logs = logs - np.min(logs, initial=np.inf)
+def _of_work(logs: Floats) -> dict[str, Floats]:
+    """Traits of the work of a thread, in halvings of the least."""
     return {"work": np.minimum(logs, MUCH), "much work": np.maximum(0.0, logs - MUCH)}
 
 

@@ -1,5 +1,6 @@
 """``tuner kernels check``: everything about a kernel file that is known without running it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,8 @@ def check(
     valued: set[str] = set()
     checked = {} if errors else spaces
     rows = [_checked(kernel, workload, space, valued) for workload, space in checked.items()]
-    sampled = any(len(space) > MAX_PLANS for space in spaces.values())
-    if sampled:
-        notes.append(f"of each larger space {MAX_PLANS:,} configurations, evenly spread, were evaluated")
-    elif not errors:
+    notes += _partly_checked(spaces.values())
+    if not errors and not _partly_checked(spaces.values()):
         check_conditions(kernel, valued)
     document = {"name": kernel.name, "path": str(kernel.path), "workloads": rows}
     document |= {"errors": errors, "warnings": warnings, "notes": notes, "compiled": _outcomes(results)}
@@ -78,6 +77,20 @@ def check(
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
     out.print(f"next: {_next(kernel, file)}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _partly_checked(spaces: "Iterable[Space]") -> list[str]:
+    """Notes where not every configuration was evaluated."""
+    notes = []
+    drawn = [len(space) for space in spaces if space.is_sample]
+    if drawn:
+        notes.append(
+            f"of each space that is too large to be listed {max(drawn):,} configurations, drawn at random,"
+            " were evaluated, and the number of all is estimated to two digits"
+        )
+    if any(len(space) > MAX_PLANS for space in spaces):
+        notes.append(f"of each larger space {MAX_PLANS:,} configurations, evenly spread, were evaluated")
+    return notes
 
 
 def _next(kernel: "KernelFile", file: Path) -> str:
@@ -105,7 +118,7 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
         table.add_row(
             row["workload"],
             str(row["batch"]),
-            str(row["configurations"]),
+            f"{'about ' if row['estimated'] else ''}{row['configurations']}",
             str(row["product"]),
             configuration_text(row["default"]),
             extremes(row["threads_per_block"]),
@@ -222,7 +235,8 @@ def _checked(kernel: "KernelFile", workload: "Workload", space: "Space", valued:
     return {
         "workload": str(workload),
         "batch": workload.batch,
-        "configurations": len(space),
+        "configurations": space.size,
+        "estimated": space.is_sample,
         "product": space.cartesian_size,
         "default": dict(kernel.default(workload)),
         "threads_per_block": sorted(threads),

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Results = Mapping[str, "list[tuple[Stage, CompiledStage | CompileError]]"]
 """Architecture -> every launch with its code, or why there is none."""
 
+MOST_ALTERNATIVES = 12
+"""Values of a text tunable that are compiled: all where they are written out, a few where they are orders."""
+
 MAX_NAMED = 4
 """Architectures that are listed even where they are all."""
 
@@ -46,12 +49,15 @@ def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
 
 
 def _alternatives(kernel: "KernelFile") -> "list[Stage]":
-    """The launches with each value of each text tunable, all others as by default where that is allowed."""
+    """The launches with each value of each text tunable, all others as by default where that is allowed.
+
+    Of permutations, which are many, the first few.
+    """
     workload = kernel.workloads()[0]
     default = kernel.default(workload)
     found: list[Stage] = []
     for name, values in kernel.tunables.items():
-        for value in values:
+        for value in values[:MOST_ALTERNATIVES]:
             if isinstance(value, str) and default.get(name) != value:
                 one = kernel.allowed(workload, {**default, name: value}) or next(
                     (other for other in kernel.space(workload) if other.get(name) == value), None

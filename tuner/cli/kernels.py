@@ -127,7 +127,7 @@ def _size(kernel: "KernelFile", workload: "Workload", count: int) -> dict[str, A
     """
     note = ""
     try:
-        count = count or len(kernel.space(workload))
+        count = count or kernel.space(workload).size
     except InputError as error:
         note = str(error)
     return {"workload": str(workload), "batch": workload.batch, "configurations": count, "note": note}

@@ -46,6 +46,7 @@ from tuner.model import (
     Workload,
 )
 from tuner.space import Space
+from tuner.space.sampled import space_of
 
 
 @dataclass(frozen=True)
@@ -192,18 +193,18 @@ class KernelFile:
         return [self.workload(sizes) for sizes in combinations(self.sizes)]
 
     def space(self, workload: Workload) -> Space:
-        """Every configuration the rules allow.
+        """Every configuration the rules allow; of very many, a sample (``Space.is_sample``).
 
         Raises:
             EmptySpaceError: they allow none; the message names the rule.
-            KernelFileError: a rule has no result, or too much is left.
+            KernelFileError: a rule has no result, or nothing was found that all rules allow.
         """
         recipe = self.recipe
         try:
             derived = {name: formula.expression for name, formula in recipe.derived.items()}
             conditions = {name: one.condition for name, one in recipe.conditions.items()}
             rules = [rule.expression for rule in recipe.rules]
-            return Space.build(recipe.tunables, rules, constants(recipe, workload), derived, conditions)
+            return space_of(recipe.tunables, rules, constants(recipe, workload), derived, conditions)
         except EmptySpaceError as e:
             raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
         except ConditionError as e:
@@ -218,10 +219,16 @@ class KernelFile:
             KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
         """
         recipe = self.recipe
-        if not recipe.default:
-            first: Configuration = self.space(workload)[0]
-            return first
-        return self._of_table(workload, recipe.default, "[default]")
+        if recipe.default:
+            return self._of_table(workload, recipe.default, "[default]")
+        if workload not in self._firsts:
+            self._firsts[workload] = self.space(workload)[0]
+        return self._firsts[workload]
+
+    @cached_property
+    def _firsts(self) -> dict[Workload, Configuration]:
+        """The first configurations of spaces: plans ask for them again and again."""
+        return {}
 
     def stated(self, workload: Workload) -> Configuration | None:
         """The analytical answer that the file states, ``[analytical]``; None where it states none.

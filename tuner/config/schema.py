@@ -156,13 +156,21 @@ AnyStage = Annotated[
     Discriminator(_stage_kind),
 ]
 
+MAX_ITEMS = 6  # of a permutation: 720 orders
 Values = Annotated[list[bool | int | float | str], Field(min_length=1)]
 
 
-class TunableTable(FileTable):
-    """A tunable with a condition."""
+Items = Annotated[list[int | str], Field(min_length=2, max_length=MAX_ITEMS)]
 
-    values: Values = Field(description="What it may be.")
+
+class TunableTable(FileTable):
+    """A tunable with a condition, or one whose values are the orders of some items."""
+
+    values: Values | None = Field(default=None, description="What it may be.")
+    permutation: Items | None = Field(
+        default=None,
+        description="Items, whose orders it may be: texts of all items with commas between them.",
+    )
     when: Formula | None = Field(
         default=None,
         description="Condition over sizes, batch, the tunables above, and derived names of these; where it "
@@ -173,6 +181,12 @@ class TunableTable(FileTable):
         description="What expressions see where it has no value: a value, or an expression over sizes, batch "
         "and the tunables above. Without it they must not come to the tunable there.",
     )
+
+    @model_validator(mode="after")
+    def _has_values(self) -> "TunableTable":
+        if (self.values is None) == (self.permutation is None):
+            raise ValueError("takes either values or permutation")
+        return self
 
 
 def _tunable_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from tuner.config.formulas import Formula, Place, parsed
 from tuner.config.recipe import ConditionRecipe
@@ -64,11 +65,27 @@ def _declared(document: KernelDocument, at: Callable[[str], Place]) -> Iterator[
         for name, given in tunables.items():
             plain = given if isinstance(given, TunableTable) else TunableTable(values=given)
             own = () if plain.when is None else ((f"[{table}.{name}] when", str(plain.when)),)
+            place = at(f"[{table}]") if plain.permutation is None else at(f"[{table}.{name}] permutation")
             try:
-                values = checked_values(name, plain.values)
+                values = checked_values(name, plain.values or orders(plain.permutation or ()))
             except InputError as e:
-                raise at(f"[{table}]").error(e) from e
+                raise place.error(e) from e
             yield Declaration(name, table, values, (*conditions, *own), plain.otherwise)
+
+
+def orders(items: Sequence[int | str]) -> list[str]:
+    """Every order of some items as a text with commas between them, the given order first.
+
+    Raises:
+        InputError: an item stands twice, or cannot be told apart in such a text.
+    """
+    texts = [str(item) for item in items]
+    for text in texts:
+        if texts.count(text) > 1:
+            raise InputError(f"the item {text!r} stands twice; items must differ")
+        if not text.strip() or "," in text:
+            raise InputError(f"the item {text!r} is empty or has a comma; commas stand between items")
+    return [",".join(order) for order in permutations(texts)]
 
 
 class TunableReader:

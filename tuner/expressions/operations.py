@@ -64,6 +64,14 @@ def _largest_factor(number: int, count: int) -> int:
     return next(d for d in least if _largest_factor(number // d, count - 1) <= d)
 
 
+def _index_of(order: Value, item: Value) -> Value:
+    """Where an item stands in a permutation, a text of items between commas."""
+    items = order.split(",") if isinstance(order, str) else []
+    if item not in items:
+        raise TroubleError(f"index_of: {item!r} is no item of {order!r}")
+    return items.index(item)
+
+
 def _ceil_div_arrays(left: Value, right: Value) -> Value:
     if kind_of(left) != "i" or kind_of(right) != "i":
         raise TroubleError("ceil_div takes whole numbers")
@@ -127,6 +135,7 @@ BINARY_FUNCTIONS: dict[str, Operation] = {
     "ceil_div": Operation("ceil_div", _ceil_div, _ceil_div_arrays, divides=True),
     "gcd": Operation("gcd", _gcd, np.gcd),
     "balanced_factor": Operation("balanced_factor", _balanced_factor),
+    "index_of": Operation("index_of", _index_of, takes_text=True),
     "min": Operation("min", min, np.minimum, picks=True),
     "max": Operation("max", max, np.maximum, picks=True),
 }

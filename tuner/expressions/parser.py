@@ -286,6 +286,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
     "ceil_div": (2, 2),
     "gcd": (2, 2),
     "balanced_factor": (2, 2),
+    "index_of": (2, 2),
     "min": (2, MAX_LENGTH),
     "max": (2, MAX_LENGTH),
     "abs": (1, 1),

@@ -75,6 +75,22 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class LargeSpace:
+    """A space with more configurations than candidates are listed: those are a sample of it.
+
+    Attributes:
+        size: about how many configurations it has.
+        neighbours: takes a configuration of the space, and makes the candidates that differ from it in one
+            tunable, and in what the rules make follow from that. They need not be listed.
+        candidate: takes a configuration, listed or not; None where it is none of the space, or pruned.
+    """
+
+    size: int
+    neighbours: Callable[[Configuration], Sequence[Candidate]]
+    candidate: Callable[[Configuration], Candidate | None]
+
+
+@dataclass(frozen=True)
 class PriorRun:
     """What other runs measured of a workload's kernel: at another size, on another GPU, or alone.
 
@@ -193,6 +209,8 @@ class Search:
         parallel: trials that can be measured at once, on as many GPUs; a list of more is measured in turn,
             and one of fewer leaves GPUs idle.
         criteria: the two numbers of whose Pareto front the trials are wanted; empty where ``cost`` is all.
+        large_spaces: per workload, its space where the candidates are a sample of it, else None; empty where
+            all are listed. Trials may have any candidate that such a space makes.
     """
 
     workloads: tuple[str, ...]
@@ -217,6 +235,7 @@ class Search:
     expect: Callable[[Sequence[Trial]], None] = _unheard
     parallel: int = 1
     criteria: tuple[Criterion, ...] = ()
+    large_spaces: tuple[LargeSpace | None, ...] = ()
 
     @property
     def suffix(self) -> str:
@@ -235,12 +254,26 @@ class Search:
         return tuple(GpuSetting(clock_mhz, limit_w) for limit_w in limits for clock_mhz in self.clocks)
 
     @property
-    def size(self) -> int:
-        """Trials in the pruned joint space."""
+    def listed(self) -> int:
+        """Trials of the candidates."""
         total = len(self.clocks) * max(1, len(self.power_limits_w))
         for candidates in self.candidates:
             total *= len(candidates)
         return total
+
+    @property
+    def size(self) -> int:
+        """Trials in the pruned joint space: of a large space all that there are about, listed or not."""
+        total = self.listed
+        for place, candidates in enumerate(self.candidates):
+            large = self.large_space(place)
+            if large is not None:
+                total = total // len(candidates) * large.size
+        return total
+
+    def large_space(self, place: int) -> LargeSpace | None:
+        """The space of a workload where its candidates are a sample of it, else None."""
+        return self.large_spaces[place] if self.large_spaces else None
 
 
 Policy = Callable[[Search], Generator[list[Trial], list[Measurement], Trial | None]]

@@ -61,7 +61,7 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
                 raise
             return returned(call, setup.device, [], cache, 0.0)
         if call.verbose:
-            say(f"Searchspace has {len(space)} configurations after restrictions.")
+            say(f"Searchspace has {space.size} configurations after restrictions.")
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
         listener = Listener(call.metrics, cache, quiet=call.quiet)
@@ -166,7 +166,7 @@ def _searched(  # noqa: PLR0917 - the parts of one run
     listener: Listener,
     stack: ExitStack,
 ) -> TuningResult:
-    request = call.request(str(workload), call.search.budget_of(len(kernel.space(workload))))
+    request = call.request(str(workload), call.search.budget_of(kernel.space(workload).size))
     request.check()
     store = stack.enter_context(Store())
     return tune(setup, request, Catalog({kernel.name: kernel}), store, listener, resume=False)

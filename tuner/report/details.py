@@ -120,9 +120,12 @@ def _search(document: Mapping[str, Any]) -> Iterator[str]:
         return
     did = "replayed" if document.get("recorded") else "measured"
     failed = f", {space['failed']:,} of them failed" if space.get("failed") else ""
+    drawn = any("listed" in workload["space"] for workload in document["workloads"])
+    about = "about " if drawn else ""
     yield (
-        f"trials: {space['measured']:,} {did}{failed} of {space['size']:,}"
-        f" ({space['pruned']:,} after pruning); policy {document['policy']}, status {document['status']}"
+        f"trials: {space['measured']:,} {did}{failed} of {about}{space['size']:,}"
+        f" ({about}{space['pruned']:,} after pruning); policy {document['policy']},"
+        f" status {document['status']}"
     )
     unseen = [
         f"{workload['space']['uncompiled']:,} of {workload['name']}"

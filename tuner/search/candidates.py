@@ -13,13 +13,14 @@ from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError,
 from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
 from tuner.recordings import RecordedKernel
+from tuner.search.declared import BEFORE_COMPILING, Declaration
+from tuner.search.large_spaces import CandidateSource, PlansOnDemand
 from tuner.space import Space
-from tuner.space.launches import bounds, candidate, launches, own_resources, own_stages
-from tuner.space.occupancy import upper_bound
+from tuner.space.launches import candidate, launches, own_resources, own_stages
+from tuner.space.sampled import SampledSpace, rounded
 
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 
-BEFORE_COMPILING = "occupancy, before compiling"
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
 _SPILLS = ("spills registers", "uses local memory")
 
@@ -43,6 +44,7 @@ class PreparedWorkload:
             where the kernel file allows it.
         highest_dropped: highest occupancy of what was dropped before compiling; 0 where nothing was.
         stated: the analytical answer that the kernel file states; None where it states none.
+        source: makes further candidates where only a sample of the space is listed; None where all is.
     """
 
     workload: Workload
@@ -57,6 +59,32 @@ class PreparedWorkload:
     spilling: frozenset[Configuration] = frozenset()
     highest_dropped: float = 0.0
     stated: Configuration | None = None
+    source: CandidateSource | None = None
+
+    @property
+    def known_candidates(self) -> tuple[Candidate, ...]:
+        """The candidates listed, and those that were made beside them."""
+        if self.source is None:
+            return self.candidates
+        listed = {one.configuration for one in self.candidates} | set(self.space)
+        made = (one for one in self.source.made.values() if one is not None)
+        return (*self.candidates, *(one for one in made if one.configuration not in listed))
+
+    @property
+    def size_after_pruning(self) -> int:
+        """Candidates there are; of a large space an estimate by those that are listed."""
+        if self.source is None:
+            return len(self.candidates)
+        dropped = sum(self.pruned.values())
+        share = len(self.candidates) / (len(self.candidates) + dropped)
+        return max(len(self.candidates), rounded(self.space.size * share))
+
+    def plan(self, configuration: Configuration) -> Plan | None:
+        """The plan of a configuration; None where it is none of the space, or was dropped."""
+        try:
+            return self.plans[configuration]
+        except KeyError:
+            return None
 
     @property
     def uncompiled(self) -> int:
@@ -164,36 +192,27 @@ def _prepared(
     threshold = min_occupancy
     if threshold is None:
         threshold = DEFAULT_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
+    declaration = Declaration(kernel, workload, limits, threshold, stated)
+    source = CandidateSource(space, declaration) if isinstance(space, SampledSpace) else None
     pruned: Counter[str] = Counter()
-    plans: dict[Configuration, Plan] = {}
+    plans: dict[Configuration, Plan] = {} if source is None else PlansOnDemand(kernel, workload)
     left: list[Candidate] = []
     highest_dropped = 0.0
-    for configuration in [stated] if stated_only and stated is not None else space:
-        plan = kernel.plan(workload, configuration)
-        needed = max(stage.min_architecture for stage in plan.stages)
-        if not limits.reaches(needed):
-            pruned[f"needs compute capability {needed // 10}.{needed % 10}"] += 1
-            continue
-        found = candidate(
-            *(configuration, bounds(limits, plan), kernel.roles),
-            work=plan.work,
-            declared=True,
-            stated=configuration == stated,
-        )
-        if found.blocks_per_sm == 0:
-            pruned[f"cannot be launched ({_limited_by(limits, plan)})"] += 1
-            continue
-        if found.occupancy >= threshold:
-            left.append(found)
+    named = [] if source is None else [one for one in (default, stated) if one is not None]
+    for configuration in [stated] if stated_only and stated is not None else dict.fromkeys([*space, *named]):
+        found = declaration.of(configuration)
+        if found.candidate is not None:
+            left.append(found.candidate)
         else:
-            pruned[BEFORE_COMPILING] += 1
+            pruned[found.dropped] += 1
             highest_dropped = max(highest_dropped, found.occupancy)
-        if found.occupancy >= threshold or configuration == default:
-            plans[configuration] = plan
+        if found.candidate is not None or (configuration == default and found.dropped == BEFORE_COMPILING):
+            plans[configuration] = found.plan
     item = PreparedWorkload(
         *(workload, kernel, space, plans, tuple(left), default, threshold, dict(pruned), ()),
         highest_dropped=highest_dropped,
         stated=stated,
+        source=source,
     )
     if not left:
         raise EmptySpaceError(nothing_left(item))
@@ -287,13 +306,6 @@ def _spilled(resources: Sequence[Resources]) -> str:
     return _SPILLS[1] if any(taken.local_bytes for taken in resources) else ""
 
 
-def _limited_by(limits: DeviceLimits, plan: Plan) -> str:
-    """What keeps a plan from being launched, whatever it compiles to."""
-    stages = (plan.stages[place] for place in own_stages(plan))
-    filled = (upper_bound(limits, stage.threads_per_block, stage.shared_bytes) for stage in stages)
-    return next(one.limited_by for one in filled if one.blocks_per_sm == 0)
-
-
 def plan_bytes(plan: Plan) -> int:
     """Device memory of one set of the plan's arrays, and of what is kept to restore them."""
     from tuner.model.elements import element_dtype  # noqa: PLC0415 - needs NumPy
@@ -313,10 +325,18 @@ def as_declared(
             replace(
                 trial,
                 configurations=tuple(
-                    names.get(one, one) for names, one in zip(declared, trial.configurations, strict=True)
+                    known[one] if one in known else _in_order(item, one)
+                    for item, known, one in zip(prepared, declared, trial.configurations, strict=True)
                 ),
             ),
             measurement,
         )
         for trial, measurement in trials
     ]
+
+
+def _in_order(item: PreparedWorkload, configuration: Configuration) -> Configuration:
+    """A configuration of a large space that is not listed, as the kernel file would write it."""
+    if item.source is None:
+        return configuration
+    return Configuration([(n, configuration[n]) for n in item.space.tunables if n in configuration])

@@ -172,12 +172,13 @@ class Compilation:
             for (at, configuration) in self._looked
             if at == place and isinstance(verdict := self._verdicts.get((at, configuration)), Verdict)
         }
-        declared = {one.configuration for one in item.candidates}
+        all_candidates = item.known_candidates
+        declared = {one.configuration for one in all_candidates}
         dropped = {c: v for c, v in verdicts.items() if v.dropped and c in declared}
         reasons = Counter(verdict.dropped for verdict in dropped.values())
         candidates = (
             one if one.configuration not in verdicts else verdicts[one.configuration].candidate
-            for one in item.candidates
+            for one in all_candidates
             if one.configuration not in dropped
         )
         return replace(

@@ -147,8 +147,9 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
         "batch": item.workload.batch,
         "space": {
             "cartesian": item.space.cartesian_size,
-            "size": len(item.space),
-            "pruned": len(item.candidates),
+            "size": item.space.size,
+            **({"listed": len(item.space)} if item.space.is_sample else {}),
+            "pruned": item.size_after_pruning,
             "dropped": dict(item.pruned),
             "uncompiled": item.uncompiled,
             "min_occupancy": item.min_occupancy,
@@ -295,8 +296,8 @@ def _tuning_energy(outcome: SearchOutcome) -> Record:
 def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:
     settings = max(1, len(task.clocks_mhz)) * max(1, len(task.power_limits_w))
     return {
-        "size": math.prod(len(item.space) for item in prepared) * settings,
-        "pruned": math.prod(len(item.candidates) for item in prepared) * settings,
+        "size": math.prod(item.space.size for item in prepared) * settings,
+        "pruned": math.prod(item.size_after_pruning for item in prepared) * settings,
         "measured": len(outcome.trials),
         "failed": sum(not measurement.ok for _, measurement in outcome.trials),
         "spared": sum(measurement.estimated_j is not None for _, measurement in outcome.trials),

@@ -98,7 +98,7 @@ def _candidates(item: PreparedWorkload, tried: set[Configuration]) -> list[Candi
     """Candidates that were tried; a default that pruning dropped was tried, too, without being one."""
     known = {c.configuration: c for c in item.candidates}
     found = [known.get(c) or candidate(c, (), item.kernel.roles, work=item.plans[c].work) for c in tried]
-    return sorted(found, key=lambda one: item.space.index(one.configuration))
+    return sorted(found, key=lambda one: item.space.order(one.configuration))
 
 
 class SpaceExport(NamedTuple):

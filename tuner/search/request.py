@@ -29,6 +29,7 @@ from tuner.search.compilation import Compilation
 from tuner.search.limits import SearchLimits
 from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks, choose_power_limits
 from tuner.search.task import Task
+from tuner.space.sampled import LISTED
 
 
 @dataclass(frozen=True)
@@ -259,8 +260,11 @@ def make_task(
 
     Raises:
         EmptySpaceError: nothing is left of a workload's space.
+        InputError: all of a space that is too large is to be measured.
     """
-    compilation = Compilation(prepared_workloads(request, pairs, device), device, progress=progress)
+    prepared = prepared_workloads(request, pairs, device)
+    _refuse_exhaustive(request, prepared)
+    compilation = Compilation(prepared, device, progress=progress)
     return Task(
         prepared=compilation.begin(),
         compilation=compilation,
@@ -277,6 +281,21 @@ def make_task(
         steers_clocks=request.clocks == AUTO_CLOCKS and request.objective != PARETO,  # a search of its own
         power_limits_w=power_limits_w,
     )
+
+
+def _refuse_exhaustive(request: Request, prepared: Sequence[PreparedWorkload]) -> None:
+    """Refuse to measure all of a space of which only a sample is listed."""
+    large = next((item for item in prepared if item.space.is_sample), None)
+    if large is not None and request.policy == "exhaustive":
+        raise InputError(
+            f"--policy exhaustive: {large.workload} has about {large.space.size:,} configurations, and at"
+            f" most {LISTED:,} are listed; choose auto, bayesian, greedy, local or random, or add rules to"
+            f" [constraints] in {_path_of(large)}"
+        )
+
+
+def _path_of(item: PreparedWorkload) -> str:
+    return str(item.kernel.path) if isinstance(item.kernel, KernelFile) else item.kernel.name
 
 
 def prepared_workloads(

@@ -150,7 +150,7 @@ def _search(
         policy = partial(registry.load("power-limits", "limited"), inner=policy)
     objective = Objective("time" if task.max_slowdown is not None else task.objective)
     search = task.search(objective, {}, context)
-    expected = search.size if whole else None
+    expected = search.listed if whole else None
     if task.policy in _ANALYTICAL_FIRST and task.strategy is None:
         search.expect(registry.load("explain", "first")(search))
     try:

@@ -86,10 +86,11 @@ def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> So
         configuration = Configuration(answer.configurations[str(item.workload)])
         if STREAM_PRIORITY in item.space.tunables:
             configuration = with_priority(configuration, 0)
-        if configuration not in item.plans:
+        plan = item.plan(configuration)
+        if plan is None:
             missing = f"the solo best of {item.workload} (run {answer.run}) is not in the space of this run"
             return SoloBests(missing=missing)
-        configurations.append(item.plans[configuration].configuration)
+        configurations.append(plan.configuration)
     default = default_trial(task)
     clocks = [answer.clock_mhz for answer in answers if answer.clock_mhz in task.clocks_mhz]
     limits = [answer.power_limit_w for answer in answers if answer.power_limit_w in task.power_limits_w]

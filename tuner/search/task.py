@@ -99,6 +99,9 @@ class Task:
             expect=self.compilation.expect,
             parallel=self.parallel,
             criteria=_criteria(context) if objective.is_front else (),
+            large_spaces=tuple(
+                None if item.source is None else item.source.as_told() for item in self.prepared
+            ),
         )
 
     def _payback(self, objective: Objective) -> Payback | None:

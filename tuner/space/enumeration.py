@@ -19,6 +19,7 @@ from tuner.errors import (
     ExpressionError,
     InputError,
     NoValueError,
+    SpaceSizeError,
     suggestion,
 )
 from tuner.expressions import Expression, NoValue, is_free_name
@@ -144,7 +145,7 @@ class Enumeration:
         counts = np.ones(rows, dtype=np.int64)
         for name, values in self.lists.items():
             if name not in deciding:
-                active = self._active(name, columns, rows)
+                active = self.active(name, columns, rows)
                 counts *= len(values) if active is None else np.where(active, len(values), 1)
         return int(counts.sum())
 
@@ -156,10 +157,10 @@ class Enumeration:
         certain = 0 if rules or name in self.conditions else rows * count  # nothing is removed here
         for start in range(0, rows, step):
             part = {other: column[start : start + step] for other, column in columns.items()}
-            chunk = self._filtered(self._extended(part, min(step, rows - start), name), rules)
+            chunk = self.filtered(self.extended(part, min(step, rows - start), name), rules)
             total += _rows(chunk)
             if max(total, certain) > self.max_rows:
-                raise InputError(
+                raise SpaceSizeError(
                     f"the rules leave more than {self.max_rows:,} combinations{self._where()}; "
                     "add rules or shorten value lists"
                 )
@@ -169,12 +170,12 @@ class Enumeration:
             raise EmptySpaceError(f"the rule {last.text!r} removes the last configuration{self._where()}")
         return {other: np.concatenate([chunk[other] for chunk in kept]) for other in kept[0]}
 
-    def _extended(self, columns: Mapping[str, Column], rows: int, name: str) -> dict[str, Column]:
+    def extended(self, columns: Mapping[str, Column], rows: int, name: str) -> dict[str, Column]:
         """Every row with every value of a tunable, or with none where its condition is false."""
         count = len(self.lists[name])
         dtype = np.int16 if count <= np.iinfo(np.int16).max else np.int32
         positions = np.arange(count, dtype=dtype)
-        active = self._active(name, columns, rows)
+        active = self.active(name, columns, rows)
         if active is None or active.all():
             chunk = {other: np.repeat(column, count) for other, column in columns.items()}
             return chunk | {name: np.tile(positions, rows)}
@@ -184,23 +185,24 @@ class Enumeration:
         new[np.repeat(active, repeats)] = np.tile(positions, int(active.sum()))
         return chunk | {name: new}
 
-    def _active(self, name: str, columns: Mapping[str, Column], rows: int) -> Mask | None:
+    def active(self, name: str, columns: Mapping[str, Column], rows: int) -> Mask | None:
         """Rows in which a tunable has a value; None for all."""
         condition = self.conditions.get(name)
         try:
-            return None if condition is None else self._holds(condition.when, columns, rows)
+            return None if condition is None else self.holds(condition.when, columns, rows)
         except ExpressionError as error:
             raise ConditionError(name, str(error)) from error
 
-    def _filtered(self, columns: dict[str, Column], rules: list[Expression]) -> dict[str, Column]:
+    def filtered(self, columns: dict[str, Column], rules: Sequence[Expression]) -> dict[str, Column]:
+        """The rows that satisfy some rules, whose names all have columns."""
         for rule in rules:
             if rows := _rows(columns):
-                held = self._holds(rule, columns, rows)
+                held = self.holds(rule, columns, rows)
                 columns = columns if held.all() else {name: c[held] for name, c in columns.items()}
             self.left[rule] += _rows(columns)
         return columns
 
-    def _holds(self, rule: Expression, columns: Mapping[str, Column], rows: int) -> Mask:
+    def holds(self, rule: Expression, columns: Mapping[str, Column], rows: int) -> Mask:
         """Rows for which a condition is true; those in which the same tunables have values go together."""
         needed = self._needed(rule)
         conditional = [name for name in self.conditions if name in needed and name in columns]
@@ -268,6 +270,28 @@ class Enumeration:
                 otherwise = self.conditions[name].otherwise
                 needed |= frozenset() if otherwise is None else otherwise.names
         return needed
+
+    def scope(self, rule: Expression) -> list[str]:
+        """The tunables that decide whether a rule holds, in the order of the space."""
+        needed = self._needed(rule)
+        for name in reversed(list(self.lists)):  # a condition needs tunables above its own only
+            if name in needed and name in self.conditions:
+                needed |= self._needed(self.conditions[name].when)
+        return [name for name in self.lists if name in needed]
+
+    def alone(self, rule: Expression, max_rows: int) -> "Enumeration":
+        """The same of one rule and of the tunables that decide it."""
+        scope = self.scope(rule)
+        conditions = {name: self.conditions[name] for name in scope if name in self.conditions}
+        needed = self._needed(rule).union(*(self._needed(one.when) for one in conditions.values()))
+        return Enumeration(
+            {name: self.lists[name] for name in scope},
+            [rule],
+            self.constants,
+            {name: one for name, one in self.derived.items() if name in needed},
+            conditions,
+            max_rows=max_rows,
+        )
 
     def _shown(self, columns: Mapping[str, Column]) -> str:
         """The values of the first row."""

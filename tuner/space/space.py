@@ -25,7 +25,10 @@ class Space(Sequence[Configuration]):
     Attributes:
         tunables: value lists by name, in the order of declaration.
         cartesian_size: combinations there are without rules.
+        is_sample: only some of its configurations are listed (`tuner.space.sampled`).
     """
+
+    is_sample = False
 
     def __init__(
         self,
@@ -80,14 +83,15 @@ class Space(Sequence[Configuration]):
             InputError: a value list is empty, repeats a value or mixes kinds, a condition needs a tunable
                 that is not above its own, or too much is left.
         """
-        lists = {name: checked_values(name, values) for name, values in tunables.items()}
-        if not lists:
-            raise InputError("a space needs at least one tunable")
         conditions = conditions or {}
-        if math.prod(len(values) + (name in conditions) for name, values in lists.items()) > MAX_PRODUCT:
-            raise InputError("the product of the value lists has more than 2**62 combinations")
+        lists = checked_lists(tunables, conditions)
         enumeration = Enumeration(lists, rules, constants or {}, derived or {}, conditions)
         return cls(lists, enumeration.columns(), enumeration.product())
+
+    @property
+    def size(self) -> int:
+        """How many configurations there are; more than are listed where it `is_sample`."""
+        return len(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,9 +136,27 @@ class Space(Sequence[Configuration]):
         """
         found = self._find(configuration)
         if found is None:
-            shown = " ".join(f"{name}={value}" for name, value in configuration.items())
-            raise UnknownNameError(f"configuration {shown} is not in the space")
+            raise self._not_in_space(configuration)
         return found
+
+    @staticmethod
+    def _not_in_space(configuration: Mapping[str, TunableValue]) -> UnknownNameError:
+        shown = " ".join(f"{name}={value}" for name, value in configuration.items())
+        return UnknownNameError(f"configuration {shown} is not in the space")
+
+    def order(self, configuration: Mapping[str, TunableValue]) -> tuple[int, ...]:
+        """What configurations are ordered by; they need not be listed.
+
+        Raises:
+            UnknownNameError: it has a value that is in no list.
+        """
+        try:
+            return tuple(
+                places[configuration[name]] if name in configuration else -1
+                for name, places in self._positions.items()
+            )
+        except KeyError:
+            raise self._not_in_space(configuration) from None
 
     def _find(self, configuration: Mapping[str, TunableValue]) -> int | None:
         if not configuration.keys() <= self._positions.keys():
@@ -149,3 +171,19 @@ class Space(Sequence[Configuration]):
             code += (position + absent) * stride
         row = int(np.searchsorted(self._codes, code))
         return row if row < len(self) and self._codes[row] == code else None
+
+
+def checked_lists(
+    tunables: Mapping[str, Sequence[TunableValue]], conditions: Mapping[str, Condition]
+) -> dict[str, tuple[TunableValue, ...]]:
+    """The value lists of a space.
+
+    Raises:
+        InputError: there is none, one makes no axis (`checked_values`), or their product is too large.
+    """
+    lists = {name: checked_values(name, values) for name, values in tunables.items()}
+    if not lists:
+        raise InputError("a space needs at least one tunable")
+    if math.prod(len(values) + (name in conditions) for name, values in lists.items()) > MAX_PRODUCT:
+        raise InputError("the product of the value lists has more than 2**62 combinations")
+    return lists
