@@ -1,17 +1,16 @@
 """Problems of planes, columns and convolutions: right answers pass, and wrong ones fail."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tuner.errors import KernelFileError
 from tuner.model import Buffer, ProblemSpec
 from tuner.problems import problem_for
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = Any
 SHAPES = {"fft-columns": (3, 12, 10), "fft-2d": (3, 12, 12), "fft-convolution": (3, 60)}
 
 
