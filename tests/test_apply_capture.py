@@ -27,7 +27,8 @@ def torch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 @contextmanager
 def captured(bench: Bench) -> Iterator[list[Any]]:
     """A capture of CuPy's current stream; what it took is listed afterwards."""
-    stream, works = bench.cp.cuda.Stream(non_blocking=True), []
+    stream = bench.cp.cuda.Stream(non_blocking=True)
+    works: list[Any] = []
     with stream:
         stream.begin_capture()
         yield works
@@ -93,7 +94,11 @@ def test_named_streams_that_are_captured(bench: Bench) -> None:
     stream = bench.cp.cuda.Stream(non_blocking=True)
     plan = bench.plan("sums", (3, 64))
     stream.begin_capture()
-    for call in (lambda: bench.apply("sums", x, stream=stream), lambda: plan(x, stream=stream)):
+    calls: list[Callable[[], Any]] = [
+        lambda: bench.apply("sums", x, stream=stream),
+        lambda: plan(x, stream=stream),
+    ]
+    for call in calls:
         with pytest.raises(InputError, match="its stream is being captured into a CUDA graph"):
             call()
     assert plan(x, out=y, stream=stream) is y

@@ -78,7 +78,7 @@ def test_exclusive_recurrences(way: str) -> None:
         right[:, 1:] = one_by_one(a, b, way)[:, :-1]
     else:
         right[:, :-1] = one_by_one(a, b, way)[:, 1:]
-    plan = plan_of({"N": N, "form": "exclusive", "direction": way}, 2, P=4, L=128)
+    plan = plan_of({"N": N, "form": "exclusive", "direction": way}, 2, P=4, L=256)
     np.testing.assert_array_equal(run(plan, a, b), right)
     function = plan.problem.function
     assert function is not None

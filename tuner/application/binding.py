@@ -26,7 +26,7 @@ from tuner.devices.cuda.libraries import workspaces
 from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
 from tuner.devices.cuda.stepped import SteppedRun
 from tuner.errors import DeviceError, InputError
-from tuner.model import Buffer, Plan, RowLayout, Workload
+from tuner.model import DENSE, Buffer, Plan, RowLayout, Workload
 from tuner.model.elements import element_dtype
 
 
@@ -209,9 +209,9 @@ def loaded_kernel(
     file: KernelFile,
     plan: Plan,
     forms: Sequence[Form],
-    layout: RowLayout,
     chosen: Chosen,
     *,
+    layout: RowLayout = DENSE,
     device: int,
     program: Program,
     home: HomeContext,
