@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from tuner.cli import main
 from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import InputError, KernelFileError, UnknownNameError
+from tuner.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
+from tuner.expressions import Expression
 from tuner.model import Configuration
 
 TEXT = """
@@ -234,7 +236,20 @@ LOADING: list[tuple[str, str, str]] = [
     ("when = \"form != 'cluster'\"", "wen = 1", "[tunables.L] wen: unknown key; did you mean 'when'?"),
     ('"32 * P" }', '"32 * lag" }', "[tunables.L] otherwise: expression '32 * lag': unknown name 'lag'"),
     ("values = [32, 64]", "values = []", "[tunables.L] values: must be a list of at least one"),
-    ("values = [32, 64], ", "", "[tunables.L] values: is needed"),
+    ("values = [32, 64], ", "", "[tunables] L: needs values, or permutation in their place"),
+    (
+        "values = [32, 64]",
+        'values = [32], permutation = ["a", "b"]',
+        "L: has values and permutation; leave one",
+    ),
+    ("values = [32, 64]", 'permutation = ["a", "a"]', "[tunables.L] permutation: the item 'a' stands twice"),
+    (
+        "values = [32, 64]",
+        'permutation = ["a", "b,c"]',
+        "[tunables.L] permutation: the item 'b,c' is empty or",
+    ),
+    ("values = [32, 64]", 'permutation = ["a"]', "[tunables.L] permutation: must be a list of at least 2"),
+    ("values = [32, 64]", "permutation = [1, 2, 3, 4, 5, 6, 7]", "[tunables.L] permutation: "),
     ("L = { values = [32, 64]", "L = { values = [32, 32]", "[tunables]: L: value 32 stands twice"),
     ("ring = [4, 8]", "ring = []", "[variant.ring.tunables] ring: must be a list of at least one"),
     ("ring = [4, 8]", "ring = [4, 8]\nP = [1]", "[variant.ring.tunables] P: the name is taken by [tunables]"),
@@ -337,3 +352,26 @@ def test_show_tells_the_conditions(load: Load) -> None:
     shown = CliRunner().invoke(main, ["kernels", "show", "forms", "--kernel", path])
     assert "tunable ring  4 8   (where form == 'ring')" in shown.output
     assert "form=ring P=2 L=32 ring=8 lag=2" in shown.output
+
+
+def test_a_permutation_has_every_order_and_rules_ask_where_items_stand(load: Load) -> None:
+    """The orders are texts, the given one first; index_of is the place of an item, from 0."""
+    kernel = load(
+        replaced("P = [1, 2, 4]", "P = [1, 2, 4]\norder = { permutation = [0, 1, 2] }")
+        .replace('rules = ["L * P <= 128"]', """rules = ["L * P <= 128", "index_of(order, '0') < 2"]""")
+        .replace("P = 2\n", "P = 2\norder = '0,2,1'\n")
+    )
+    workload = kernel.workloads()[0]
+
+    assert kernel.tunables["order"] == ("0,1,2", "0,2,1", "1,0,2", "1,2,0", "2,0,1", "2,1,0")
+    assert {one["order"] for one in kernel.space(workload)} == {"0,1,2", "0,2,1", "1,0,2", "2,0,1"}
+    assert kernel.default(workload)["order"] == "0,2,1"
+
+
+def test_index_of_names_what_is_no_item() -> None:
+    """An item that the text has not is an error, on one value and on many."""
+    wanted = Expression("index_of(order, 'k')")
+    assert wanted.evaluate({"order": "i,k"}) == 1
+    for order in ("i,j", np.array(["i,k", "i,j"])):
+        with pytest.raises(ExpressionError, match="index_of: 'k' is no item of 'i,j'"):
+            wanted.evaluate({"order": order})

@@ -19,9 +19,10 @@ from tuner.interfaces import Candidate
 from tuner.model import Configuration, Measurement, Trial
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare
 from tuner.space import Space
-from tuner.space.enumeration import Enumeration, checked_values
+from tuner.space.enumeration import Enumeration
 from tuner.space.sampled import space_of
 from tuner.space.sampler import SpaceSampler
+from tuner.space.values import checked_values
 
 LISTS = {
     "form": ("plain", "ring"),

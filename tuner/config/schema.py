@@ -184,8 +184,10 @@ class TunableTable(FileTable):
 
     @model_validator(mode="after")
     def _has_values(self) -> "TunableTable":
-        if (self.values is None) == (self.permutation is None):
-            raise ValueError("takes either values or permutation")
+        if self.values is None and self.permutation is None:
+            raise ValueError("needs values, or permutation in their place")
+        if self.values is not None and self.permutation is not None:
+            raise ValueError("has values and permutation; leave one of them out")
         return self
 
 

@@ -13,7 +13,7 @@ from tuner.errors import EmptySpaceError, InputError, suggestion
 from tuner.expressions import Expression
 from tuner.model import TunableValue
 from tuner.space import Space
-from tuner.space.enumeration import checked_values
+from tuner.space.values import checked_values
 
 MAX_TRIED = 2**16  # combinations of values for which a condition is tried before any size is known
 _TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")

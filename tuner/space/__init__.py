@@ -1,6 +1,6 @@
 """The configurations of a workload."""
 
-from tuner.space.enumeration import Condition
 from tuner.space.space import Space
+from tuner.space.values import Condition
 
 __all__ = ["Condition", "Space"]

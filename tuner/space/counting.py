@@ -7,7 +7,8 @@ import numpy as np
 from tuner.expressions import Expression
 from tuner.expressions.arithmetic import Value
 from tuner.model import TunableValue
-from tuner.space.enumeration import Condition, Enumeration, checked_values, value_array
+from tuner.space.enumeration import Enumeration
+from tuner.space.values import Condition, checked_values, value_array
 
 _CASE = " case"  # no expression can name it
 _MAX_ROWS = 2**21  # of all cases together, some 100 MB

@@ -9,9 +9,10 @@ import numpy as np
 from tuner.errors import InputError, SpaceSizeError, UnknownNameError
 from tuner.expressions import Expression
 from tuner.model import Configuration, TunableValue
-from tuner.space.enumeration import Condition, Enumeration
+from tuner.space.enumeration import Enumeration
 from tuner.space.sampler import Positions, SpaceSampler
 from tuner.space.space import Space, checked_lists
+from tuner.space.values import Condition
 
 LISTED = 2**17  # configurations of a space that is listed as a whole: some 10 s until a search begins
 ON_THE_WAY = 2**21  # combinations of some tunables, while it is found out whether so few are left in the end

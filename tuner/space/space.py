@@ -14,7 +14,8 @@ import numpy as np
 from tuner.errors import InputError, UnknownNameError
 from tuner.expressions import Expression
 from tuner.model import Configuration, TunableValue
-from tuner.space.enumeration import CHUNK_ROWS, Column, Condition, Enumeration, checked_values
+from tuner.space.enumeration import CHUNK_ROWS, Column, Enumeration
+from tuner.space.values import Condition, checked_values
 
 MAX_PRODUCT = 2**62  # positions in the product are 64-bit codes
 
