@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from greedy_recorded import predicted
-from joint_spaces import OBJECTIVES, JointSpace, Recorded, spaces_of
+from joint_recorded import Recorded
+from joint_spaces import OBJECTIVES, JointSpace, spaces_of
 from joint_table import table
 from provenance import provenance
 

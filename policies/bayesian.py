@@ -23,7 +23,7 @@ from .surrogate.outlook import Proposal
 from .surrogate.start import start_rows
 from .sweeping import SweepTime
 
-LEAST_START = 4  # trials of the start design; where more tunables vary, as many as these
+LEAST_START = 4  # trials of the start design; of a single workload with more tunables, as many as these
 FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
@@ -37,9 +37,8 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     1. Start: the analytical answer, the defaults, and some more trials: at random among likely blocks where
        no launches are known; else a few of what is believed to be good by its traits (see
        `surrogate.traits`), or a Latin hypercube where these tell nothing. What is known of other sizes or
-       GPUs stands in for these. Several workloads begin with every workload at the best known, too, and where
-       it is known what they cost alone, with `LEAST_START` more trials. Trials that fail are made up for,
-       once.
+       GPUs stands in for these. Several workloads begin with every workload at the best known, too, and with
+       `LEAST_START` more trials, however many tunables vary. Trials that fail are made up for, once.
     2. Fit: a Gaussian process to the logarithms of the costs; failures are modelled apart. What workloads
        cost alone, where that is known, is a feature of trials of several (see `surrogate.alone`).
     3. Acquire: the trial of highest expected improvement, of all and of the neighbours of a good one in turn.
@@ -180,7 +179,7 @@ def _wanted(joint: Joint) -> int:
     """Trials of the start beyond the seeds, where nothing is known of other sizes or GPUs."""
     if joint.has_traits and joint.tunables <= FEW:
         return FIRST
-    return LEAST_START if joint.known_alone else max(LEAST_START, joint.tunables)
+    return LEAST_START if joint.several else max(LEAST_START, joint.tunables)
 
 
 def _seeds(search: Search) -> list[Trial]:

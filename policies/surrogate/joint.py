@@ -56,7 +56,7 @@ class Joint:
         groups: length scale of every feature.
         encodings: per workload.
         tunables: that vary, the clock included.
-        known_alone: it is known of every workload what it costs alone, beside others.
+        several: more than one workload runs.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Joint:
             _choices([c.configuration for c in candidates], draw, [t.configurations[place] for t in kept])
             for place, candidates in enumerate(search.candidates)
         ]
+        self.several = len(self._choices) > 1
         self._settings = search.settings
         self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
@@ -80,12 +81,11 @@ class Joint:
             unlikely(candidates, choices)
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
-        wanted = len(self._choices) == 1 and not self.doubtful
+        wanted = not self.several and not self.doubtful
         self._traits = (
             traits(search.candidates[0], self._choices[0], search.limits) if wanted else np.zeros((0, 0))
         )
         alone = [costs_alone(search, place) for place in range(len(self._choices))]
-        self.known_alone = all(run is not None for run in alone)
         axes = [
             _axis(encoded, choices, slower_alone(run, choices))
             for encoded, choices, run in zip(self.encodings, self._choices, alone, strict=True)
