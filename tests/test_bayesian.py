@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from policy_driver import Measure, candidate, makespan, play, result, search_over
-from tuner.policies.bayesian import AHEAD, bayesian
+from tuner.policies.bayesian import AHEAD, LEAST_START, bayesian
 from tuner.policies.stopping import ALL_FAIL, ROOTS
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
@@ -238,6 +238,16 @@ def test_what_other_runs_found_best_starts_a_joint_search() -> None:
     played = play(bayesian, replace(search_over(one, two), prior_runs=known), bowl)
 
     assert Trial((one[7].configuration, two[9].configuration)) in played.batches[0]
+
+
+def test_workloads_together_begin_with_four_drawn_trials() -> None:
+    """However many tunables vary, of several workloads four trials are drawn beside the defaults."""
+    search = search_over(space()[:40], space()[40:80])
+
+    played = play(bayesian, search, bowl)
+
+    assert played.batches[0][0] == Trial(search.defaults, None)
+    assert len(played.batches[0]) == 1 + LEAST_START
 
 
 def test_roles_and_values_that_nobody_knows_do_not_matter() -> None:
