@@ -157,7 +157,7 @@ class Judge:
     def __init__(self, traces: Sequence[Trace]) -> None:
         self.kernels = list(dict.fromkeys(trace["kernel"] for trace in traces))
         self._traces = traces
-        self.found = lru_cache(self._found)
+        self.found = lru_cache(maxsize=None)(self._found)
 
     def _found(self, kernel: str, rule: Rule) -> tuple[float, float, float]:
         """Evaluations, mean efficiency and least worst tenth of a kernel."""
