@@ -71,7 +71,8 @@ def _choice(search: Search) -> tuple[str, str]:
         return "greedy", f"{together} workloads run together"
     if clocks > 1:
         return "greedy", f"{clocks} clocks are searched with the configurations"
-    return "bayesian", f"one workload has {search.size:,} configurations: the promising ones go first"
+    about = "" if search.large_space(0) is None else "about "
+    return "bayesian", f"one workload has {about}{search.size:,} configurations: the promising ones go first"
 
 
 def _part(
