@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def recurrence(
-    a: NDArray[Any], b: NDArray[Any], N: int, batch: int, form: str, direction: str
+    a: NDArray[Any], b: NDArray[Any], N: int, batch: int, *, form: str, direction: str
 ) -> NDArray[Any]:
     """``y[i] = a[i] y[i-1] + b[i]`` along rows in float64, with ``y[-1] = 0``; from the end in reverse.
 

@@ -10,7 +10,7 @@ from tuner.errors import KernelFileError
 from tuner.model import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace
 from tuner.problems.base import Deviation, Norm, Problem, relative, sweep, unit_roundoff
-from tuner.problems.fft import FUNCTIONAL_SPREAD, norm
+from tuner.problems.fft import FUNCTIONAL_SPREAD, LEAST_LEVELS, norm
 
 
 class RealFft(Problem):
@@ -100,7 +100,7 @@ class RealFft(Problem):
         return self.word("direction", sizes) == "inverse"
 
     def allowed(self, output: Array) -> float:
-        """Two units of roundoff per radix-2 level, of an output whose type tells its precision."""
+        """Two units of roundoff per radix-2 level, of three at least, in the precision of the output."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
-        return 2 * unit_roundoff(output) * max(1.0, math.log2(2 * output.shape[1]))
+        return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(2 * output.shape[1]))
