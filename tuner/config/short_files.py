@@ -115,7 +115,8 @@ def with_macros(
 def _used(source: Source, among: tuple[str, ...]) -> frozenset[str]:
     if not among:
         return frozenset()
-    return used_names("\n".join([source.text, *(text for _, text in source.headers)]), among)
+    texts = [source.text, *(text for _, text in source.headers)]
+    return used_names("\n".join(text for text in texts if any(name in text for name in among)), among)
 
 
 def assumed_work(buffers: Iterable[Buffer]) -> Work:
