@@ -5,6 +5,7 @@ object where no narrower type holds all values exactly. Arrays take the NumPy fu
 overflow nor rounding can make it differ from the Python function; otherwise every element goes through that.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ EXACT_FLOAT = 2**53  # whole numbers up to here are exact in float64
 
 Value = Any  # a scalar or an array
 PLAIN = frozenset({bool, int, float, str})
+_EXACT_TYPES = {"b": np.bool_, "i": np.int64, "f": np.float64, "c": np.complex128}
 
 
 class TroubleError(Exception):
@@ -121,6 +123,11 @@ def inverted(value: Value) -> Value:
 
 def merged(where: np.ndarray[Any, Any], body: Value, orelse: Value) -> Value:
     """An array with ``body`` where the mask is true and ``orelse`` elsewhere, each as long as its part."""
+    kind = kind_of(body)
+    if kind == kind_of(orelse) and kind in _EXACT_TYPES:
+        result = np.empty(where.shape, dtype=_EXACT_TYPES[kind])
+        result[where], result[~where] = body, orelse
+        return result
     result = np.empty(where.shape, dtype=object)
     for mask, part in ((where, body), (~where, orelse)):
         result[mask] = part.astype(object) if isinstance(part, np.ndarray) else part
@@ -233,9 +240,10 @@ def _apply_arrays(op: Operation, left: Value, right: Value) -> Value:
         return _each(lambda item: _apply_scalars(op, item, right), left)
     if not isinstance(left, np.ndarray):
         return _each(lambda item: _apply_scalars(op, left, item), right)
-    boxed = np.frompyfunc(lambda a, b: _apply_scalars(op, a, b), 2, 1)(
-        left.astype(object), right.astype(object)
-    )
+    function = functools.partial(_apply_scalars, op)
+    if set(kinds) <= {"b", "i"}:  # zeros of two signs are equal, too, and not alike
+        function = functools.lru_cache(maxsize=None, typed=True)(function)
+    boxed = np.frompyfunc(function, 2, 1)(left.astype(object), right.astype(object))
     return _narrowed(np.asarray(boxed, dtype=object))
 
 
