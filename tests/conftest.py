@@ -6,7 +6,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -92,6 +92,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _threads_of_blas() -> Iterator[None]:
+    """Take back how many threads host stages of a module have set: the next one is not to spin."""
+    yield
+    pools = sys.modules.get("threadpoolctl")  # who sets them has imported it
+    if pools is not None:
+        pools.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), user_api="blas")
 
 
 @pytest.fixture
