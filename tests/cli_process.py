@@ -1,14 +1,17 @@
 """``tuner`` as a user calls it: in this process, or as a process of its own."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
+from prepared_process import PreparedProcess
 
 from tuner.cli import main
 
@@ -29,6 +32,31 @@ def document(*words: str | Path) -> dict[str, Any]:
     result = tuner(*words, "--json", "-")
     assert result.exit_code == 0, result.stderr
     return dict(json.loads(result.stdout))
+
+
+def begun(
+    *words: str | Path,
+    code: str = COMMAND[2],
+    environment: Mapping[str, str] | None = None,
+    joined: bool = False,
+) -> subprocess.Popen[str]:
+    """The command as a process of its own, whose outputs are pipes to here; its imports are done.
+
+    Args:
+        words: of the command.
+        code: Python that calls it.
+        environment: in place of this process's.
+        joined: standard error goes where standard output goes.
+    """
+    (output, writes), (errors, warns) = os.pipe(), os.pipe()
+    descriptors = {1: writes, 2: writes if joined else warns}
+    process = PreparedProcess(
+        code, [*map(str, words)], descriptors, environment or os.environ, kind="command"
+    )
+    for descriptor in (writes, warns):
+        os.close(descriptor)
+    process.stdout, process.stderr = (os.fdopen(one, encoding="utf-8") for one in (output, errors))
+    return process
 
 
 def rows(database: Path, table: str = "trials") -> int:

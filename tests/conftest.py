@@ -6,17 +6,13 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from build_cache import BUILDS
 from hypothesis import HealthCheck, settings
 from kernel_changes import kernels_changed
-
-if TYPE_CHECKING:
-    from tuner.config import KernelFile
 
 # The threads of OpenBLAS spin while they wait for each other: on busy processors that takes forty times as
 # long as to do without them.
@@ -89,7 +85,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays to the end: the garbage collector need not look at it, now or later."""
-    _keep_shipped_kernels()
+    importlib.import_module("kept_kernels").keep_shipped_kernels()  # the settings above come first
     gc.disable()
     try:
         return (yield)
@@ -98,22 +94,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-def _keep_shipped_kernels() -> None:
-    """Have a process read the shipped kernels once, which every command that is called in it does."""
-    from tuner.config import catalog, load_kernel_file  # noqa: PLC0415 - the settings above come first
-
-    root, read = catalog.kernels_root(), load_kernel_file
-    kept: dict[Path, KernelFile] = {}
-
-    def load(path: str | Path) -> "KernelFile":
-        path = Path(path)
-        if root not in path.parents:
-            return read(path)
-        if path not in kept:
-            kept[path] = read(path)
-        return kept[path]
-
-    pytest.MonkeyPatch().setattr(catalog, "load_kernel_file", load)
+@pytest.fixture(scope="module", autouse=True)
+def _threads_of_blas() -> Iterator[None]:
+    """Take back how many threads host stages of a module have set: the next one is not to spin."""
+    yield
+    pools = sys.modules.get("threadpoolctl")  # who sets them has imported it
+    if pools is not None:
+        pools.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), user_api="blas")
 
 
 @pytest.fixture

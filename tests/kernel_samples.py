@@ -142,9 +142,14 @@ def pairs_of(rows: Sequence[Row], left_out: Sequence[str]) -> list[Row]:
         rows: all that may be drawn.
         left_out: names whose values do not count.
     """
-    ways = ways_of(rows)
     pairs = sampled([row for row in rows if int(row["N"]) <= LONG], lambda name: name not in left_out)
-    return pairs + sampled([row for row in rows if int(row["N"]) > LONG], lambda name: name in ways)
+    return pairs + pairs_of_ways([row for row in rows if int(row["N"]) > LONG])
+
+
+def pairs_of_ways(rows: Sequence[Row]) -> list[Row]:
+    """Some of ``rows`` that hold each pair of ways to do a thing."""
+    ways = ways_of(rows) if rows else set()
+    return sampled(rows, lambda name: name in ways)
 
 
 def ways_of(rows: Sequence[Row]) -> set[str]:

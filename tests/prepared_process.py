@@ -28,6 +28,12 @@ _OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
 
 IMPORTS = {
     "daemon": ("tuner.cli.daemon", "tuner.daemon.process.start"),
+    "command": (
+        *("tuner.cli.run", "tuner.cli.history", "tuner.pool.opening", "tuner.sweep.local", "scipy.special"),
+        *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
+        *("tuner.power.clocks.simulated", "tuner.power.sensors.simulated", "tuner.power.energy.meter"),
+        *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.curve"),
+    ),
     "attempt": ("tuner.daemon.attempts.launcher", "tuner.policies.bayesian", "scipy.special"),
 }
 """What a kind of process has imported."""
@@ -114,9 +120,12 @@ def _await_order(orders: socket.socket) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    from kept_kernels import keep_shipped_kernels
+
     from tuner.config.catalog import Catalog, kernels_root
 
     sys.path[0] = ""  # as of -c
+    keep_shipped_kernels()
     for name in IMPORTS[sys.argv[2]]:
         importlib.import_module(name)
     Catalog.load(search_path=[kernels_root()])

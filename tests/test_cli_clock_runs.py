@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import await_rows, rows, tuner
+from cli_process import await_rows, begun, rows, tuner
 from clock_kills import children
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, library, lose
 from nvml_gpu import NvmlGpu, play
@@ -78,9 +77,8 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
 def running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """`tuner run` in a process of its own."""
     places = (Path(__file__).parent, library(), folder)
-    command = [sys.executable, "-c", COMMAND, *map(str, places), "run", *WORDS, "--window", SHORT_S, *words]
-    command += ["--database", str(folder / "tuner.db")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = (*places, "run", *WORDS, "--window", SHORT_S, *words, "--database", folder / "tuner.db")
+    with begun(*command, code=COMMAND) as process:
         yield process
         process.kill()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from cli_process import COMMAND, SMALL, TX1, document, rows, tuner
+from cli_process import COMMAND, SMALL, TX1, begun, document, rows, tuner
 
 from tuner.cli import COMMANDS
 from tuner.devices.simulated import SimulatedDevice
@@ -68,17 +68,13 @@ def test_document_has_what_scripts_rely_on(db: Path, tmp_path: Path) -> None:
 
 def test_json_has_standard_output_for_itself(db: Path) -> None:
     """With --json - a script reads JSON and nothing else; tables and progress go to standard error."""
-    outcome = subprocess.run(
-        [*COMMAND, "run", *SMALL, "--budget", "2", "--database", db, "--json", "-"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    process = begun("run", *SMALL, "--budget", "2", "--database", db, "--json", "-")
+    out, err = process.communicate()
 
-    assert outcome.returncode == 0, outcome.stderr
-    assert json.loads(outcome.stdout)["space"]["measured"] == 2
-    assert "scan-lf:N=4, batch " in outcome.stderr
-    assert "(modelled)" in outcome.stderr
+    assert process.returncode == 0, err
+    assert json.loads(out)["space"]["measured"] == 2
+    assert "scan-lf:N=4, batch " in err
+    assert "(modelled)" in err
 
 
 def test_reader_of_the_tables_may_leave(db: Path, tmp_path: Path) -> None:
@@ -299,11 +295,11 @@ def test_what_was_told_is_not_repeated_on_the_same_screen(tmp_path: Path) -> Non
         "--policy",
         "analytical",
     )
-    command = [*COMMAND, *words, "--database", str(tmp_path / "db")]
-    one = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
-    two = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = (*words, "--database", tmp_path / "db")
+    screen, _ = begun(*command, joined=True).communicate()
+    tables, messages = begun(*command).communicate()
 
     told = "analytical: the server rule chooses"
-    assert one.stdout.count(told) == 1
-    assert one.stdout.index(told) < one.stdout.index("· least time ·")
-    assert (two.stderr.count(told), two.stdout.count(told)) == (1, 0)
+    assert screen.count(told) == 1
+    assert screen.index(told) < screen.index("· least time ·")
+    assert (messages.count(told), tables.count(told)) == (1, 0)

@@ -2,11 +2,10 @@
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, await_rows, document, tuner
+from cli_process import await_rows, begun, document, tuner
 
 QUICK = """
 [options]
@@ -98,9 +97,7 @@ def test_a_sweep_that_is_interrupted_keeps_what_it_has(file: Path, tmp_path: Pat
     )
     database = tmp_path / "tuner.db"
     words = ("sweep", str(file), "--on", "local:1", "--database", str(database))
-    with subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with begun(*words) as process:
         await_rows(process, database, 3)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()

@@ -3,7 +3,6 @@
 import os
 import select
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, PATIENCE_S, await_rows
+from cli_process import PATIENCE_S, await_rows, begun
 from modelled import NoNvrtc, device
 
 from tuner.config.catalog import Catalog
@@ -341,13 +340,8 @@ def test_no_compiler_outlives_a_run_that_is_stopped_while_it_compiles_ahead(
     """A sweep compiles the next trials while one is measured; Ctrl-C and a kill end its children too."""
     database = tmp_path / "tuner.db"
     words = ["run", "scan-lf:N=1024", "--device", "sim:h200", "--policy", "exhaustive"]
-    process = subprocess.Popen(
-        [*COMMAND, *words, "--database", str(database)],
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    process = begun(*words, "--database", database, environment=os.environ | cache)
     await_rows(process, database, 2)
     with ExitStack() as stack:
         ends = select.poll()

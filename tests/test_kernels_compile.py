@@ -13,11 +13,12 @@ from kernel_samples import (
     defaults_at,
     kin,
     pairs_of,
+    pairs_of_ways,
     plan_of,
     rows_at,
+    sampled,
     shown,
     small_sizes,
-    values_of,
     workloads,
 )
 
@@ -81,23 +82,31 @@ def small_rows(family: str) -> list[Row]:
     return on_devices(rows_at([s for kernel in FAMILIES[family] for s in small_sizes(kernel)]), PAIRED)
 
 
-@functools.cache
-def pairs(family: str) -> list[Row]:
-    """Some of them that hold each pair of values, and each value with each device."""
-    return pairs_of(small_rows(family), LAUNCH_ONLY)
+def is_compiled(name: str) -> bool:
+    return name not in LAUNCH_ONLY
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_compile(family: str, cubins: Path) -> None:
     """Any value of a family's kernels compiles, for the oldest device or the newest; spills are reported."""
-    check_report(compiled(values_of(small_rows(family), pairs(family), LAUNCH_ONLY), cubins))
+    check_report(compiled(sampled(small_rows(family), is_compiled, together=1), cubins))
 
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pairs_of_values_compile(family: str, cubins: Path) -> None:
+def test_pairs_of_ways_compile(family: str, cubins: Path) -> None:
+    """Any two ways that go together, and any with each device that has it, compile; spills are reported.
+
+    Pairs of numbers repeat the same code: g++ takes them in ``test_kernels_host.py``.
+    """
+    check_report(compiled(pairs_of_ways(small_rows(family)), cubins))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_of_values_compile(family: str, tmp_path: Path) -> None:
     """Any two values that go together, and any with each device that has it, compile; spills are reported."""
-    check_report(compiled(pairs(family), cubins))
+    check_report(compiled(pairs_of(small_rows(family), LAUNCH_ONLY), tmp_path))
 
 
 @pytest.mark.parametrize("name", KERNELS)

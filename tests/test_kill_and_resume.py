@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import COMMAND, PATIENCE_S, TX1, await_rows, document, rows, tuner
+from cli_process import COMMAND, PATIENCE_S, TX1, await_rows, begun, document, rows, tuner
 
 from tuner.database import Store
 
@@ -32,8 +32,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     def begin(*words: str | Path, setup: str = "") -> subprocess.Popen[str]:
         # a shell that runs tests in the background has Ctrl-C ignored for all below it
         code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {setup}"
-        command = [COMMAND[0], "-c", f"{code}\n{COMMAND[2]}", *map(str, words)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = begun(*words, code=f"{code}\n{COMMAND[2]}")
         started.append(process)
         return process
 
