@@ -1,6 +1,6 @@
 """Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems.
 
-python benchmarks/show_prefix_peers.py long-scan | fft-any | tridiag-large
+python benchmarks/show_prefix_peers.py long-scan | fft-any | fft-planes | tridiag-large
 """
 
 import argparse
@@ -49,10 +49,24 @@ def fft_any() -> Iterator[str]:
         "complex128, 30 to 6000": rows_of("fft-any-double-h200", "double"),
         "float64 to frequencies": rows_of("fft-any-double-h200", "double-real"),
         "float32 to frequencies": rows_of("fft-any-real-h200", "real"),
-        "float32 back": rows_of("fft-any-real-h200", "real-back"),
+        "float32 back": rows_of("fft-any-real-back-h200", "real-back"),
     }
     for what, rows in by_length.items():
         yield f"| {what} | {_figures(rows)} |"
+
+
+def fft_planes() -> Iterator[str]:
+    """A row for each plane, set of columns and convolution: time, part of a copy, ratio to cuFFT, default."""
+    yield "| kernel | sizes | time | of a copy | × cuFFT | of the default | configuration |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    files = ("fft-planes-h200", "fft-columns-h200", "fft-convolution-h200")
+    for row in (row for name in files for row in rows_of(name)):
+        sizes = ", ".join(str(row[name]) for name in ("M", "N", "W", "direction") if name in row)
+        time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        yield (
+            f"| `{row['kernel']}` | {sizes} | {time} | {100 * row['copy_ms'] / row['ms']:.1f} %"
+            f" | {row['ratio']:.2f} | {row['peer_ms'] / row['default_ms']:.2f} | {row['configuration']} |"
+        )
 
 
 def is_prime(number: int, least: int) -> bool:
@@ -83,7 +97,12 @@ def tridiag_large() -> Iterator[str]:
         )
 
 
-TABLES = {"long-scan": long_scan, "fft-any": fft_any, "tridiag-large": tridiag_large}
+TABLES = {
+    "long-scan": long_scan,
+    "fft-any": fft_any,
+    "fft-planes": fft_planes,
+    "tridiag-large": tridiag_large,
+}
 
 
 def main() -> None:
