@@ -124,6 +124,7 @@ def test_space_is_one_to_search(N: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.pairwise
 @pytest.mark.parametrize("N", SIZES)
 def test_every_configuration_keeps_its_kernels_rules(N: int) -> None:
     """No configuration of the space breaks a static assertion, such as that a tile keeps to its room."""
