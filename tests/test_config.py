@@ -623,7 +623,7 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     "tridiag-several": 20,  # right sides share the registers
     "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
     **dict.fromkeys(("geqrf", "getrf"), 4),
-    **dict.fromkeys(("geqrf-hybrid", "getrf-hybrid", "potrf-hybrid"), 30),
+    **dict.fromkeys(("fft-convolution", "geqrf-hybrid", "getrf-hybrid", "potrf-hybrid"), 30),
 }
 MOST_LAUNCHES = 300  # of a loop's configurations at one size: its steps are alike
 

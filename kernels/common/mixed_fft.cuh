@@ -143,7 +143,8 @@ __device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], u
 
 // The results of a stage come to the room
 template <class Fft, int stage, class T, class Part>
-__device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned t, typename Fft::Word* room, Part part) {
+__device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned t, typename Fft::Word* room,
+                                     Part part) {
     constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), skip = Fft::skip(stage);
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage); ++i) {

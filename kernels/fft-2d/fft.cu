@@ -2,10 +2,9 @@
 // works in place. Out of place altogether; the inverse is divided by M N.
 //
 // Tunables: A rows that are M / A apart are transformed by the same threads. These then take the first radix A of all
-// columns in their registers, so that columns of M / A points are left: their tiles are wider. Of the rows r1 first and
-// largest radix, P1 points of a row per thread, L1 threads per block, split1, by which shared memory holds real parts and
-// then imaginary parts; of the columns r2, P2, split2 likewise, C columns of a tile. blocks1, blocks2: blocks that a
-// multiprocessor is to hold at least, which bounds the registers; 0 leaves them to the compiler.
+// columns in their registers, so that columns of M / A points are left: their tiles are wider. r1, P1, L1, split1 of
+// the rows as of fft-any; r2, P2, split2 of the columns likewise, C columns of a tile. bounded: blocks that a
+// multiprocessor is to hold at least, which bounds the registers, follow from those that the numbers of a thread need.
 #include "column_fft.cuh"
 
 // A rows of each of `groups` groups: rows j, j + M / A, ... of a plane

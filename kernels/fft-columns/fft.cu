@@ -2,8 +2,8 @@
 // numbers apart. Out of place; the inverse is divided by N.
 //
 // Tunables: A = 1 transforms tiles of columns in one launch. A > 1 first takes a radix A of every column, A points a
-// thread, in a launch of its own: tiles of columns of M = N / A points are then wide enough for whole segments of memory.
-// r, P, split, blocks as of fft-any, of M points; C columns of a tile.
+// thread, in a launch of its own: tiles of columns of N / A points are then wide enough for whole segments of memory.
+// r, P, split, blocks as of fft-any, of N / A points; C columns of a tile.
 #include "column_fft.cuh"
 
 template <class T, int A, int M, int W, bool inverse, int L>

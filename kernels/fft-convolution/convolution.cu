@@ -11,8 +11,8 @@ template <class Core, int L, int blocks, int shared_bytes>
 __global__ void __launch_bounds__(L, blocks)
     fft_convolution(const Complex<typename Core::Real>* __restrict__ x,
                     const Complex<typename Core::Real>* __restrict__ spectrum,
-                    Complex<typename Core::Real>* __restrict__ y, const Complex<typename Core::Real>* __restrict__ table,
-                    int batch) {
+                    Complex<typename Core::Real>* __restrict__ y,
+                    const Complex<typename Core::Real>* __restrict__ table, int batch) {
     using T = typename Core::Real;
     using Word = typename Core::Word;
     using Back = typename Core::Next;
