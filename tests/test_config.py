@@ -619,7 +619,6 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     **dict.fromkeys(("gemm-batched", "potrf-batched", "trsm-batched"), 50),
     **dict.fromkeys(("geqrf-batched", "getrf-batched"), 10),
     "tridiag-periodic": 40,  # rows of any length of which threads have one more or less
-    "fft-convolution": 30,  # a row of 4096 points wants many threads or many registers
     "tridiag-several": 20,  # right sides share the registers
     "potrf": 40,  # outer blocks of a large matrix are wide, and its panels few
     **dict.fromkeys(("geqrf", "getrf"), 4),
