@@ -116,7 +116,16 @@ def _await_order(orders: socket.socket) -> dict[str, Any]:
         os.close(descriptor)
     if found["session"]:
         os.setsid()
+    _open_standard_streams()
     return found
+
+
+def _open_standard_streams() -> None:
+    """Standard output and error anew: those of the process that waited may have been files, or closed."""
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - descriptors
+    sys.stderr = open(  # noqa: SIM115
+        2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )
 
 
 if __name__ == "__main__":

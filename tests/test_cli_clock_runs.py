@@ -76,17 +76,8 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
 @contextmanager
 def running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """`tuner run` in a process of its own."""
-    places = (Path(__file__).parent, library(), folder)
-    command: tuple[str | Path, ...] = (
-        *places,
-        "run",
-        *WORDS,
-        "--window",
-        SHORT_S,
-        *words,
-        "--database",
-        folder / "tuner.db",
-    )
+    places: tuple[str | Path, ...] = (Path(__file__).parent, library(), folder)
+    command = (*places, "run", *WORDS, "--window", SHORT_S, *words, "--database", folder / "tuner.db")
     with begun(*command, code=COMMAND) as process:
         yield process
         process.kill()
