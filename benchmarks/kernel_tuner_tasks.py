@@ -8,7 +8,10 @@ from typing import Any
 
 from tuner.config import KernelFile
 from tuner.errors import InputError
-from tuner.model import Configuration, Plan, Scalar, TunableValue, Workload
+from tuner.model import Configuration, Plan, Scalar, StructValue, TunableValue, Workload
+
+LAYOUT_BYTES = 16
+"""Of a ``RowLayout`` of two arrays. Nothing reads it where rows follow each other: a scalar as large will do."""
 
 Label = int | float | str
 """A tunable's value as Kernel Tuner gets it: truth values as 0 and 1, as C++ and its users write them."""
@@ -250,16 +253,18 @@ def arguments_of(plan: Plan) -> tuple[dict[str, Any], ...]:
     """The function's arguments as plain values.
 
     Raises:
-        InputError: one is a tensor map.
+        InputError: one is a tensor map, or a struct other than a layout of rows of two arrays.
     """
     buffers = {buffer.name: buffer for buffer in plan.buffers}
     found: list[dict[str, Any]] = []
     for argument in plan.stages[0].arguments:
         if isinstance(argument, Scalar):
             found.append({"dtype": argument.dtype, "value": argument.value})
+        elif isinstance(argument, StructValue) and len(argument.bytes) == LAYOUT_BYTES:
+            found.append({"dtype": "complex128", "value": 0.0})
         elif isinstance(argument, str):
             one = buffers[argument]
             found.append({"buffer": one.name, "dtype": one.dtype, "shape": list(one.shape), "role": one.role})
         else:
-            raise InputError("tensor maps cannot be passed by Kernel Tuner")
+            raise InputError("tensor maps and other structs cannot be passed by Kernel Tuner")
     return tuple(found)
