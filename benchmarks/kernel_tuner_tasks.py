@@ -11,7 +11,7 @@ from tuner.errors import InputError
 from tuner.model import Configuration, Plan, Scalar, StructValue, TunableValue, Workload
 
 LAYOUT_BYTES = 16
-"""Of a ``RowLayout`` of two arrays. Nothing reads it where rows follow each other: a scalar as large will do."""
+"""Of a ``RowLayout`` of two arrays, which nothing reads where rows follow each other."""
 
 Label = int | float | str
 """A tunable's value as Kernel Tuner gets it: truth values as 0 and 1, as C++ and its users write them."""

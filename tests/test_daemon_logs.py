@@ -161,7 +161,7 @@ def test_a_flood_leaves_room_for_errors(tmp_path: Path) -> None:
     for number in range(1000):
         LOG.warning("flood %d", number)
     LOG.error("the clock is not restored")
-    assert "the clock is not restored (before this, 99" in stream.getvalue()
+    assert "the clock is not restored (before this, " in stream.getvalue()
     assert stream.getvalue().count("\n") <= 2 * LINES_PER_S  # the second may have ended in between
 
 
