@@ -59,12 +59,15 @@ def test_a_condition_is_that_of_the_kernel(name: str) -> None:
     kernel = CATALOG.kernel(name)
     workloads = [found for seed in range(8) if (found := workload_at(kernel, seed)) is not None]
     listed = [one for workload in workloads for one in list(kernel.space(workload))[::29]]
-    told = set()
+    told, long = set(), 0
     for configuration in list(dict.fromkeys(listed))[:40]:
         written = written_out(kernel.recipe, configuration)
         text = size_condition(kernel.recipe, written)
         if text is None:
             assert name in LONG_RULES
+            long += 1
+            if long == 2:  # each takes seconds, and none is held to anything
+                break
             continue
         condition = Expression(text)
         for workload in workloads:
