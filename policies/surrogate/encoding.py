@@ -121,9 +121,7 @@ def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
 
 def _with_none(part: Floats) -> Floats:
     """Features of values, and behind them those of no value, at one distance from all."""
-    if (
-        part.shape[1] > 1
-    ):  # texts lie on a sphere around their mean, and permutations around that of all orders
+    if part.shape[1] > 1:  # texts lie on a sphere around their mean, permutations around that of all orders
         return np.vstack([part, np.full(part.shape[1], part.mean())])
     angles = np.pi * part[:, 0]
     circle = -0.5 * np.column_stack([np.cos(angles), np.sin(angles)])  # the ends are one apart

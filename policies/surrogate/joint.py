@@ -85,9 +85,7 @@ class Joint:
         self.several = len(self._choices) > 1
         self._settings = search.settings
         self._large = [search.large_space(place) for place in range(len(self._choices))]
-        self._around: set[tuple[int, int]] = (
-            set()
-        )  # places and choices whose neighbours are among the choices
+        self._around: set[tuple[int, int]] = set()  # places and choices whose neighbours are choices, too
         self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
             encoding(
