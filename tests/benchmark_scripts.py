@@ -2,8 +2,12 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,3 +27,14 @@ def module_of(path: Path) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def siblings_importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets scripts of benchmarks/ be imported by bare names, as they import each other, and forgets them."""
+    folder, before = ROOT / "benchmarks", set(sys.modules)
+    monkeypatch.syspath_prepend(str(folder))
+    yield
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == folder:
+            del sys.modules[name]

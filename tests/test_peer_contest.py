@@ -3,7 +3,6 @@
 import importlib
 import json
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmark_scripts import siblings_importable
 
 from tuner.config.catalog import Catalog
 
@@ -21,12 +21,8 @@ ROUNDS = 22
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The scripts import each other by bare names."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
-            del sys.modules[name]
+    with siblings_importable(monkeypatch):
+        yield
 
 
 def module(name: str) -> ModuleType:
