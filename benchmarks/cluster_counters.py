@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,10 @@ METRICS = {
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": "bank conflicts of shared memory",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "warps that are resident",
     f"sm__inst_executed{ELAPSED}": "instructions, of their peak",
+    "l1tex__m_l1tex2xbar_write_bytes_mem_dshared.sum": "sent to other blocks",
+    "l1tex__m_l1tex2xbar_write_bytes_mem_dshared.sum.per_second": "sent to other blocks",
 }
 """Metrics by their names, and what they are."""
-REMOTE = "regex:^l1tex__m_.*mem_dshared"
-"""Bytes between the blocks of a cluster. Versions of ncu that take no pattern do without."""
 STALLED = re.compile(r"smsp__average_warps_issue_stalled_\w+_per_issue_active\.ratio")
 STALLS = 6  # reasons that are printed
 TIMEOUT_S = 300
@@ -78,26 +77,23 @@ def read(ncu: str, n: int, configuration: dict[str, Any]) -> dict[str, dict[str,
     Raises:
         CountersError: the counters are not permitted to this user, or ncu fails.
     """
-    said = ""
-    for metrics in ([*METRICS, REMOTE], METRICS):
-        done = _ncu(ncu, metrics, n, configuration)
-        said = done.stdout + done.stderr
-        if "ERR_NVGPUCTRPERM" in said:
-            raise CountersError(
-                "the driver does not permit this user to read hardware counters (ERR_NVGPUCTRPERM);"
-                " an administrator can, or allows it by NVreg_RestrictProfilingToAdminUsers=0"
-            )
-        values = parsed(done.stdout)
-        if values:
-            return values
-    raise CountersError(f"ncu read no counters: {said[-2000:]}")
+    done = _ncu(ncu, n, configuration)
+    said = done.stdout + done.stderr
+    if "ERR_NVGPUCTRPERM" in said:
+        raise CountersError(
+            "the driver does not permit this user to read hardware counters (ERR_NVGPUCTRPERM);"
+            " an administrator can, or allows it by NVreg_RestrictProfilingToAdminUsers=0"
+        )
+    values = parsed(done.stdout)
+    if not values:
+        raise CountersError(f"ncu read no counters: {said[-2000:]}")
+    return values
 
 
-def _ncu(
-    ncu: str, metrics: Iterable[str], n: int, configuration: dict[str, Any]
-) -> subprocess.CompletedProcess[str]:
+def _ncu(ncu: str, n: int, configuration: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     options = ["--csv", "--page", "raw", "--kernel-name", "regex:fft|ring|columns|rows"]
-    options += ["--section", "WarpStateStats", "--metrics", ",".join(metrics)]
+    options += ["--clock-control", "none"]  # by default ncu holds the clocks of the GPU at their base
+    options += ["--section", "WarpStateStats", "--metrics", ",".join(METRICS)]
     child = [sys.executable, __file__, str(n), json.dumps(configuration)]
     try:
         return subprocess.run(
@@ -108,7 +104,7 @@ def _ncu(
 
 
 def parsed(text: str) -> dict[str, dict[str, Any]]:
-    """The counters of the last kernel in what ncu prints: names, units, and a line for each kernel."""
+    """Our counters of the last kernel in what ncu prints: names, units, and a line for each kernel."""
     table = [line for line in csv.reader(io.StringIO(text)) if len(line) > 1]
     begin = next((i for i, line in enumerate(table) if line[0] == "ID"), None)
     if begin is None or len(table) < begin + 3:
@@ -116,7 +112,7 @@ def parsed(text: str) -> dict[str, dict[str, Any]]:
     names, units, numbers = table[begin], table[begin + 1], table[-1]
     found = {}
     for name, unit, text_of_number in zip(names, units, numbers, strict=False):
-        if "__" not in name:
+        if name not in METRICS and not STALLED.fullmatch(name):
             continue
         try:
             value = float(text_of_number.replace(",", ""))
@@ -133,8 +129,6 @@ def lines(n: int, configuration: dict[str, Any], values: dict[str, dict[str, Any
     for name, what in METRICS.items():
         if name in values:
             found.append(f"  {what}: {values[name]['value']:,.2f} {values[name]['unit']}")
-    remote = {name: one for name, one in values.items() if "dshared" in name and one["value"]}
-    found += [f"  {name}: {one['value']:,.2f} {one['unit']}" for name, one in sorted(remote.items())]
     stalls = sorted(
         ((one["value"], name) for name, one in values.items() if STALLED.fullmatch(name)),
         reverse=True,

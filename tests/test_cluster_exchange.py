@@ -155,6 +155,21 @@ def test_counters_that_are_not_permitted_are_told(
     assert "does not permit" in capsys.readouterr().err
 
 
+def test_reading_counters_leaves_the_clocks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nsight Compute is told not to hold the clocks of the GPU."""
+    module = import_module("cluster_counters")
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        calls.append(command)
+        return SimpleNamespace(stdout=RAW, stderr="", returncode=0)
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    module.read("ncu", 65536, {"form": "cluster"})
+    (command,) = calls
+    assert command[command.index("--clock-control") + 1] == "none"
+
+
 def test_a_length_without_a_shape_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """The message names the option and the lengths that there are."""
     monkeypatch.setattr(sys, "argv", ["cluster_exchange.py", "--out", "x.json", "--lengths", "100"])
