@@ -52,6 +52,7 @@ def test_shipped_recordings_are_listed() -> None:
     assert row["limits"]["multiprocessors"] == 132
     assert row["missing"] == []
     assert rows["replay:h200-applications"]["recorded"] == "2026-11-26"
+    assert rows["replay:h100"]["name"] == "NVIDIA H100 80GB HBM3"
     assert rows["sim:k40c"]["recorded"] is None
     assert "NVIDIA H200 (recorded)" in " ".join(tuner("devices").stdout.split())
 

@@ -341,7 +341,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     """A missing file, a directory, and a space that was not recorded are named with the choices."""
     with pytest.raises(InputError, match="there is no such file; name a file of recorded spaces, or h200"):
-        open_recording("h100")
+        open_recording("h400")
     with pytest.raises(InputError, match="no recording is named"):
         open_recording("")
     with pytest.raises(InputError, match="is a directory"):
@@ -407,6 +407,20 @@ def test_the_shipped_recording_is_complete_and_small() -> None:
         share = sum(m.energy is not None for m in one.trials.values()) / len(one.trials)
         assert (share > 0.99) == bool(one.sensor)
         assert all(c.launches and c.work for workload in one.workloads for c in workload.candidates)
+
+
+def test_the_shipped_spaces_of_an_h100_are_complete() -> None:
+    """h100 holds whole products of scan, tridiagonal systems and FFT without failures."""
+    shipped = open_recording("h100")
+
+    assert {names[0].partition(":")[0] for names in shipped.names} == {
+        *("scan-lf", "tridiag-pcr", "tridiag-wm", "fft", "fft-large")
+    }
+    for names in shipped.names:
+        one = shipped.space(names)
+        assert one.identity.name == "NVIDIA H100 80GB HBM3"
+        assert all(measurement.ok for measurement in one.trials.values())
+        assert len(one.trials) == one.provenance["size"] == len(one.workloads[0].candidates)
 
 
 def test_the_shipped_recording_is_written_as_it_is(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.errors import ChildError, CompilerUnavailableError, DeviceUnavailableError
 from tuner.model import DeviceIdentity, DeviceLimits
-from tuner.recordings.opening import SHIPPED
+from tuner.recordings.opening import SHIPPED, open_recording
 from tuner.system.process import Child
 
 _START_S = 180.0  # opening a context, and CuPy's first compilations
@@ -106,5 +106,6 @@ def _report(spec: str) -> DeviceReport:
 
 
 def _recorded(spec: str) -> DeviceReport:
-    device = ReplayDevice(spec)
+    """Of a recording, by a space of most workloads."""
+    device = ReplayDevice(spec, max(open_recording(spec.removeprefix(PREFIX)).names, key=len))
     return DeviceReport(spec, device.identity, device.limits, device.space.clocks_mhz, device.space.sensor)

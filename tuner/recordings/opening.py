@@ -14,7 +14,7 @@ from tuner.recordings.other_tuners import OneSpace, read_cache
 from tuner.recordings.values import RecordedSpace
 from tuner.untrusted.archives import open_zip
 
-SHIPPED = ("h200", "h200-applications")
+SHIPPED = ("h200", "h200-applications", "h100")
 _NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
 
 
