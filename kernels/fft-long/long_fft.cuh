@@ -16,6 +16,9 @@ __device__ __forceinline__ Complex<T> long_root(unsigned m) {
     return root<T, n>(m > n / 2 ? m - n : m);
 }
 
+// The place of the lowest binary digit that is set
+__device__ constexpr int lowest_digit(int n) { return n % 2 ? 0 : 1 + lowest_digit(n / 2); }
+
 // Elements of a column before a stage, or behind the last one: element o times exp(-2 pi i o column / (N W)). Those of a
 // butterfly are in geometric progression. They are products of few exact factors, by the binary digits of their numbers;
 // the factor of every second digit is the square of the one before.
@@ -31,13 +34,12 @@ __device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsig
         if (Fft::whole(stage) || b < apart) {
             Complex<T> power[R];
             power[0] = long_root<T, Fft::N * W>(b * column);
+            v[i * R] = v[i * R] * power[0];
 #pragma unroll
-            for (int k = 0; 1 << k < R; ++k) {
-#pragma unroll
-                for (int q = 1 << k; q < 2 << k && q < R; ++q) power[q] = power[q - (1 << k)] * digit[k];
+            for (int q = 1; q < R; ++q) {  // few powers are needed again
+                power[q] = power[q & (q - 1)] * digit[lowest_digit(q)];
+                v[i * R + q] = v[i * R + q] * power[q];
             }
-#pragma unroll
-            for (int q = 0; q < R; ++q) v[i * R + q] = v[i * R + q] * power[q];
         }
     }
 }
@@ -67,16 +69,19 @@ struct TurnedRows {
     }
 };
 
-// step(in_use, part) for what is exchanged at a time: numbers, or real parts and then imaginary parts
-template <class Fft, class Step>
-__device__ __forceinline__ void by_parts(bool in_use, Step step) {
-    using Number = Complex<typename Fft::Real>;
-    if constexpr (Fft::split) {
-        step(in_use, [](Number& z) -> typename Fft::Real& { return z.x; });
-        step(true, [](Number& z) -> typename Fft::Real& { return z.y; });
-    } else {
-        step(in_use, [](Number& z) -> Number& { return z; });
-    }
+// The results of a stage come to where the next stage wants them, `part` by part; to other threads before the last one
+template <class Rows, int stage, class T, class Part>
+__device__ __forceinline__ void exchange_rows(Complex<T> (&v)[Rows::Fft::held(stage)],
+                                              Complex<T> (&w)[Rows::Fft::held(stage + 1)], typename Rows::Word* room,
+                                              bool in_use, Part part) {
+    using Fft = typename Rows::Fft;
+    constexpr bool turns = stage + 1 == Rows::last;
+    constexpr int together = turns ? 2 * kWarp : Fft::together;
+    const Lane gives = Rows::loaded(threadIdx.x), takes = turns ? Rows::stored(threadIdx.x) : gives;
+    if (in_use) meet<together>();
+    give<Fft, stage>(v, gives.t, room + gives.row * Rows::pitch, part);
+    meet<together>();
+    take<Fft, stage>(w, takes.t, room + takes.row * Rows::pitch, part);
 }
 
 // v, the points before stage `stage` of the row that this thread loaded, become those behind the last one of the row
@@ -86,26 +91,19 @@ __device__ __forceinline__ void turned_fft(Complex<T> (&v)[Rows::Fft::held(stage
                                            Complex<T> (&w)[Rows::Fft::held(Rows::last)], typename Rows::Word* room,
                                            bool in_use = false) {
     using Fft = typename Rows::Fft;
-    const Lane here = Rows::loaded(threadIdx.x), there = Rows::stored(threadIdx.x);
-    auto* const own = room + here.row * Rows::pitch;
-    if constexpr (Rows::last == 0) {
-        mixed_fft<Fft>(v, w, here.t, own, in_use);
-    } else if constexpr (stage + 1 < Rows::last) {
-        using Row = Complex<T>[1][Fft::held(stage)];
-        Complex<T> next[1][Fft::held(stage + 1)];
-        butterflies<Fft, stage>(v, here.t);
-        by_parts<Fft>(in_use, [&](bool used, auto part) {
-            exchange<Fft, stage>(reinterpret_cast<Row&>(v), next, here.t, own, used, part);
-        });
-        turned_fft<Rows, stage + 1>(next[0], w, room, true);
+    if constexpr (stage == Rows::last) {
+        butterflies<Fft, stage>(v, Rows::stored(threadIdx.x).t);
+#pragma unroll
+        for (int k = 0; k < Fft::held(stage); ++k) w[k] = v[k];
     } else {
-        butterflies<Fft, stage>(v, here.t);
-        by_parts<Fft>(in_use, [&](bool used, auto part) {
-            if (used) __syncthreads();
-            give<Fft, stage>(v, here.t, own, part);
-            __syncthreads();
-            take<Fft, stage>(w, there.t, room + there.row * Rows::pitch, part);
-        });
-        butterflies<Fft, Rows::last>(w, there.t);
+        butterflies<Fft, stage>(v, Rows::loaded(threadIdx.x).t);
+        Complex<T> next[Fft::held(stage + 1)];
+        if constexpr (Fft::split) {
+            exchange_rows<Rows, stage>(v, next, room, in_use, [](Complex<T>& z) -> T& { return z.x; });
+            exchange_rows<Rows, stage>(v, next, room, true, [](Complex<T>& z) -> T& { return z.y; });
+        } else {
+            exchange_rows<Rows, stage>(v, next, room, in_use, [](Complex<T>& z) -> Complex<T>& { return z; });
+        }
+        turned_fft<Rows, stage + 1>(next, w, room, true);
     }
 }
