@@ -16,8 +16,8 @@ __device__ __forceinline__ Complex<T> long_root(unsigned m) {
     return root<T, n>(m > n / 2 ? m - n : m);
 }
 
-// The place of the lowest binary digit that is set
-__device__ constexpr int lowest_digit(int n) { return n % 2 ? 0 : 1 + lowest_digit(n / 2); }
+// The place of the lowest binary digit that is set, of numbers below 32
+__device__ constexpr int lowest_digit(int n) { return n & 1 ? 0 : n & 2 ? 1 : n & 4 ? 2 : n & 8 ? 3 : 4; }
 
 // Elements of a column before a stage, or behind the last one: element o times exp(-2 pi i o column / (N W)). Those of a
 // butterfly are in geometric progression. They are products of few exact factors, by the binary digits of their numbers;
@@ -25,7 +25,8 @@ __device__ constexpr int lowest_digit(int n) { return n % 2 ? 0 : 1 + lowest_dig
 template <class Fft, int stage, int W, class T>
 __device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsigned t, unsigned column) {
     constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
-    Complex<T> digit[6];
+    static_assert(R <= 32, "numbers of a butterfly have five digits");
+    Complex<T> digit[5];
 #pragma unroll
     for (int k = 0; 1 << k < R; ++k) digit[k] = k % 2 ? digit[k - 1] * digit[k - 1] : long_root<T, R * W>(column << k);
 #pragma unroll
