@@ -7,9 +7,9 @@
 // spectrum lies as the second pass has its frequencies, and the third pass undoes the first.
 //
 // A pass has tiles: C neighbouring columns, or C neighbouring rows, of G threads each. Tunables: skew makes rows longer
-// and columns shorter; then for columns and rows by themselves the first and largest radix r, P points per thread, C,
-// and split, by which shared memory holds real parts and then imaginary parts; bounded: blocks that a multiprocessor is
-// to hold at least, which bounds the registers, follow from those that the numbers of a thread need.
+// and columns shorter. For columns and for rows: first and largest radix r, P points per thread, C, and split, by which
+// shared memory holds real parts and then imaginary parts. bounded: blocks that a multiprocessor is to hold at least,
+// which bounds the registers, follow from those that the numbers of a thread need.
 #include "long_fft.cuh"
 #include "row_layout.cuh"
 
@@ -34,8 +34,8 @@ template <class Fft, int N, int W, int C, bool chirped, bool inverse, int L, int
           bool in_place>
 __global__ void __launch_bounds__(L, blocks)
     long_columns(const Complex<typename Fft::Real>* __restrict__ x, Complex<typename Fft::Real>* y,
-                 Complex<typename Fft::Real>* __restrict__ between, const Complex<typename Fft::Real>* __restrict__ chirp,
-                 RowLayout<2, aligned, in_place> layout) {
+                 Complex<typename Fft::Real>* __restrict__ between,
+                 const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
     using T = typename Fft::Real;
     constexpr int M = Fft::N * W;
     static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(L, blocks)
 // real and imaginary parts have changed places. tabulates: their transforms become the spectrum.
 template <class Fft, int H, int C, bool tabulates, int L, int blocks, int shared_bytes>
 __global__ void __launch_bounds__(L, blocks)
-    convolve_rows(Complex<typename Fft::Real>* __restrict__ between, Complex<typename Fft::Real>* __restrict__ spectrum) {
+    convolve_rows(Complex<typename Fft::Real>* __restrict__ between,
+                  Complex<typename Fft::Real>* __restrict__ spectrum) {
     using T = typename Fft::Real;
     using Word = typename Fft::Word;
     // Begins where Fft ends, and ends where it begins
@@ -143,7 +144,8 @@ __global__ void __launch_bounds__(L, blocks)
     });
 }
 
-// The chirp w[n] = exp(-i pi n^2 / N), and the filter of M points whose transform is the spectrum: conj w around 0, by M
+// The chirp w[n] = exp(-i pi n^2 / N), and the filter of M points whose transform is the spectrum: conj w on both sides
+// of 0, divided by M
 template <class T, int N, int M, int L>
 __global__ void __launch_bounds__(L) long_chirp(Complex<T>* __restrict__ filter, Complex<T>* __restrict__ chirp) {
     const unsigned o = blockIdx.x * L + threadIdx.x;

@@ -19,9 +19,9 @@ __device__ __forceinline__ Complex<T> long_root(unsigned m) {
 // The place of the lowest binary digit that is set, of numbers below 32
 __device__ constexpr int lowest_digit(int n) { return n & 1 ? 0 : n & 2 ? 1 : n & 4 ? 2 : n & 8 ? 3 : 4; }
 
-// Elements of a column before a stage, or behind the last one: element o times exp(-2 pi i o column / (N W)). Those of a
-// butterfly are in geometric progression. They are products of few exact factors, by the binary digits of their numbers;
-// the factor of every second digit is the square of the one before.
+// Elements of a column before a stage, or behind the last one: element o times exp(-2 pi i o column / (N W)). Factors
+// of a butterfly are in geometric progression, so that they are products of few exact ones, by the binary digits of the
+// element. The factor of every second digit is the square of the one before.
 template <class Fft, int stage, int W, class T>
 __device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsigned t, unsigned column) {
     constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
@@ -50,16 +50,17 @@ struct Lane {
     unsigned t, row;
 };
 
-// Transforms of C rows by G threads each. Neighbouring threads have neighbouring elements of a row before the transform,
-// so that a warp reads along it, and neighbouring rows behind it, so that a warp writes across them.
+// Transforms of C rows by G threads each. Before the transform neighbouring threads have neighbouring elements of a
+// row, so that a warp reads along it; behind it they have neighbouring rows, so that a warp writes across them.
 template <class Fft_, int C>
 struct TurnedRows {
     using Fft = Fft_;
     using Word = typename Fft::Word;
     static constexpr int last = Fft::last, lanes = Fft::banks;
-    // Rows are as far apart as the lanes that read across them want it: those of a row are next to each other
-    static constexpr int wanted = C < lanes ? lanes / C : 1;
-    static constexpr int pitch = last == 0 ? Fft::N : Fft::padded() + ((wanted - Fft::padded()) % lanes + lanes) % lanes;
+    // Words from row to row modulo the banks, with which lanes that read across the rows use different banks
+    static constexpr int apart = C < lanes ? lanes / C : 1;
+    static constexpr int skipped = ((apart - Fft::padded()) % lanes + lanes) % lanes;
+    static constexpr int pitch = last == 0 ? Fft::N : Fft::padded() + skipped;
 
     __device__ static Lane loaded(unsigned thread) {
         return thread < Fft::G * C ? Lane{thread % Fft::G, thread / Fft::G} : Lane{kNoThread, 0};
