@@ -23,7 +23,7 @@ needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g
 
 
 class Case(NamedTuple):
-    """Rows of one length; the first configuration with such values, the default, or a large batch's answer."""
+    """Rows of one length: the first configuration with such values, the default, or a large batch's."""
 
     N: int
     dtype: str = "complex64"
