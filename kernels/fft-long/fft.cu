@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(L, blocks)
                  Complex<typename Fft::Real>* __restrict__ between,
                  const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
     using T = typename Fft::Real;
-    constexpr int M = Fft::N * W;
+    constexpr int M = Fft::N * W, pitch = row_pitch<T>(W);
     static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
     static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
     extern __shared__ double2 shared[];
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(L, blocks)
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;
     twiddle<Fft, Fft::last, W>(w, column.t, column.at);
-    Complex<T>* const to = between + column.problem * (1LL * M) + column.at;
-    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * W] = w[k]; });
+    Complex<T>* const to = between + column.problem * (1LL * Fft::N * pitch) + column.at;
+    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * pitch] = w[k]; });
 }
 
 // Rows of a matrix of H rows and Fft::N columns; frequency l of row k is frequency k + H l of the whole
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(L, blocks)
               RowLayout<2, aligned, in_place> layout) {
     using T = typename Fft::Real;
     using Rows = TurnedRows<Fft, C>;
-    constexpr int W = Fft::N;
+    constexpr int W = Fft::N, pitch = row_pitch<T>(W);
     constexpr unsigned tiles = (H + C - 1) / C;
     static_assert(shared_bytes == 0 || Rows::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
     static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(L, blocks)
     const unsigned problem = blockIdx.x / tiles, first = blockIdx.x % tiles * C;
     const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
     const unsigned row = H % C == 0 || first + loads.row < H ? first + loads.row : H - 1;
-    const Complex<T>* const from = between + problem * (1LL * H * W) + row * W;
+    const Complex<T>* const from = between + problem * (1LL * H * pitch) + row * pitch;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
     turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
@@ -95,18 +95,18 @@ __global__ void __launch_bounds__(L, blocks)
     using Word = typename Fft::Word;
     // Begins where Fft ends, and ends where it begins
     using Back = MixedFft<T, Fft::N, Fft::G, Reversed<typename Fft::Stages>, Fft::split, Fft::spare>;
-    constexpr int W = Fft::N, pitch = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
+    constexpr int W = Fft::N, pitch = row_pitch<T>(W), words = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
     static_assert(H % C == 0, "a block has rows of one matrix");
-    static_assert(shared_bytes == 0 || pitch * C * sizeof(Word) <= shared_bytes, "room for all rows");
+    static_assert(shared_bytes == 0 || words * C * sizeof(Word) <= shared_bytes, "room for all rows");
     static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
     extern __shared__ double2 shared[];
 
     const bool works = !Fft::spare || threadIdx.x < Fft::G * C;
     const unsigned place = works ? threadIdx.x / Fft::G : 0, t = works ? threadIdx.x % Fft::G : kNoThread;
     const unsigned first = blockIdx.x % (H / C) * C;
-    Complex<T>* const row = between + blockIdx.x * (1LL * C * W) + place * W;
+    Complex<T>* const row = between + blockIdx.x * (1LL * C * pitch) + place * pitch;
     Complex<T>* const frequencies = spectrum + (first + place) * W;
-    Word* const room = reinterpret_cast<Word*>(shared) + place * pitch;
+    Word* const room = reinterpret_cast<Word*>(shared) + place * words;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = row[o]; });
     mixed_fft<Fft>(v, w, t, room, false);
@@ -130,9 +130,10 @@ __global__ void __launch_bounds__(L, blocks)
     extern __shared__ double2 shared[];
 
     const auto column = Column<Fft, W, C>::of_this_thread();
-    const Complex<T>* const from = between + column.problem * (1LL * Fft::N * W) + column.at;
+    constexpr int pitch = row_pitch<T>(W);
+    const Complex<T>* const from = between + column.problem * (1LL * Fft::N * pitch) + column.at;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = from[o * W]; });
+    for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = from[o * pitch]; });
     twiddle<Fft, 0, W>(v, column.t, column.at);
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;

@@ -9,6 +9,13 @@
 
 #include "mixed_fft.cuh"
 
+// Numbers from row to row of a matrix between two passes: rows of W numbers begin at multiples of 128 bytes
+template <class T>
+__device__ constexpr int row_pitch(int W) {
+    constexpr int line = 128 / sizeof(Complex<T>);
+    return (W + line - 1) / line * line;
+}
+
 // exp(-2 pi i m / n), 0 <= m < n <= 2^25: at most half a turn either way, which float holds exactly
 template <class T, int n>
 __device__ __forceinline__ Complex<T> long_root(unsigned m) {
