@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case(8193, batch=3),
-    Case(8193, "complex128", "inverse", values={"skew": 2, "split1": True, "bounded": True}),
+    Case(8193, "complex128", "inverse", values={"skew": 2, "split1": True, "split2": True, "bounded": True}),
     Case(8232, "complex128", "inverse", batch=3),
     Case(8232, values={"skew": 3, "C1": 16, "C2": 4}),
     Case(10000, "complex128", stated=True),
