@@ -50,6 +50,9 @@ SMOOTH = (
 )
 FEWER = (30, 60, 64, 100, 210, 256, 360, 720, 1000, 1024, 1260, 2048, 2187, 3000, 4000, 4096, 5000, 6000)
 PRIMES = (17, 31, 61, 97, 127, 211, 251, 509, 1009, 1021, 2039, 3001, 4093)
+LONG = (10000, 12288, 3**9, 44100, 48000, 100000, 3 * 2**18, 7**7, 10**6, 2**24)
+LONG_PRIMES = (10007, 65537, 1048573, 2**24 - 3)
+LONG_FEWER = (10000, 44100, 65537, 3 * 2**18, 10**6, 2**24)
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,9 @@ KINDS = {
     "double": Kind("fft-any", "complex128", "forward", FEWER, 0x69, "cufftExecZ2Z"),
     "double-real": Kind("fft-real", "float64", "forward", FEWER[::3], 0x6A, "cufftExecD2Z"),
     "double-primes": Kind("fft-any", "complex128", "forward", PRIMES[::3], 0x69, "cufftExecZ2Z"),
+    "long": Kind("fft-long", "complex64", "forward", LONG, 0x29, "cufftExecC2C"),
+    "long-primes": Kind("fft-long", "complex64", "forward", LONG_PRIMES, 0x29, "cufftExecC2C"),
+    "double-long": Kind("fft-long", "complex128", "forward", LONG_FEWER, 0x69, "cufftExecZ2Z"),
 }
 
 

@@ -147,7 +147,7 @@ def line(name: str, row: dict[str, Any]) -> str:
     default = f"default {row['peer_ms'] / row['default_ms']:.3f} x"
     wrong = f"  WRONG {row['wrong']}" if row["wrong"] else ""
     tried = f"{row['configuration']}  of {len(row['tried'])}"
-    return f"{name:13} {row['N']:5}  {ours}  {peer}  {default}  {tried}{wrong}"
+    return f"{name:13} {row['N']:8}  {ours}  {peer}  {default}  {tried}{wrong}"
 
 
 def summary(name: str, rows: list[dict[str, Any]]) -> str:

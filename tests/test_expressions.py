@@ -190,8 +190,8 @@ def test_what_is_not_in_the_language(text: str, trouble: str) -> None:
         ("abs(mode)", "abs of text"),
         ("ceil_div(N, 1.5)", "takes whole numbers"),
         ("gcd(N, 1.5)", "takes whole numbers"),
-        ("balanced_factor(N, 1.5)", "takes a whole number up to 1048576 and how many factors"),
-        ("balanced_factor(2**21, P)", "takes a whole number up to 1048576 and how many factors"),
+        ("balanced_factor(N, 1.5)", "takes a whole number up to 16777216 and how many factors"),
+        ("balanced_factor(2**25, P)", "takes a whole number up to 16777216 and how many factors"),
         ("next_pow2(2**62 + 1)", "a whole number has more than 63 bits"),
     ],
 )

@@ -19,6 +19,7 @@ CATALOG = Catalog.load(search_path=[kernels_root()])
 LENGTHS = {
     "fft-any": (2, 30, 97, 210, 1000, 1009, 3125, 4093, 8000),
     "fft-real": (3, 34, 105, 1000, 2018, 8190),
+    "fft-long": (8193, 10000, 10007, 3**9, 65537, 10**6, 7**7, 2**24 - 3, 2**24),
 }
 ROUNDOFF = {"complex64": 2.0**-24, "float32": 2.0**-24, "complex128": 2.0**-53, "float64": 2.0**-53}
 ELEMENTS = 2**20
@@ -48,7 +49,7 @@ def plan_of(name: str, N: int, turn: int, direction: str) -> Plan:
     """The default forward and a drawn configuration back, types in turn."""
     kernel = CATALOG.kernel(name)
     dtype = str(kernel.sizes["dtype"][(turn + (direction == "inverse")) % 2])
-    workload = kernel.workload({"N": N, "dtype": dtype, "direction": direction}, ELEMENTS // N + 1)
+    workload = kernel.workload({"N": N, "dtype": dtype, "direction": direction}, max(2, ELEMENTS // N + 1))
     if direction == "forward" or N > 2048:
         return kernel.plan(workload, kernel.default(workload))
     return kernel.plan(workload, random.Random(N).choice(list(kernel.space(workload))))  # noqa: S311 - a sample
@@ -76,7 +77,7 @@ def right(cp: Any, plan: Plan, x: Any) -> Any:
     """By CuPy, in double precision."""
     sizes = dict(plan.workload.sizes)
     inverse, N = sizes["direction"] == "inverse", int(sizes["N"])
-    if plan.workload.kernel == "fft-any":
+    if plan.workload.kernel != "fft-real":
         return (cp.fft.ifft if inverse else cp.fft.fft)(x.astype(cp.complex128), axis=1)
     if not inverse:
         return cp.fft.rfft(x.astype(cp.float64), axis=1)
@@ -112,11 +113,16 @@ def test_any_length_is_right_to_rounding(cp: Any, name: str, N: int, turn: int, 
 
 
 def test_rows_that_fft_has_not_are_transformed_when_fft_is_applied(cp: Any) -> None:
-    """Lengths that are no powers of two, and numbers of double precision, go to the kernel of any length."""
+    """Lengths that are no powers of two, longer ones and complex128 go to the kernels that take them."""
     rng = cp.random.default_rng(5)
-    for shape, dtype in (((50, 1000), "complex64"), ((50, 1024), "complex128")):
+    for shape, dtype, tunable in (
+        ((50, 1000), "complex64", "r"),
+        ((50, 1024), "complex128", "r"),
+        ((5, 10000), "complex64", "skew"),
+        ((5, 16384), "complex64", "form"),
+    ):
         x = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
-        assert tuner.chosen("fft", x).configuration["r"]
+        assert tunable in dict(tuner.chosen("fft", x).configuration)
         y = tuner.apply("fft", x)
         reference = cp.fft.fft(x.astype(cp.complex128), axis=1)
         assert float(cp.linalg.norm(y - reference) / cp.linalg.norm(reference)) <= 8 * ROUNDOFF[dtype]

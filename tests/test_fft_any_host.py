@@ -99,7 +99,9 @@ def test_any_length_is_right_to_rounding(kernel: KernelFile, N: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("kernel", "N"), [(ANY, 30), (ANY, 97), (REAL, 60), (REAL, 37)], ids=name_of)
+@pytest.mark.parametrize(
+    ("kernel", "N"), [(ANY, 30), (ANY, 97), (REAL, 37), (REAL, 60), (REAL, 74)], ids=name_of
+)
 def test_extreme_values_stay_in_their_row(kernel: KernelFile, N: int) -> None:
     """NaN, infinity, 1e37 and denormal numbers in a row leave the others as they are, to the bit."""
     for plan in plans(kernel, N):

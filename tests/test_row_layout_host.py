@@ -50,6 +50,8 @@ CASES = (
     Case("tridiag-several", {"N": 20, "K": 2}, {}, {"b": 1, "d": 4, "x": 2}),
     Case("tridiag-large", {"N": 300}, {"form": "passes"}, {"c": 4, "d": 8, "x": 4}),
     Case("fft-any", {"N": 12}, {"tile": True}, {"x": 1, "y": 2}),
+    Case("fft-long", {"N": 300}, {}, {"x": 1, "y": 2}),
+    Case("fft-long", {"N": 131, "direction": "inverse"}, {}, {"x": 3, "y": 5}),
     Case("fft-real", {"N": 30}, {}, {"x": 2, "y": 1}),
     Case("scan-long", {"N": 3001, "dtype": "int32", "direction": "reverse"}, {}, {"x": 7, "y": 3}),
     Case("scan-long", {"N": 40000, "dtype": "int32"}, {"slots": 4}, {"x": 4, "y": 8}),
@@ -152,7 +154,7 @@ IN_PLACE = [
     case
     for case in CASES
     if case.kernel in ("scan-lf", "fft", "tridiag-wm", "tridiag-periodic", "tridiag-several", "fft-any")
-    or case.kernel.startswith(("scan-long", "scan-flags", "scan-offsets", "linear"))
+    or case.kernel.startswith(("scan-long", "scan-flags", "scan-offsets", "linear", "fft-long"))
 ]
 
 

@@ -34,6 +34,7 @@ LONG_RULES = (  # for an expression
     "fft-any",
     "fft-columns",
     "fft-convolution",
+    "fft-long",
     "fft-real",
     "gemm-batched",
     "potrf",

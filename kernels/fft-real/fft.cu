@@ -22,10 +22,10 @@ __device__ __forceinline__ void opposite(Complex<T> (&w)[Core::outputs], Complex
     });
 }
 
-// exp(-2 pi i o / N) for element o, the number k % R of its butterfly: the first one's, turned by a known angle
-template <class Core, int N, int R, class T>
+// exp(-2 pi i o / N) / part for element o, the number k % R of its butterfly: the first one's, turned by a known angle
+template <class Core, int N, int R, int part, class T>
 __device__ __forceinline__ Complex<T> half_step(Complex<T>& first, int k, unsigned o) {
-    if (Core::is_padded || k % R == 0) first = root<T, N>(o);
+    if (Core::is_padded || k % R == 0) first = scaled(root<T, N>(o), T(1.0 / part));
     return Core::is_padded ? first : turned<2 * R>(first, k % R);
 }
 
@@ -59,10 +59,12 @@ __device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned 
             if (o <= N / 2) to[o] = w[k];
         } else {
             if (Core::is_padded && o >= M) return;
-            const Complex<T> other = conjugate(others[k]), difference = w[k] - other;
+            // Halves first: twice a frequency may be no number any more
+            const Complex<T> half = scaled(w[k], T(0.5)), other = scaled(conjugate(others[k]), T(0.5));
+            const Complex<T> difference = half - other;
             const Complex<T> odd =
-                half_step<Core, N, Core::last_radix>(first, k, o) * Complex<T>{difference.y, -difference.x};
-            to[o] = scaled(w[k] + other + odd, T(0.5));
+                half_step<Core, N, Core::last_radix, 1>(first, k, o) * Complex<T>{difference.y, -difference.x};
+            to[o] = half + other + odd;
             if (o == 0) to[M] = {w[k].x - w[k].y, 0};
         }
     });
@@ -82,8 +84,9 @@ __device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned
         } else {
             Complex<T> one = from[o], other = conjugate(from[M - o]);
             if (o == 0) one.y = other.y = 0;
-            const Complex<T> odd = conjugate(half_step<Core, N, Core::first_radix>(first, k, o)) * (one - other);
-            v[k] = {one.x + other.x - odd.y, one.y + other.y + odd.x};
+            const Complex<T> odd = conjugate(half_step<Core, N, Core::first_radix, 2>(first, k, o)) * (one - other);
+            const Complex<T> both = one + other;
+            v[k] = {multiply_add(T(0.5), both.x, -odd.y), multiply_add(T(0.5), both.y, odd.x)};
         }
         v[k] = swapped<true>(v[k]);
     });
@@ -93,7 +96,7 @@ __device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned
     if (!exists) return;
     Core::for_outputs(t, [&](int k, unsigned o) {
         if (Core::is_padded && o >= M) return;
-        const Complex<T> z = scaled(swapped<true>(w[k]), T(1.0 / N));
+        const Complex<T> z = scaled(swapped<true>(w[k]), T((N % 2 ? 1.0 : 2.0) / N));
         if constexpr (N % 2)
             to[o] = z.x;
         else

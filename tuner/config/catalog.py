@@ -226,7 +226,7 @@ class Catalog:
             if not extending:
                 raise
             refusals = "; ".join(str(_refusal(one, at)) for one in extending)
-            names = " and ".join(one.name for one in extending)
+            names = ", ".join(one.name for one in extending)
             raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
 
     def _kin(self, kernel: KernelFile) -> list[KernelFile]:

@@ -19,7 +19,7 @@ from tuner.expressions.arithmetic import (
 )
 
 MAX_EXPONENT = 64
-MAX_FACTORED = 2**20  # numbers that are factored
+MAX_FACTORED = 2**24  # numbers that are factored
 
 
 def _power(base: Value, exponent: Value) -> Value:

@@ -1,0 +1,159 @@
+// Complex transforms of long rows of x, shape (batch, N), N any number; the inverse is divided by N.
+//
+// Two passes over device memory where N = N1 N2 is a product of small primes: columns of N1 points from x to `between`,
+// rows of N2 points from there to y (long_fft.cuh). Any other length by Bluestein's algorithm (any_fft.cuh), as a
+// convolution of M = N1 N2 >= 2 N - 1 points in three passes: columns of x times a chirp; rows, their product with the
+// spectrum of the chirp, and the same rows back; columns back, times the chirp. Nothing is put in order in between: the
+// spectrum lies as the second pass has its frequencies, and the third pass undoes the first.
+//
+// A pass has tiles: C neighbouring columns, or C neighbouring rows, of G threads each. Tunables: skew makes rows longer
+// and columns shorter. For columns and for rows: first and largest radix r, P points per thread, C, and split, by which
+// shared memory holds real parts and then imaginary parts. bounded: blocks that a multiprocessor is to hold at least,
+// which bounds the registers, follow from those that the numbers of a thread need.
+#include "long_fft.cuh"
+#include "row_layout.cuh"
+
+// Which of W neighbouring columns a thread has, by tiles of C
+template <class Fft, int W, int C>
+struct Column {
+    unsigned problem, at, t;
+    bool exists;
+
+    // Threads past the end transform the last column again and keep quiet
+    __device__ static Column of_this_thread() {
+        constexpr unsigned tiles = (W + C - 1) / C;
+        const unsigned column = blockIdx.x % tiles * C + threadIdx.x % C;
+        const bool works = !Fft::spare || threadIdx.x < Fft::G * C, exists = W % C == 0 || column < W;
+        return {blockIdx.x / tiles, exists ? column : W - 1, works ? threadIdx.x / C : kNoThread, exists};
+    }
+};
+
+// Columns of a matrix of Fft::N rows and W columns, of which N points are given and the others are zero. chirped: they
+// are multiplied by `chirp` first.
+template <class Fft, int N, int W, int C, bool chirped, bool inverse, int L, int blocks, int shared_bytes, int aligned,
+          bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    long_columns(const Complex<typename Fft::Real>* __restrict__ x, Complex<typename Fft::Real>* y,
+                 Complex<typename Fft::Real>* __restrict__ between,
+                 const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Fft::Real;
+    constexpr int M = Fft::N * W, pitch = row_pitch<T>(W);
+    static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
+    extern __shared__ double2 shared[];
+
+    const auto column = Column<Fft, W, C>::of_this_thread();
+    const Complex<T>* const from = layout.source(x, y) + column.problem * layout.pitch_of(0, 1LL * N);
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
+        const unsigned n = o * W + column.at;
+        v[k] = N == M || n < N ? swapped<inverse>(from[n]) : Complex<T>{0, 0};
+        if (chirped && n < N) v[k] = v[k] * chirp[n];
+    });
+    mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
+    if (!column.exists) return;
+    twiddle<Fft, Fft::last, W>(w, column.t, column.at);
+    Complex<T>* const to = between + column.problem * (1LL * Fft::N * pitch) + column.at;
+    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * pitch] = w[k]; });
+}
+
+// Rows of a matrix of H rows and Fft::N columns; frequency l of row k is frequency k + H l of the whole
+template <class Fft, int H, int C, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    long_rows(const Complex<typename Fft::Real>* __restrict__ between, Complex<typename Fft::Real>* __restrict__ y,
+              RowLayout<2, aligned, in_place> layout) {
+    using T = typename Fft::Real;
+    using Rows = TurnedRows<Fft, C>;
+    constexpr int W = Fft::N, pitch = row_pitch<T>(W);
+    constexpr unsigned tiles = (H + C - 1) / C;
+    static_assert(shared_bytes == 0 || Rows::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
+    extern __shared__ double2 shared[];
+
+    const unsigned problem = blockIdx.x / tiles, first = blockIdx.x % tiles * C;
+    const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
+    const unsigned row = H % C == 0 || first + loads.row < H ? first + loads.row : H - 1;
+    const Complex<T>* const from = between + problem * (1LL * H * pitch) + row * pitch;
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
+    turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
+    if (H % C != 0 && first + stores.row >= H) return;
+    constexpr T scale = inverse ? T(1.0 / (1LL * H * W)) : T(1);
+    Complex<T>* const to = y + problem * layout.pitch_of(1, 1LL * H * W) + first + stores.row;
+    for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) { to[o * H] = scaled(swapped<inverse>(w[k]), scale); });
+}
+
+// ---- Bluestein's algorithm -----------------------------------------------------------------------------------------
+
+// Rows of matrices of H rows, C of them in a block: their transforms times the spectrum, and back, in place. Behind it,
+// real and imaginary parts have changed places. tabulates: their transforms become the spectrum.
+template <class Fft, int H, int C, bool tabulates, int L, int blocks, int shared_bytes>
+__global__ void __launch_bounds__(L, blocks)
+    convolve_rows(Complex<typename Fft::Real>* __restrict__ between,
+                  Complex<typename Fft::Real>* __restrict__ spectrum) {
+    using T = typename Fft::Real;
+    using Word = typename Fft::Word;
+    // Begins where Fft ends, and ends where it begins
+    using Back = MixedFft<T, Fft::N, Fft::G, Reversed<typename Fft::Stages>, Fft::split, Fft::spare>;
+    constexpr int W = Fft::N, pitch = row_pitch<T>(W), words = Fft::pitch > Back::pitch ? Fft::pitch : Back::pitch;
+    static_assert(H % C == 0, "a block has rows of one matrix");
+    static_assert(shared_bytes == 0 || words * C * sizeof(Word) <= shared_bytes, "room for all rows");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
+    extern __shared__ double2 shared[];
+
+    const bool works = !Fft::spare || threadIdx.x < Fft::G * C;
+    const unsigned place = works ? threadIdx.x / Fft::G : 0, t = works ? threadIdx.x % Fft::G : kNoThread;
+    const unsigned first = blockIdx.x % (H / C) * C;
+    Complex<T>* const row = between + blockIdx.x * (1LL * C * pitch) + place * pitch;
+    Complex<T>* const frequencies = spectrum + (first + place) * W;
+    Word* const room = reinterpret_cast<Word*>(shared) + place * words;
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = row[o]; });
+    mixed_fft<Fft>(v, w, t, room, false);
+    if constexpr (tabulates) {
+        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequencies[o] = w[k]; });
+    } else {
+        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { w[k] = swapped<true>(w[k] * frequencies[o]); });
+        mixed_fft<Back>(w, v, t, room, true);
+        for_points<Fft, 0>(t, [&](int k, unsigned o) { row[o] = v[k]; });
+    }
+}
+
+// Columns back, from `between` to the N points of y, times the chirp
+template <class Fft, int N, int W, int C, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    columns_back(const Complex<typename Fft::Real>* __restrict__ between, Complex<typename Fft::Real>* __restrict__ y,
+                 const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Fft::Real;
+    static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
+    extern __shared__ double2 shared[];
+
+    const auto column = Column<Fft, W, C>::of_this_thread();
+    constexpr int pitch = row_pitch<T>(W);
+    const Complex<T>* const from = between + column.problem * (1LL * Fft::N * pitch) + column.at;
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = from[o * pitch]; });
+    twiddle<Fft, 0, W>(v, column.t, column.at);
+    mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
+    if (!column.exists) return;
+    constexpr T scale = inverse ? T(1.0 / N) : T(1);
+    Complex<T>* const to = y + column.problem * layout.pitch_of(1, 1LL * N);
+    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
+        const unsigned n = o * W + column.at;
+        if (n < N) to[n] = scaled(swapped<inverse>(swapped<true>(w[k]) * chirp[n]), scale);
+    });
+}
+
+// The chirp w[n] = exp(-i pi n^2 / N), and the filter of M points whose transform is the spectrum: conj w on both sides
+// of 0, divided by M
+template <class T, int N, int M, int L>
+__global__ void __launch_bounds__(L) long_chirp(Complex<T>* __restrict__ filter, Complex<T>* __restrict__ chirp) {
+    const unsigned o = blockIdx.x * L + threadIdx.x;
+    if (o >= M) return;
+    const unsigned n = o < N ? o : M - o;
+    Complex<T> w{0, 0};
+    if (n < N) w = long_root<T, 2 * N>(1ull * n * n % (2 * N));
+    filter[o] = scaled(conjugate(w), T(1.0 / M));
+    if (o < N) chirp[o] = w;
+}

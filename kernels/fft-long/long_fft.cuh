@@ -1,0 +1,118 @@
+// What the passes of a long transform add to transforms of columns and rows: the factors between two passes, and rows
+// that are written across.
+//
+// N = A W points are taken as a matrix of A rows and W columns (Bailey's four-step algorithm, "FFTs in External or
+// Hierarchical Memory", 1990). Point n of the transform is element (a, w) of the matrix, n = a W + w. The first pass
+// transforms the columns and multiplies frequency k of column w by exp(-2 pi i k w / N). The second pass transforms the
+// rows: frequency l of row k is frequency k + A l of the whole.
+#pragma once
+
+#include "mixed_fft.cuh"
+
+// Numbers from row to row of a matrix between two passes: rows of W numbers begin at multiples of 128 bytes
+template <class T>
+__device__ constexpr int row_pitch(int W) {
+    constexpr int line = 128 / sizeof(Complex<T>);
+    return (W + line - 1) / line * line;
+}
+
+// exp(-2 pi i m / n), 0 <= m < n <= 2^25: at most half a turn either way, which float holds exactly
+template <class T, int n>
+__device__ __forceinline__ Complex<T> long_root(unsigned m) {
+    static_assert(n <= 1 << 25, "half of n is a number that float holds");
+    return root<T, n>(m > n / 2 ? m - n : m);
+}
+
+// The place of the lowest binary digit that is set, of numbers below 32
+__device__ constexpr int lowest_digit(int n) { return n & 1 ? 0 : n & 2 ? 1 : n & 4 ? 2 : n & 8 ? 3 : 4; }
+
+// Elements of a column before a stage, or behind the last one: element o times exp(-2 pi i o column / (N W)). Factors
+// of a butterfly are in geometric progression, so that they are products of few exact ones, by the binary digits of the
+// element. The factor of every second digit is the square of the one before.
+template <class Fft, int stage, int W, class T>
+__device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsigned t, unsigned column) {
+    constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
+    static_assert(R <= 32, "numbers of a butterfly have five digits");
+    Complex<T> digit[5];
+#pragma unroll
+    for (int k = 0; 1 << k < R; ++k) digit[k] = k % 2 ? digit[k - 1] * digit[k - 1] : long_root<T, R * W>(column << k);
+#pragma unroll
+    for (int i = 0; i < Fft::turns(stage); ++i) {
+        const unsigned b = t + i * Fft::G;
+        if (Fft::whole(stage) || b < apart) {
+            Complex<T> power[R];
+            power[0] = long_root<T, Fft::N * W>(b * column);
+            v[i * R] = v[i * R] * power[0];
+#pragma unroll
+            for (int q = 1; q < R; ++q) {  // few powers are needed again
+                power[q] = power[q & (q - 1)] * digit[lowest_digit(q)];
+                v[i * R + q] = v[i * R + q] * power[q];
+            }
+        }
+    }
+}
+
+// Who has a row, and which of its threads
+struct Lane {
+    unsigned t, row;
+};
+
+// Transforms of C rows by G threads each. Before the transform neighbouring threads have neighbouring elements of a
+// row, so that a warp reads along it; behind it they have neighbouring rows, so that a warp writes across them.
+template <class Fft_, int C>
+struct TurnedRows {
+    using Fft = Fft_;
+    using Word = typename Fft::Word;
+    static constexpr int last = Fft::last, lanes = Fft::banks;
+    // Words from row to row modulo the banks, with which lanes that read across the rows use different banks
+    static constexpr int apart = C < lanes ? lanes / C : 1;
+    static constexpr int skipped = ((apart - Fft::padded()) % lanes + lanes) % lanes;
+    static constexpr int pitch = last == 0 ? Fft::N : Fft::padded() + skipped;
+
+    __device__ static Lane loaded(unsigned thread) {
+        return thread < Fft::G * C ? Lane{thread % Fft::G, thread / Fft::G} : Lane{kNoThread, 0};
+    }
+    __device__ static Lane stored(unsigned thread) {
+        if (last == 0) return loaded(thread);  // nothing changes hands
+        return thread < Fft::G * C ? Lane{thread / C, thread % C} : Lane{kNoThread, 0};
+    }
+};
+
+// The results of a stage come to where the next stage wants them, `part` by part; to other threads before the last one
+template <class Rows, int stage, class T, class Part>
+__device__ __forceinline__ void exchange_rows(Complex<T> (&v)[Rows::Fft::held(stage)],
+                                              Complex<T> (&w)[Rows::Fft::held(stage + 1)], typename Rows::Word* room,
+                                              bool in_use, Part part) {
+    using Fft = typename Rows::Fft;
+    constexpr bool turns = stage + 1 == Rows::last;
+    constexpr int together = turns ? 2 * kWarp : Fft::together;
+    const Lane gives = Rows::loaded(threadIdx.x), takes = turns ? Rows::stored(threadIdx.x) : gives;
+    if (in_use) meet<together>();
+    give<Fft, stage>(v, gives.t, room + gives.row * Rows::pitch, part);
+    meet<together>();
+    take<Fft, stage>(w, takes.t, room + takes.row * Rows::pitch, part);
+}
+
+// v, the points before stage `stage` of the row that this thread loaded, become those behind the last one of the row
+// that it stores, in w. in_use: threads may still be reading the room.
+template <class Rows, int stage = 0, class T>
+__device__ __forceinline__ void turned_fft(Complex<T> (&v)[Rows::Fft::held(stage)],
+                                           Complex<T> (&w)[Rows::Fft::held(Rows::last)], typename Rows::Word* room,
+                                           bool in_use = false) {
+    using Fft = typename Rows::Fft;
+    if constexpr (stage == Rows::last) {
+        butterflies<Fft, stage>(v, Rows::stored(threadIdx.x).t);
+#pragma unroll
+        for (int k = 0; k < Fft::held(stage); ++k) w[k] = v[k];
+    } else {
+        butterflies<Fft, stage>(v, Rows::loaded(threadIdx.x).t);
+        Complex<T> next[Fft::held(stage + 1)];
+        if constexpr (Fft::split) {
+            exchange_rows<Rows, stage>(v, next, room, in_use, [](Complex<T>& z) -> T& { return z.x; });
+            exchange_rows<Rows, stage>(v, next, room, true, [](Complex<T>& z) -> T& { return z.y; });
+        } else {
+            exchange_rows<Rows, stage>(v, next, room, in_use, [](Complex<T>& z) -> Complex<T>& { return z; });
+        }
+        turned_fft<Rows, stage + 1>(next, w, room, true);
+    }
+}

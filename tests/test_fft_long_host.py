@@ -1,0 +1,162 @@
+"""Long transforms of any length: right on the host, each row by itself, and lean as compiled."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import host_build
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tuner.compiler import CompiledStage, Compiler
+from tuner.config import load_kernel_file
+from tuner.errors import CompilerUnavailableError
+from tuner.model import Plan, TunableValue
+from tuner.problems import problem_for
+
+Array = npt.NDArray[Any]
+KERNEL = load_kernel_file(Path(__file__).parents[1] / "kernels" / "fft-long" / "kernel.toml")
+LONGEST = 2**24
+LARGE_BATCH = 2**22  # numbers, from which the file states wide tiles
+ROUNDOFF = {"complex64": 2.0**-24, "complex128": 2.0**-53}
+needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+
+
+class Case(NamedTuple):
+    """Rows of one length: the first configuration with such values, the default, or a large batch's."""
+
+    N: int
+    dtype: str = "complex64"
+    direction: str = "forward"
+    batch: int = 1
+    values: dict[str, TunableValue] | None = None
+    stated: bool = False
+
+    def plan(self) -> Plan:
+        sizes: dict[str, int | str] = {"N": self.N, "dtype": self.dtype, "direction": self.direction}
+        workload = KERNEL.workload(sizes, self.batch)
+        if self.values is not None:
+            wanted, space = self.values.items(), KERNEL.space(workload)
+            return KERNEL.plan(workload, next(one for one in space if wanted <= dict(one).items()))
+        large = KERNEL.workload(sizes, LARGE_BATCH // self.N + 1)
+        chosen = KERNEL.stated(large) if self.stated else KERNEL.default(workload)
+        assert chosen is not None
+        return KERNEL.plan(workload, chosen)
+
+
+CASES = [
+    Case(8193, batch=3),
+    Case(8193, "complex128", "inverse", values={"skew": 2, "split1": True, "split2": True, "bounded": True}),
+    Case(8232, "complex128", "inverse", batch=3),
+    Case(8232, values={"skew": 3, "C1": 16, "C2": 4}),
+    Case(10000, "complex128", stated=True),
+    Case(10007, "complex64", "inverse", batch=3, stated=True),
+    Case(3**9, "complex64", "inverse", batch=3),
+    Case(23 * 23 * 31, "complex128"),  # 31 is no radix of complex128
+    Case(20480, values={"skew": 2, "split2": True}),
+]
+
+
+def given(plan: Plan) -> Array:
+    sizes = dict(plan.workload.sizes)
+    x: Array = problem_for(plan.problem).inputs(np, np.random.default_rng(1), plan.buffers, sizes)["x"]
+    return x
+
+
+def transformed(plan: Plan, x: Array, order: host_build.Order = "shuffle") -> Array:
+    return host_build.run_plan_on_host(plan, {"x": x}, order=order)["y"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_any_length_is_right_to_rounding(case: Case) -> None:
+    """Answers pass both checks of their problem, within 8 roundings, 14 by Bluestein's algorithm."""
+    plan = case.plan()
+    x, problem, sizes = given(plan), problem_for(plan.problem), dict(plan.workload.sizes)
+    y = transformed(plan, x, "reverse" if case.batch > 1 else "shuffle")
+    assert problem.compare({"x": x}, {"y": y}, sizes).ok
+    assert problem.residual(np, {"x": x}, {"y": y}, sizes).ok
+    exact = x.astype(np.clongdouble)
+    right = np.fft.ifft(exact, axis=1) if case.direction == "inverse" else np.fft.fft(exact, axis=1)
+    error = np.linalg.norm(y - right, axis=1) / np.linalg.norm(right, axis=1)
+    assert error.max() <= (14 if len(plan.stages) > 2 else 8) * ROUNDOFF[case.dtype]
+
+
+@needs_compiler
+@pytest.mark.parametrize("N", [8232, 10007])
+def test_extreme_values_stay_in_their_row(N: int) -> None:
+    """NaN, infinity, 1e35 and denormal numbers in a row leave the others as they are, to the bit."""
+    plan = Case(N, batch=3).plan()
+    x = given(plan)
+    whole = transformed(plan, x)
+    for value in (np.nan, np.inf, 1e35, 1e-37, 1e-41):
+        spoilt = x.copy()
+        if np.isfinite(value):
+            spoilt[1] *= np.float32(value)
+        else:
+            spoilt[1, 7] = value
+        y = transformed(plan, spoilt)
+        np.testing.assert_array_equal(y[::2], whole[::2])
+        if np.isfinite(value):
+            right = np.fft.fft(spoilt[1].astype(np.complex128))
+            lost = 2.0**-149 * 8 * N  # what denormal numbers round by
+            assert np.linalg.norm(y[1] - right) <= 1e-6 * np.linalg.norm(right) + lost
+        else:
+            assert not np.isfinite(y[1]).any()
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_angles_of_the_longest_rows_are_exact(dtype: str) -> None:
+    """The chirp of 2^24 - 3 points, whose angles are whole parts of 2^25 - 6, is right to rounding."""
+    N, threads, blocks = LONGEST - 3, 256, 40
+    stage = next(stage for stage in Case(N, dtype).plan().stages if stage.name == "chirp")
+    made = np.zeros((2, blocks * threads), dtype)
+    host_build.run(
+        stage.source, stage.entry, (blocks, 1, 1), (threads, 1, 1), 0, list(made), options=stage.options
+    )
+    n = np.arange(blocks * threads, dtype=np.int64)
+    angles = np.longdouble(1) * (n * n % (2 * N)) / N * np.arctan(np.longdouble(1)) * 4
+    assert (angles > 6.28).any()
+    roundings = 2 if dtype == "complex64" else 4  # the host multiplies by pi in double precision
+    assert np.abs(made[1] - (np.cos(angles) - 1j * np.sin(angles))).max() <= roundings * ROUNDOFF[dtype]
+
+
+LENGTHS = (128, 155, 4199, 8193, 10007, 44100, 7**7, 66 * 13**4, 17**5, 23**5, 3**15, LONGEST - 3, LONGEST)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_every_length_has_a_default_in_a_space_to_search(dtype: str) -> None:
+    """Lengths of every kind have a default and a stated answer, among some thousand configurations."""
+    for N in LENGTHS:
+        workload = KERNEL.workload({"N": N, "dtype": dtype}, 1)
+        space = KERNEL.space(workload)
+        assert KERNEL.default(workload) in space
+        assert KERNEL.stated(workload) in space
+        assert len(space) <= 6000
+
+
+def test_defaults_need_no_more_shared_memory_than_any_gpu_has() -> None:
+    """Blocks of defaults stay within 48 KiB, but for 73 KiB of the longest rows of complex128."""
+    for N in LENGTHS:
+        for dtype in ROUNDOFF:
+            stages = Case(N, dtype).plan().stages
+            most = max(stage.shared_bytes for stage in stages)
+            assert most <= (74752 if dtype == "complex128" and N > 2**21 else 49152), (N, dtype)
+
+
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_120"])
+def test_nothing_spills(architecture: str, cubins: Path) -> None:
+    """Defaults of some lengths need no local memory, stated answers none where they run."""
+    chosen = [Case(N, dtype) for N in (10000, 65537) for dtype in ROUNDOFF]
+    if architecture == "sm_120":
+        chosen += [Case(10**6, "complex128", stated=True), Case(LONGEST - 3, stated=True)]
+    stages = [stage for case in chosen for stage in case.plan().stages]
+    try:
+        with Compiler(architecture, cubins, jobs=2) as compiler:
+            made = compiler.compile(stages)
+    except CompilerUnavailableError as e:
+        pytest.skip(str(e))
+    for stage, result in zip(stages, made, strict=True):
+        assert isinstance(result, CompiledStage), result
+        assert (result.resources.spill_bytes, result.resources.local_bytes) == (0, 0), stage.entry
