@@ -27,7 +27,7 @@ struct Mixed {
     }
     template <class F>
     __device__ static __forceinline__ void for_outputs(unsigned t, F f) {
-        for_points<Fft, Fft::last>(t, f);
+        if (Fft::writes(t)) for_points<Fft, Fft::last>(t, f);
     }
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
                                                Word* room, const Complex<T>*, bool in_use = false) {
@@ -60,7 +60,7 @@ struct Bluestein {
     }
     template <class F>
     __device__ static __forceinline__ void for_outputs(unsigned t, F f) {
-        for_points<Fft, 0>(t, f);
+        if (Fft::writes(t)) for_points<Fft, 0>(t, f);
     }
     __device__ static __forceinline__ void run(Complex<T> (&v)[inputs], Complex<T> (&w)[outputs], unsigned t,
                                                Word* room, const Complex<T>* __restrict__ table,
@@ -92,20 +92,31 @@ struct Bluestein {
             const unsigned n = o < N ? o : M - o;
             const Complex<T> chirp = n < N ? root<T, 2 * N>(n * n % (2 * N)) : Complex<T>{0, 0};
             v[k] = scaled(conjugate(chirp), T(1.0 / M));
-            if (o < N) table[M + o] = chirp;
+            if (o < N && Fft::writes(t)) table[M + o] = chirp;
         });
         mixed_fft<Fft>(v, w, t, room, false);
-        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { table[o] = w[k]; });
+        if (Fft::writes(t)) for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { table[o] = w[k]; });
     }
 };
+
+// Which problem of a block a thread has, and its number there
+struct Seat {
+    unsigned place, t;
+};
+
+template <class Core, int problems>
+__device__ __forceinline__ Seat seat_of(unsigned thread) {
+    const bool works = !Core::has_spare || thread < problems * Core::G;
+    const unsigned t = thread % Core::G;
+    return works ? Seat{thread / Core::G, t} : Seat{0, kNoThread + t};
+}
 
 // What Bluestein's algorithm looks up, by one block
 template <class Core, int L, int shared_bytes>
 __global__ void __launch_bounds__(L, 1) fft_table(Complex<typename Core::Real>* table) {
     static_assert(Core::pitch * sizeof(typename Core::Word) <= shared_bytes, "room for a problem");
     extern __shared__ double2 shared[];
-    const unsigned t = threadIdx.x < Core::G ? threadIdx.x : kNoThread;
-    Core::tabulate(t, reinterpret_cast<typename Core::Word*>(shared), table);
+    Core::tabulate(seat_of<Core, 1>(threadIdx.x).t, reinterpret_cast<typename Core::Word*>(shared), table);
 }
 
 // ---- rows of a block that go through shared memory ------------------------------------------------------------

@@ -127,9 +127,7 @@ __global__ void __launch_bounds__(L, blocks)
     static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
     extern __shared__ double2 shared[];
 
-    const unsigned place = threadIdx.x / Core::G;
-    const bool works = !Core::has_spare || place < problems;
-    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const auto [place, t] = seat_of<Core, problems>(threadIdx.x);
     const int first = blockIdx.x * problems, problem = first + place, left = batch - first;
     const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
     const int rows = left < problems ? left : problems;
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__(L, blocks)
         from = reinterpret_cast<const Input*>(shared) + (exists ? place : 0) * given;
         to = reinterpret_cast<Output*>(shared) + place * made;
     }
-    Word* const room = reinterpret_cast<Word*>(shared) + (works ? place : 0) * Core::pitch;
+    Word* const room = reinterpret_cast<Word*>(shared) + place * Core::pitch;
     if constexpr (inverse)
         backward<Core, N, tile>(from, to, t, room, table, exists);
     else
