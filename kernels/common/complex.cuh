@@ -35,22 +35,41 @@ __device__ __forceinline__ Complex<T> swapped(Complex<T> a) {
 
 // ---- roots that the compiler knows ---------------------------------------------------------------------------
 
-// cos(x), or sin(x) where odd, for 0 <= x <= pi / 4: Taylor's series to double precision
-__device__ constexpr double series(double x, bool odd) {
-    double term = odd ? x : 1, sum = 0;
-    for (int k = odd ? 1 : 0; k < 20; k += 2) {
-        sum += term;
-        term *= -x * x / ((k + 1) * (k + 2));
-    }
-    return sum;
+// x as a number of type T, and what that lacks
+template <class T>
+struct TwoParts {
+    T high, low;
+};
+
+constexpr TwoParts<double> kPi = {3.141592653589793116, 1.2246467991473532e-16};
+
+// pi k / n, n < 2^16
+template <class T>
+__device__ constexpr TwoParts<T> part_of_pi(int k, int n) {
+    const double whole = k * kPi.high / n, head = float(whole);
+    // head * n is exact, and so is the rest of the division by it; k is a power of two
+    const double lacks = ((k * kPi.high - head * n) - (whole - head) * n + k * kPi.low) / n;
+    return sizeof(T) == 4 ? TwoParts<T>{T(whole), T(whole - head + lacks)} : TwoParts<T>{T(whole), T(lacks)};
 }
 
-// cos(2 pi k / n), 0 <= k < n: by way of the eighth of a turn that holds the angle
+// 1 / k!, with the signs of the series of cos (k even) and of sin
+__device__ constexpr double term(int k) { return k == 0 ? 1 : term(k - 1) / (k % 2 ? k : -k); }
+
+// cos(2 pi k / n), 0 <= k < n < 2^15: by way of the eighth of a turn that holds the angle, by Taylor's series
 __device__ constexpr double cosine(int k, int n) {
     const int quarter = 4 * k / n, rest = 4 * k % n;  // of a quarter turn: rest / n
-    const bool far = 2 * rest > n, odd = quarter % 2 == 1;
-    const double angle = 1.5707963267948966 * (far ? n - rest : rest) / n;
-    const double size = rest == 0 && odd ? 0 : series(angle, odd != far);
+    const bool far = 2 * rest > n, odd = quarter % 2 == 1, by_sine = odd != far;
+    const TwoParts<double> step = part_of_pi<double>(1, 2 * n);
+    const int steps = far ? n - rest : rest;
+    const double head = float(step.high), angle = step.high * steps, square = angle * angle;
+    const double lacks = (head * steps - angle) + (step.high - head) * steps + step.low * steps;
+    double even = term(20), uneven = term(19);
+    for (int i = 18; i > 2; i -= 2) {
+        even = even * square + term(i);
+        uneven = uneven * square + term(i - 1);
+    }
+    even = (even * square + term(2)) * square;
+    const double size = by_sine ? angle + (uneven * square * angle + (1 + even) * lacks) : 1 + (even - angle * lacks);
     return quarter == 1 || quarter == 2 ? -size : size;
 }
 __device__ constexpr double sine(int k, int n) { return cosine((4 * k + 3 * n) % (4 * n), 4 * n); }
@@ -89,26 +108,6 @@ __device__ constexpr Complex<T> constant_root(int k, int n) {
 
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
-
-// x as a number of type T, and what that lacks
-template <class T>
-struct TwoParts {
-    T high, low;
-};
-
-constexpr TwoParts<double> kPi = {3.141592653589793116, 1.2246467991473532e-16};
-
-// pi k / n, n < 2^16
-template <class T>
-__device__ constexpr TwoParts<T> part_of_pi(int k, int n) {
-    const double whole = k * kPi.high / n, head = float(whole);
-    // head * n is exact, and so is the rest of the division by it; k is a power of two
-    const double lacks = ((k * kPi.high - head * n) - (whole - head) * n + k * kPi.low) / n;
-    return sizeof(T) == 4 ? TwoParts<T>{T(whole), T(whole - head + lacks)} : TwoParts<T>{T(whole), T(lacks)};
-}
-
-// 1 / k!, with the signs of the series of cos (k even) and of sin
-__device__ constexpr double term(int k) { return k == 0 ? 1 : term(k - 1) / (k % 2 ? k : -k); }
 
 // cos and sin of an angle up to pi / 4 and what it lacks, by Taylor's series; rounded when the largest term is added
 template <class T>

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(L, blocks)
         const bool known = !Core::is_padded || o < N;
         frequencies[k] = known ? swapped<true>(frequencies[k] * spectrum[o]) : Complex<T>{0, 0};
     });
-    Back::run(frequencies, w, t, room, table, true);
+    // Not t as the compiler sees it: else it would keep all twiddle factors for the way back
+    Back::run(frequencies, w, t + (batch < 0), room, table, true);
     if (!exists) return;
     Back::for_outputs(t, [&](int k, unsigned o) {
         if (!Core::is_padded || o < N) to[o] = scaled(swapped<true>(w[k]), T(1.0 / N));
