@@ -8,8 +8,8 @@
 //     for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequency o is w[k]; });
 //
 // A stage of radix R is N / R butterflies, of which thread t has numbers t, t + G, ...; the last of them may be none.
-// paired: a stage whose butterflies are a thread's in pairs, b and N / R - b (0 and N / (2 R) go together): with point
-// o a thread has point N - o. Others than those of that stage are as without.
+// paired: a stage of which a thread has butterflies b and N / R - b, and thread 0 those without another, 0 and
+// N / (2 R): with point o it has point N - o. Other stages are as they would be.
 // split: real parts are exchanged and then imaginary parts, through half of the room (section V-C of "Performance
 // Tuning for GPU-Embedded Systems").
 // spare: some threads have no problem. They give kNoThread + t, do as thread t of some problem does, and write nothing.
@@ -22,7 +22,7 @@
 #include "any_radix.cuh"
 #include "threads.cuh"
 
-constexpr unsigned kNoThread = 1u << 20;
+constexpr unsigned kNoThread = 1u << 20;  // above the numbers of threads
 constexpr int kNoStage = -1;
 
 // Radices of the stages; ones at the end are none
@@ -209,7 +209,6 @@ __device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned
     for (int i = 0; i < Fft::turns(stage); ++i) {
         const unsigned base = Fft::base(stage, i, t), more = Fft::more(stage, i);
         if (!Fft::may_lack(stage, i) || base + more < Fft::butterflies(stage)) {
-            // after each Ns come those of the other results
             typename Fft::Word* const to = room + spread<Ns, longer, Fft::bound(stage)>(base, more) * Fft::stride;
 #pragma unroll
             for (int q = 0; q < R; ++q) to[q * Ns * Fft::stride] = part(v[i * R + q]);

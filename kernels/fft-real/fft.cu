@@ -4,8 +4,9 @@
 // and to odd elements is told apart by the symmetry of their transforms, in the same kernel. An odd N is transformed
 // as complex numbers. Back, the result is divided by N, and the imaginary parts that no real row has are left out.
 //
-// Lengths, table and tunables as in fft-any. Back, the stages come in the opposite order, the smallest first: it then has
-// its frequencies as the other direction has them, with opposite ones in one thread where P is twice the smallest radix.
+// Lengths, table and tunables as in fft-any. Back, the stages come in the opposite order, the smallest first: the
+// frequencies then lie as the other direction leaves them, with opposite ones in one thread where P is twice the
+// smallest radix.
 #include "opposite.cuh"
 #include "row_layout.cuh"
 
@@ -17,6 +18,7 @@ __device__ __forceinline__ Complex<T> half_step(Complex<T>& first, int k, unsign
     return turned<2 * R>(first, k % R);
 }
 
+// The transform of either direction, with opposite frequencies in one thread where that can be
 template <class Forward, bool inverse>
 struct CoreOf {
     using type = typename Forward::PairedOutputs;
@@ -43,7 +45,7 @@ __device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned 
     Core::run(v, w, t, room, table);
     using After = Side<Core, false>;
     Complex<T> others[Core::outputs];
-    if constexpr (N % 2 == 0) find_opposites<After>(w, others, t, room);
+    if constexpr (N % 2 == 0) find_opposites<After>(w, others, t, room, true);
     if constexpr (tile) __syncthreads();
     if (!exists) return;
     Complex<T> first;
@@ -53,10 +55,9 @@ __device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned 
         } else {
             if (Core::is_padded && o >= M) return;
             const Complex<T> other = conjugate(others[k]), difference = w[k] - other;
-            const Complex<T> odd =
-                half_step<After, N>(first, k, o) * Complex<T>{difference.y, -difference.x};
+            const Complex<T> odd = half_step<After, N>(first, k, o) * Complex<T>{difference.y, -difference.x};
             to[o] = scaled(w[k] + other + odd, T(0.5));
-            if (o == 0) to[M] = {w[k].x - w[k].y, 0};
+            if (k == 0 && o == 0) to[M] = {w[k].x - w[k].y, 0};
         }
     });
 }
@@ -75,7 +76,7 @@ __device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned
         v[k] = N % 2 == 0 || o <= N / 2 ? from[o] : conjugate(from[N - o]);
         if (N % 2 == 0 && tile) others[k] = from[M - o];
     });
-    if constexpr (N % 2 == 0 && !tile) find_opposites<Before>(v, others, t, room);
+    if constexpr (N % 2 == 0 && !tile) find_opposites<Before>(v, others, t, room, false);
     Core::for_inputs(t, [&](int k, unsigned o) {
         if (Core::is_padded && o >= M) return;
         if (k == 0 && o == 0) v[k].y = 0;

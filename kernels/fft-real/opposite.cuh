@@ -20,12 +20,14 @@ struct Side {
     }
 };
 
-// others[k] becomes the point N - o where v[k] is point o, and 0 where o is: `part` by part through the room
+// others[k] becomes the point N - o where v[k] is point o, and 0 where o is: `part` by part through the room, which
+// threads may still be reading if it is in_use
 template <class Side, class T, class Part>
 __device__ __forceinline__ void exchange_opposites(Complex<T> (&v)[Side::held], Complex<T> (&others)[Side::held],
-                                                   unsigned t, typename Side::Core::Word* room, Part part) {
+                                                   unsigned t, typename Side::Core::Word* room, bool in_use,
+                                                   Part part) {
     using Core = typename Side::Core;
-    meet<Core::Fft::together>();
+    if (in_use) meet<Core::Fft::together>();
     if (Core::Fft::writes(t)) {
         Side::for_each(t, [&](int k, unsigned o) {
             if (!Core::is_padded || o < Core::N) room[o] = part(v[k]);
@@ -40,7 +42,7 @@ __device__ __forceinline__ void exchange_opposites(Complex<T> (&v)[Side::held], 
 // The same; a thread that has both butterflies of a pair needs no other thread
 template <class Side, class T>
 __device__ __forceinline__ void find_opposites(Complex<T> (&v)[Side::held], Complex<T> (&others)[Side::held],
-                                               unsigned t, typename Side::Core::Word* room) {
+                                               unsigned t, typename Side::Core::Word* room, bool in_use) {
     if constexpr (Side::paired) {
         constexpr int R = Side::radix;
         const bool alone = Side::Core::Fft::base(Side::stage, 0, t) == 0;  // both are opposite to themselves
@@ -50,9 +52,9 @@ __device__ __forceinline__ void find_opposites(Complex<T> (&v)[Side::held], Comp
             others[R + q] = alone ? v[R + R - 1 - q] : v[R - 1 - q];
         }
     } else if constexpr (Side::Core::Fft::split) {
-        exchange_opposites<Side>(v, others, t, room, [](Complex<T>& z) -> T& { return z.x; });
-        exchange_opposites<Side>(v, others, t, room, [](Complex<T>& z) -> T& { return z.y; });
+        exchange_opposites<Side>(v, others, t, room, in_use, [](Complex<T>& z) -> T& { return z.x; });
+        exchange_opposites<Side>(v, others, t, room, true, [](Complex<T>& z) -> T& { return z.y; });
     } else {
-        exchange_opposites<Side>(v, others, t, room, [](Complex<T>& z) -> Complex<T>& { return z; });
+        exchange_opposites<Side>(v, others, t, room, in_use, [](Complex<T>& z) -> Complex<T>& { return z; });
     }
 }
