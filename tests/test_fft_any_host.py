@@ -99,6 +99,21 @@ def test_any_length_is_right_to_rounding(kernel: KernelFile, N: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("points", [8, 16])
+def test_opposite_frequencies_meet(direction: str, points: int) -> None:
+    """Through shared memory, ordered by barriers, or in a thread with twice the smallest radix of points."""
+    workload = REAL.workload({"N": 128, "direction": direction}, BATCH)
+    configuration = next(
+        c for c in REAL.space(workload) if {"r": 8, "P": points, "tile": False}.items() <= dict(c).items()
+    )
+    plan = REAL.plan(workload, configuration)
+    x = given(plan)
+    y = host_build.run_plan_on_host(plan, {"x": x}, flags=host_build.CHECKED, order="shuffle")["y"]
+    assert errors(y, right(plan, x)).max() <= 5 * 2.0**-24
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("kernel", "N"), [(ANY, 30), (ANY, 97), (REAL, 37), (REAL, 60), (REAL, 74)], ids=name_of
 )

@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(L, blocks)
     extern __shared__ double2 shared[];
 
     const unsigned c = threadIdx.x % C, column = blockIdx.x % tiles * C + c, part = blockIdx.x / tiles;
-    const bool works = !Core::has_spare || threadIdx.x < Core::G * C, exists = W % C == 0 || column < W;
-    const unsigned t = works ? threadIdx.x / C : kNoThread;
+    const unsigned t = seat_of<Core, 1>(threadIdx.x / C).t;
+    const bool exists = W % C == 0 || column < W;
     // Threads past the end transform the last column again and keep quiet
     const long long at = (long long)(part / A) * A * M * W + part % A * W + (exists ? column : W - 1);
     const Complex<T>* const from = x + at;

@@ -8,9 +8,11 @@
 //     for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequency o is w[k]; });
 //
 // A stage of radix R is N / R butterflies, of which thread t has numbers t, t + G, ...; the last of them may be none.
+// paired: a stage of which a thread has butterflies b and N / R - b, and thread 0 those without another, 0 and
+// N / (2 R): with point o it has point N - o. Other stages are as they would be.
 // split: real parts are exchanged and then imaginary parts, through half of the room (section V-C of "Performance
 // Tuning for GPU-Embedded Systems").
-// spare: some threads have no problem. They give kNoThread for t, and meet the others at barriers.
+// spare: some threads have no problem. They give kNoThread + t, do as thread t of some problem does, and write nothing.
 // room: where a problem's words lie; the next problem's are Fft::pitch further. With stride > 1, `stride` problems lie
 // interleaved: their rooms are one word apart, and stride * Fft::pitch hold them all. Their threads are neighbours.
 // in_use: threads of the problem may still be reading the room.
@@ -20,7 +22,8 @@
 #include "any_radix.cuh"
 #include "threads.cuh"
 
-constexpr unsigned kNoThread = 1u << 20;
+constexpr unsigned kNoThread = 1u << 20;  // above the numbers of threads
+constexpr int kNoStage = -1;
 
 // Radices of the stages; ones at the end are none
 template <int... radices>
@@ -77,12 +80,13 @@ __device__ constexpr int skip_of(int Ns, int R, int lanes) {
     return best;
 }
 
-template <class T, int N_, int G_, class List, bool split_, bool spare_, int stride_ = 1>
+template <class T, int N_, int G_, class List, bool split_, bool spare_, int stride_ = 1, int paired_ = kNoStage>
 struct MixedFft {
     using Real = T;
     using Stages = List;
     using Word = typename WordOfPart<T, split_>::type;
     static constexpr int N = N_, G = G_, stride = stride_, last = List::count - 1;
+    static constexpr int paired = paired_;
     static constexpr bool split = split_, spare = spare_;
     static constexpr int banks = 128 / sizeof(Word), lanes = stride < banks ? banks / stride : 1;  // served at once
     // Threads that meet: of a warp, or of the block
@@ -92,7 +96,17 @@ struct MixedFft {
     __device__ static constexpr int butterflies(int stage) { return N / List::at(stage); }
     __device__ static constexpr int turns(int stage) { return (butterflies(stage) + G - 1) / G; }
     __device__ static constexpr int held(int stage) { return turns(stage) * List::at(stage); }
-    __device__ static constexpr bool whole(int stage) { return !spare && butterflies(stage) % G == 0; }
+    static_assert(paired == kNoStage || (butterflies(paired) == 2 * G), "one pair for a thread");
+    // A thread's butterfly i of a stage has number base + more, base < bound; it may be none where that depends on t
+    __device__ static constexpr bool may_lack(int stage, int i) { return (i + 1) * G > butterflies(stage); }
+    __device__ static constexpr int bound(int stage) { return stage == paired ? butterflies(stage) : G; }
+    __device__ static constexpr int more(int stage, int i) { return stage == paired ? 0 : i * G; }
+    __device__ static __forceinline__ unsigned base(int stage, int i, unsigned t) {
+        const unsigned number = spare ? t % kNoThread : t;
+        if (stage != paired || i == 0) return number;
+        return number ? butterflies(stage) - number : butterflies(stage) / 2;
+    }
+    __device__ static __forceinline__ bool writes(unsigned t) { return !spare || t < kNoThread; }
     __device__ static constexpr int skip(int stage) { return skip_of(List::product(stage), List::at(stage), lanes); }
     __device__ static constexpr int padded() {
         int most = N;
@@ -112,45 +126,90 @@ __device__ __forceinline__ void for_points(unsigned t, F f) {
     constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage); ++i) {
-        const unsigned b = t + i * Fft::G;
-        if (Fft::whole(stage) || b < apart) {
+        const unsigned b = Fft::base(stage, i, t) + Fft::more(stage, i);
+        if (!Fft::may_lack(stage, i) || b < apart) {
 #pragma unroll
             for (int q = 0; q < R; ++q) f(i * R + q, b + q * apart);
         }
     }
 }
 
-template <class Fft, int stage, class T>
-__device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], unsigned t) {
-    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage);
-#pragma unroll
-    for (int i = 0; i < Fft::turns(stage); ++i) {
-        const unsigned b = t + i * Fft::G;
-        if (Fft::whole(stage) || b < Fft::butterflies(stage)) {
-            Complex<T> u[R];
-#pragma unroll
-            for (int q = 0; q < R; ++q) u[q] = v[i * R + q];
-            if constexpr (Ns > 1) {
-                const Complex<T> w = root<T, Ns * R>(b % Ns);
-                twist<R>(u, w, R > 8 ? root<T, Ns * R>(4 * (b % Ns)) : w);
-            }
-            transform<R>(u);
-#pragma unroll
-            for (int q = 0; q < R; ++q) v[i * R + q] = u[q];
-        }
+// Whether base % n and more % n add up to n or more, where base is below `bound`
+template <int n, int bound>
+__device__ __forceinline__ bool carries(unsigned base, int more) {
+    return more % n + (bound < n ? bound : n) > n && base % n + more % n >= n;
+}
+
+// base + more, with `longer` - n numbers left out after each n: known to the compiler are all but what base decides
+template <int n, int longer, int bound>
+__device__ __forceinline__ unsigned spread(unsigned base, int more) {
+    if (longer == n) return base + more;
+    return base / n * longer + base % n + (more / n * longer + more % n) +
+           (carries<n, bound>(base, more) ? longer - n : 0);
+}
+
+// w and w^4 of a butterfly
+template <class T>
+struct Twiddle {
+    Complex<T> w, fourth;
+};
+
+// Those of the butterfly `more` behind number base, whose own are given: turned by angles that the compiler knows
+template <int R, int Ns, int more, int bound, class T>
+__device__ __forceinline__ Twiddle<T> behind(Twiddle<T> first, unsigned base) {
+    if constexpr (more % Ns == 0) {
+        return first;
+    } else {
+        constexpr int n = Ns * R, ahead = more % Ns, back = ahead + n - Ns;  // back: where base % Ns + ahead >= Ns
+        constexpr Complex<T> near = constant_root<T>(ahead, n), far = constant_root<T>(back, n);
+        constexpr Complex<T> near4 = constant_root<T>(4 * ahead % n, n), far4 = constant_root<T>(4 * back % n, n);
+        const bool wraps = carries<Ns, bound>(base, more);
+        return {first.w * (wraps ? far : near), first.fourth * (wraps ? far4 : near4)};
     }
+}
+
+// Butterfly i of a stage and those behind it; first: of butterfly 0
+template <class Fft, int stage, int i = 0, class T>
+__device__ __forceinline__ void butterflies(Complex<T> (&v)[Fft::held(stage)], unsigned t, Twiddle<T> first = {}) {
+    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), more = Fft::more(stage, i);
+    const unsigned base = Fft::base(stage, i, t);
+    if constexpr (Ns > 1 && (i == 0 || stage == Fft::paired)) {
+        first.w = root<T, Ns * R, R>(base % Ns);
+        first.fourth = R > 8 ? root<T, Ns * R, R / 4>(4 * (base % Ns)) : first.w;
+    }
+    if (!Fft::may_lack(stage, i) || base + more < Fft::butterflies(stage)) {
+        Complex<T> u[R];
+#pragma unroll
+        for (int q = 0; q < R; ++q) u[q] = v[i * R + q];
+        if constexpr (Ns > 1) {
+            const Twiddle<T> own = behind<R, Ns, more, Fft::bound(stage)>(first, base);
+            twist<R>(u, own.w, own.fourth);
+        }
+        transform<R>(u);
+#pragma unroll
+        for (int q = 0; q < R; ++q) v[i * R + q] = u[q];
+    }
+    if constexpr (i + 1 < Fft::turns(stage)) butterflies<Fft, stage, i + 1>(v, t, first);
+}
+
+// t as a number of which the compiler knows nothing: what follows from it is computed behind this place, as registers
+// that hold it from the beginning would be missing for points in flight
+__device__ __forceinline__ unsigned afresh(unsigned t) {
+    asm volatile("" : "+r"(t));
+    return t;
 }
 
 // The results of a stage come to the room
 template <class Fft, int stage, class T, class Part>
 __device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned t, typename Fft::Word* room,
                                      Part part) {
-    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), skip = Fft::skip(stage);
+    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), longer = Ns * R + Fft::skip(stage);
+    if (!Fft::writes(t)) return;
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage); ++i) {
-        const unsigned b = t + i * Fft::G;
-        if (Fft::whole(stage) || b < Fft::butterflies(stage)) {
-            typename Fft::Word* const to = room + (b / Ns * (Ns * R + skip) + b % Ns) * Fft::stride;
+        const unsigned base = Fft::base(stage, i, t), more = Fft::more(stage, i);
+        if (!Fft::may_lack(stage, i) || base + more < Fft::butterflies(stage)) {
+            typename Fft::Word* const to = room + spread<Ns, longer, Fft::bound(stage)>(base, more) * Fft::stride;
 #pragma unroll
             for (int q = 0; q < R; ++q) to[q * Ns * Fft::stride] = part(v[i * R + q]);
         }
@@ -161,16 +220,16 @@ __device__ __forceinline__ void give(Complex<T> (&v)[Fft::held(stage)], unsigned
 template <class Fft, int stage, class T, class Part>
 __device__ __forceinline__ void take(Complex<T> (&w)[Fft::held(stage + 1)], unsigned t, typename Fft::Word* room,
                                      Part part) {
-    constexpr int R = Fft::Stages::at(stage), Ns = Fft::Stages::product(stage), skip = Fft::skip(stage);
-    constexpr int next = Fft::Stages::at(stage + 1), apart = Fft::N / next;
+    constexpr int run = Fft::Stages::product(stage + 1), longer = run + Fft::skip(stage);
+    constexpr int R = Fft::Stages::at(stage + 1), apart = Fft::butterflies(stage + 1);
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage + 1); ++i) {
-        const unsigned b = t + i * Fft::G;
-        if (Fft::whole(stage + 1) || b < Fft::butterflies(stage + 1)) {
-            const typename Fft::Word* const from = room + (b + b / (Ns * R) * skip) * Fft::stride;
+        const unsigned base = Fft::base(stage + 1, i, t), more = Fft::more(stage + 1, i);
+        if (!Fft::may_lack(stage + 1, i) || base + more < apart) {
+            const typename Fft::Word* const from =
+                room + spread<run, longer, Fft::bound(stage + 1)>(base, more) * Fft::stride;
 #pragma unroll
-            for (int q = 0; q < next; ++q)
-                part(w[i * next + q]) = from[q * (apart + apart / (Ns * R) * skip) * Fft::stride];
+            for (int q = 0; q < R; ++q) part(w[i * R + q]) = from[q * (apart / run * longer) * Fft::stride];
         }
     }
 }
@@ -211,7 +270,7 @@ __device__ __forceinline__ void mixed_fft(Complex<T> (&v)[rows][Fft::held(stage)
         } else {
             exchange<Fft, stage>(v, next, t, room, in_use, [](Complex<T>& z) -> Complex<T>& { return z; });
         }
-        mixed_fft<Fft, stage + 1>(next, w, t, room, true);
+        mixed_fft<Fft, stage + 1>(next, w, afresh(t), room, true);
     }
 }
 

@@ -19,15 +19,13 @@ __global__ void __launch_bounds__(L, blocks)
     static_assert(Core::has_spare || L % Core::G == 0, "every thread has a row");
     extern __shared__ double2 shared[];
 
-    const unsigned place = threadIdx.x / Core::G;
-    const bool works = !Core::has_spare || place < per_block;
-    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const auto [place, t] = seat_of<Core, per_block>(threadIdx.x);
     const int group = blockIdx.x * per_block + place;
     const bool exists = group < groups;  // threads past the end transform other rows again and keep quiet
     const int known = exists ? group : groups - 1, plane = known / left, j = known % left;
     const Complex<T>* const from = x + ((long long)plane * M + j) * N;
     Complex<T>* const to = y + ((long long)plane * M + A * j) * N;
-    Word* const room = reinterpret_cast<Word*>(shared) + (works ? place : 0) * (A * Core::pitch);
+    Word* const room = reinterpret_cast<Word*>(shared) + place * (A * Core::pitch);
 
     Complex<T> v[A][Core::inputs], w[A][Core::outputs];
 #pragma unroll

@@ -24,9 +24,7 @@ __global__ void __launch_bounds__(L, blocks)
     static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
     extern __shared__ double2 shared[];
 
-    const unsigned place = threadIdx.x / Core::G;
-    const bool works = !Core::has_spare || place < problems;
-    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const auto [place, t] = seat_of<Core, problems>(threadIdx.x);
     const int first = blockIdx.x * problems, problem = first + place, left = batch - first;
     const int valid = (left < problems ? left : problems) * N;
     const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
@@ -46,7 +44,7 @@ __global__ void __launch_bounds__(L, blocks)
         v[k] = !Core::is_padded || o < N ? swapped<inverse>(from[o]) : Complex<T>{0, 0};
     });
     if constexpr (tile) __syncthreads();
-    Core::run(v, w, t, reinterpret_cast<Word*>(shared) + (works ? place : 0) * Core::pitch, table);
+    Core::run(v, w, t, reinterpret_cast<Word*>(shared) + place * Core::pitch, table);
     if constexpr (tile) __syncthreads();
     if (tile || exists) {
         constexpr T scale = inverse ? T(1.0 / N) : T(1);

@@ -21,14 +21,12 @@ __global__ void __launch_bounds__(L, blocks)
     static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
     extern __shared__ double2 shared[];
 
-    const unsigned place = threadIdx.x / Core::G;
-    const bool works = !Core::has_spare || place < problems;
-    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const auto [place, t] = seat_of<Core, problems>(threadIdx.x);
     const int problem = blockIdx.x * problems + place;
     const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
     const Complex<T>* const from = x + (long long)(exists ? problem : batch - 1) * N;
     Complex<T>* const to = y + (long long)problem * N;
-    Word* const room = reinterpret_cast<Word*>(shared) + (works ? place : 0) * pitch;
+    Word* const room = reinterpret_cast<Word*>(shared) + place * pitch;
 
     Complex<T> v[Core::inputs], frequencies[Core::outputs], w[Back::outputs];
     Core::for_inputs(t, [&](int k, unsigned o) { v[k] = !Core::is_padded || o < N ? from[o] : Complex<T>{0, 0}; });
@@ -37,7 +35,8 @@ __global__ void __launch_bounds__(L, blocks)
         const bool known = !Core::is_padded || o < N;
         frequencies[k] = known ? swapped<true>(frequencies[k] * spectrum[o]) : Complex<T>{0, 0};
     });
-    Back::run(frequencies, w, t, room, table, true);
+    // Not t as the compiler sees it: else it would keep all twiddle factors for the way back
+    Back::run(frequencies, w, t + (batch < 0), room, table, true);
     if (!exists) return;
     Back::for_outputs(t, [&](int k, unsigned o) {
         if (!Core::is_padded || o < N) to[o] = scaled(swapped<true>(w[k]), T(1.0 / N));

@@ -24,7 +24,8 @@ struct Column {
         constexpr unsigned tiles = (W + C - 1) / C;
         const unsigned column = blockIdx.x % tiles * C + threadIdx.x % C;
         const bool works = !Fft::spare || threadIdx.x < Fft::G * C, exists = W % C == 0 || column < W;
-        return {blockIdx.x / tiles, exists ? column : W - 1, works ? threadIdx.x / C : kNoThread, exists};
+        const unsigned t = threadIdx.x / C;
+        return {blockIdx.x / tiles, exists ? column : W - 1, works ? t : kNoThread + t % Fft::G, works && exists};
     }
 };
 
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(L, blocks)
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
     turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
-    if (H % C != 0 && first + stores.row >= H) return;
+    if (!Fft::writes(stores.t) || (H % C != 0 && first + stores.row >= H)) return;
     constexpr T scale = inverse ? T(1.0 / (1LL * H * W)) : T(1);
     Complex<T>* const to = y + problem * layout.pitch_of(1, 1LL * H * W) + first + stores.row;
     for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) { to[o * H] = scaled(swapped<inverse>(w[k]), scale); });
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(L, blocks)
     extern __shared__ double2 shared[];
 
     const bool works = !Fft::spare || threadIdx.x < Fft::G * C;
-    const unsigned place = works ? threadIdx.x / Fft::G : 0, t = works ? threadIdx.x % Fft::G : kNoThread;
+    const unsigned place = works ? threadIdx.x / Fft::G : 0, t = threadIdx.x % Fft::G + (works ? 0 : kNoThread);
     const unsigned first = blockIdx.x % (H / C) * C;
     Complex<T>* const row = between + blockIdx.x * (1LL * C * pitch) + place * pitch;
     Complex<T>* const frequencies = spectrum + (first + place) * W;
@@ -111,11 +112,11 @@ __global__ void __launch_bounds__(L, blocks)
     for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = row[o]; });
     mixed_fft<Fft>(v, w, t, room, false);
     if constexpr (tabulates) {
-        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequencies[o] = w[k]; });
+        if (works) for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequencies[o] = w[k]; });
     } else {
         for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { w[k] = swapped<true>(w[k] * frequencies[o]); });
         mixed_fft<Back>(w, v, t, room, true);
-        for_points<Fft, 0>(t, [&](int k, unsigned o) { row[o] = v[k]; });
+        if (works) for_points<Fft, 0>(t, [&](int k, unsigned o) { row[o] = v[k]; });
     }
 }
 
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(L) long_chirp(Complex<T>* __restrict__ filter,
     if (o >= M) return;
     const unsigned n = o < N ? o : M - o;
     Complex<T> w{0, 0};
-    if (n < N) w = long_root<T, 2 * N>(1ull * n * n % (2 * N));
+    if (n < N) w = root<T, 2 * N>(1ull * n * n % (2 * N));
     filter[o] = scaled(conjugate(w), T(1.0 / M));
     if (o < N) chirp[o] = w;
 }

@@ -16,13 +16,6 @@ __device__ constexpr int row_pitch(int W) {
     return (W + line - 1) / line * line;
 }
 
-// exp(-2 pi i m / n), 0 <= m < n <= 2^25: at most half a turn either way, which float holds exactly
-template <class T, int n>
-__device__ __forceinline__ Complex<T> long_root(unsigned m) {
-    static_assert(n <= 1 << 25, "half of n is a number that float holds");
-    return root<T, n>(m > n / 2 ? m - n : m);
-}
-
 // The place of the lowest binary digit that is set, of numbers below 32
 __device__ constexpr int lowest_digit(int n) { return n & 1 ? 0 : n & 2 ? 1 : n & 4 ? 2 : n & 8 ? 3 : 4; }
 
@@ -33,15 +26,16 @@ template <class Fft, int stage, int W, class T>
 __device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsigned t, unsigned column) {
     constexpr int R = Fft::Stages::at(stage), apart = Fft::butterflies(stage);
     static_assert(R <= 32, "numbers of a butterfly have five digits");
+    static_assert(Fft::N * W <= 1 << 25, "half of the points is a number that float holds");
     Complex<T> digit[5];
 #pragma unroll
-    for (int k = 0; 1 << k < R; ++k) digit[k] = k % 2 ? digit[k - 1] * digit[k - 1] : long_root<T, R * W>(column << k);
+    for (int k = 0; 1 << k < R; ++k) digit[k] = k % 2 ? digit[k - 1] * digit[k - 1] : root<T, R * W>(column << k);
 #pragma unroll
     for (int i = 0; i < Fft::turns(stage); ++i) {
-        const unsigned b = t + i * Fft::G;
-        if (Fft::whole(stage) || b < apart) {
+        const unsigned b = Fft::base(stage, i, t) + Fft::more(stage, i);
+        if (!Fft::may_lack(stage, i) || b < apart) {
             Complex<T> power[R];
-            power[0] = long_root<T, Fft::N * W>(b * column);
+            power[0] = root<T, Fft::N * W>(b * column);
             v[i * R] = v[i * R] * power[0];
 #pragma unroll
             for (int q = 1; q < R; ++q) {  // few powers are needed again
@@ -70,12 +64,13 @@ struct TurnedRows {
     static constexpr int pitch = last == 0 ? Fft::N : Fft::padded() + skipped;
 
     __device__ static Lane loaded(unsigned thread) {
-        return thread < Fft::G * C ? Lane{thread % Fft::G, thread / Fft::G} : Lane{kNoThread, 0};
+        return thread < Fft::G * C ? Lane{thread % Fft::G, thread / Fft::G} : idle(thread);
     }
     __device__ static Lane stored(unsigned thread) {
         if (last == 0) return loaded(thread);  // nothing changes hands
-        return thread < Fft::G * C ? Lane{thread / C, thread % C} : Lane{kNoThread, 0};
+        return thread < Fft::G * C ? Lane{thread / C, thread % C} : idle(thread);
     }
+    __device__ static Lane idle(unsigned thread) { return {kNoThread + thread % Fft::G, 0}; }
 };
 
 // The results of a stage come to where the next stage wants them, `part` by part; to other threads before the last one

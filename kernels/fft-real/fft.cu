@@ -4,30 +4,29 @@
 // and to odd elements is told apart by the symmetry of their transforms, in the same kernel. An odd N is transformed
 // as complex numbers. Back, the result is divided by N, and the imaginary parts that no real row has are left out.
 //
-// Lengths, table and tunables as in fft-any.
-#include "any_fft.cuh"
+// Lengths, table and tunables as in fft-any. Back, the stages come in the opposite order, the smallest first: the
+// frequencies then lie as the other direction leaves them, with opposite ones in one thread where P is twice the
+// smallest radix.
+#include "opposite.cuh"
 #include "row_layout.cuh"
 
-// w[k] for the frequencies of a thread; others[k] becomes that of the frequency with the opposite sign
-template <class Core, class T, class Part>
-__device__ __forceinline__ void opposite(Complex<T> (&w)[Core::outputs], Complex<T> (&others)[Core::outputs],
-                                         unsigned t, typename Core::Word* room, Part part) {
-    meet<Core::Fft::together>();
-    Core::for_outputs(t, [&](int k, unsigned o) {
-        if (!Core::is_padded || o < Core::N) room[o] = part(w[k]);
-    });
-    meet<Core::Fft::together>();
-    Core::for_outputs(t, [&](int k, unsigned o) {
-        if (!Core::is_padded || o < Core::N) part(others[k]) = room[o ? Core::N - o : 0];
-    });
+// exp(-2 pi i o / N) / part for element o, the number k % R of its butterfly: the first one's, turned by a known angle
+template <class Side, int N, int part, class T>
+__device__ __forceinline__ Complex<T> half_step(Complex<T>& first, int k, unsigned o) {
+    constexpr int R = Side::Core::is_padded ? 1 : Side::radix;
+    if (k % R == 0) first = scaled(root<T, N, 2 * R>(o), T(1.0 / part));
+    return turned<2 * R>(first, k % R);
 }
 
-// exp(-2 pi i o / N) / part for element o, the number k % R of its butterfly: the first one's, turned by a known angle
-template <class Core, int N, int R, int part, class T>
-__device__ __forceinline__ Complex<T> half_step(Complex<T>& first, int k, unsigned o) {
-    if (Core::is_padded || k % R == 0) first = scaled(root<T, N>(o), T(1.0 / part));
-    return Core::is_padded ? first : turned<2 * R>(first, k % R);
-}
+// The transform of either direction, with opposite frequencies in one thread where that can be
+template <class Forward, bool inverse>
+struct CoreOf {
+    using type = typename Forward::PairedOutputs;
+};
+template <class Forward>
+struct CoreOf<Forward, true> {
+    using type = typename Forward::Next::PairedInputs;
+};
 
 template <class Core, int N, bool tile, class T>
 __device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned t,
@@ -44,13 +43,9 @@ __device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned 
     });
     if constexpr (tile) __syncthreads();
     Core::run(v, w, t, room, table);
+    using After = Side<Core, false>;
     Complex<T> others[Core::outputs];
-    if constexpr (N % 2 == 0 && Core::Fft::split) {
-        opposite<Core>(w, others, t, room, [](Complex<T>& z) -> T& { return z.x; });
-        opposite<Core>(w, others, t, room, [](Complex<T>& z) -> T& { return z.y; });
-    } else if constexpr (N % 2 == 0) {
-        opposite<Core>(w, others, t, room, [](Complex<T>& z) -> Complex<T>& { return z; });
-    }
+    if constexpr (N % 2 == 0) find_opposites<After>(w, others, t, room, true);
     if constexpr (tile) __syncthreads();
     if (!exists) return;
     Complex<T> first;
@@ -62,10 +57,9 @@ __device__ __forceinline__ void forward(const T* from, Complex<T>* to, unsigned 
             // Halves first: twice a frequency may be no number any more
             const Complex<T> half = scaled(w[k], T(0.5)), other = scaled(conjugate(others[k]), T(0.5));
             const Complex<T> difference = half - other;
-            const Complex<T> odd =
-                half_step<Core, N, Core::last_radix, 1>(first, k, o) * Complex<T>{difference.y, -difference.x};
+            const Complex<T> odd = half_step<After, N, 1>(first, k, o) * Complex<T>{difference.y, -difference.x};
             to[o] = half + other + odd;
-            if (o == 0) to[M] = {w[k].x - w[k].y, 0};
+            if (k == 0 && o == 0) to[M] = {w[k].x - w[k].y, 0};
         }
     });
 }
@@ -74,24 +68,30 @@ template <class Core, int N, bool tile, class T>
 __device__ __forceinline__ void backward(const Complex<T>* from, T* to, unsigned t,
                                          typename Core::Word* room, const Complex<T>* __restrict__ table, bool exists) {
     constexpr int M = Core::N;
-    Complex<T> v[Core::inputs], w[Core::outputs], first;
+    using Before = Side<Core, true>;
+    constexpr bool by_room = N % 2 == 0 && !tile && !Before::paired;
+    Complex<T> v[Core::inputs], w[Core::outputs], others[Core::inputs], first;
+    const T middle = N % 2 ? T(0) : from[M].x;
     Core::for_inputs(t, [&](int k, unsigned o) {
         v[k] = Complex<T>{0, 0};
         if (Core::is_padded && o >= M) return;
-        if constexpr (N % 2) {
-            v[k] = o <= N / 2 ? from[o] : conjugate(from[N - o]);
-            if (o == 0) v[k].y = 0;
-        } else {
-            Complex<T> one = from[o], other = conjugate(from[M - o]);
-            if (o == 0) one.y = other.y = 0;
-            const Complex<T> odd = conjugate(half_step<Core, N, Core::first_radix, 2>(first, k, o)) * (one - other);
+        v[k] = N % 2 == 0 || o <= N / 2 ? from[o] : conjugate(from[N - o]);
+        if (N % 2 == 0 && tile) others[k] = from[M - o];
+    });
+    if constexpr (N % 2 == 0 && !tile) find_opposites<Before>(v, others, t, room, false);
+    Core::for_inputs(t, [&](int k, unsigned o) {
+        if (Core::is_padded && o >= M) return;
+        if (k == 0 && o == 0) v[k].y = 0;
+        if constexpr (N % 2 == 0) {
+            const Complex<T> one = v[k], other = k == 0 && o == 0 ? Complex<T>{middle, 0} : conjugate(others[k]);
+            const Complex<T> odd = conjugate(half_step<Before, N, 2>(first, k, o)) * (one - other);
             const Complex<T> both = one + other;
             v[k] = {multiply_add(T(0.5), both.x, -odd.y), multiply_add(T(0.5), both.y, odd.x)};
         }
         v[k] = swapped<true>(v[k]);
     });
     if constexpr (tile) __syncthreads();
-    Core::run(v, w, t, room, table);
+    Core::run(v, w, t, room, table, by_room);
     if constexpr (tile) __syncthreads();
     if (!exists) return;
     Core::for_outputs(t, [&](int k, unsigned o) {
@@ -113,11 +113,13 @@ struct NumberOf<T, true> {
     using type = Complex<T>;
 };
 
-template <class Core, int N, bool inverse, bool tiled, int L, int blocks, int shared_bytes, int aligned>
+template <class Forward, int N, bool inverse, bool tiled, int L, int blocks, int shared_bytes, int aligned>
 __global__ void __launch_bounds__(L, blocks)
-    fft_real(const typename NumberOf<typename Core::Real, inverse>::type* __restrict__ x,
-             typename NumberOf<typename Core::Real, !inverse>::type* __restrict__ y,
-             const Complex<typename Core::Real>* __restrict__ table, int batch, RowLayout<2, aligned, false> layout) {
+    fft_real(const typename NumberOf<typename Forward::Real, inverse>::type* __restrict__ x,
+             typename NumberOf<typename Forward::Real, !inverse>::type* __restrict__ y,
+             const Complex<typename Forward::Real>* __restrict__ table, int batch,
+             RowLayout<2, aligned, false> layout) {
+    using Core = typename CoreOf<Forward, inverse>::type;
     using T = typename Core::Real;
     using Word = typename Core::Word;
     using Input = typename NumberOf<T, inverse>::type;
@@ -130,9 +132,7 @@ __global__ void __launch_bounds__(L, blocks)
     static_assert(Core::has_spare || L % Core::G == 0, "every thread has a problem");
     extern __shared__ double2 shared[];
 
-    const unsigned place = threadIdx.x / Core::G;
-    const bool works = !Core::has_spare || place < problems;
-    const unsigned t = works ? threadIdx.x % Core::G : kNoThread;
+    const auto [place, t] = seat_of<Core, problems>(threadIdx.x);
     const int first = blockIdx.x * problems, problem = first + place, left = batch - first;
     const bool exists = problem < batch;  // threads past the end solve another problem again and keep quiet
     const int rows = left < problems ? left : problems;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(L, blocks)
         from = reinterpret_cast<const Input*>(shared) + (exists ? place : 0) * given;
         to = reinterpret_cast<Output*>(shared) + place * made;
     }
-    Word* const room = reinterpret_cast<Word*>(shared) + (works ? place : 0) * Core::pitch;
+    Word* const room = reinterpret_cast<Word*>(shared) + place * Core::pitch;
     if constexpr (inverse)
         backward<Core, N, tile>(from, to, t, room, table, exists);
     else

@@ -1,0 +1,60 @@
+// Real rows as complex transforms: every point of a thread with that of the opposite sign.
+#pragma once
+
+#include "any_fft.cuh"
+
+// What a thread holds before a transform, or after it: for_each(t, f) calls f(register, element)
+template <class Core_, bool before>
+struct Side {
+    using Core = Core_;
+    static constexpr int held = before ? Core::inputs : Core::outputs, stage = before ? 0 : Core::Fft::last;
+    static constexpr int radix = before ? Core::first_radix : Core::last_radix;
+    static constexpr bool paired = Core::Fft::paired == stage;
+
+    template <class F>
+    __device__ static __forceinline__ void for_each(unsigned t, F f) {
+        if constexpr (before)
+            Core::for_inputs(t, f);
+        else
+            Core::for_outputs(t, f);
+    }
+};
+
+// others[k] becomes the point N - o where v[k] is point o, and 0 where o is: `part` by part through the room, which
+// threads may still be reading if it is in_use
+template <class Side, class T, class Part>
+__device__ __forceinline__ void exchange_opposites(Complex<T> (&v)[Side::held], Complex<T> (&others)[Side::held],
+                                                   unsigned t, typename Side::Core::Word* room, bool in_use,
+                                                   Part part) {
+    using Core = typename Side::Core;
+    if (in_use) meet<Core::Fft::together>();
+    if (Core::Fft::writes(t)) {
+        Side::for_each(t, [&](int k, unsigned o) {
+            if (!Core::is_padded || o < Core::N) room[o] = part(v[k]);
+        });
+    }
+    meet<Core::Fft::together>();
+    Side::for_each(t, [&](int k, unsigned o) {
+        if (!Core::is_padded || o < Core::N) part(others[k]) = room[o ? Core::N - o : 0];
+    });
+}
+
+// The same; a thread that has both butterflies of a pair needs no other thread
+template <class Side, class T>
+__device__ __forceinline__ void find_opposites(Complex<T> (&v)[Side::held], Complex<T> (&others)[Side::held],
+                                               unsigned t, typename Side::Core::Word* room, bool in_use) {
+    if constexpr (Side::paired) {
+        constexpr int R = Side::radix;
+        const bool alone = Side::Core::Fft::base(Side::stage, 0, t) == 0;  // both are opposite to themselves
+#pragma unroll
+        for (int q = 0; q < R; ++q) {
+            others[q] = alone ? v[(R - q) % R] : v[R + R - 1 - q];
+            others[R + q] = alone ? v[R + R - 1 - q] : v[R - 1 - q];
+        }
+    } else if constexpr (Side::Core::Fft::split) {
+        exchange_opposites<Side>(v, others, t, room, in_use, [](Complex<T>& z) -> T& { return z.x; });
+        exchange_opposites<Side>(v, others, t, room, true, [](Complex<T>& z) -> T& { return z.y; });
+    } else {
+        exchange_opposites<Side>(v, others, t, room, in_use, [](Complex<T>& z) -> Complex<T>& { return z; });
+    }
+}
