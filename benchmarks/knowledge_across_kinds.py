@@ -106,8 +106,9 @@ def measured(kernels: dict[str, list[Kind]], policies: Sequence[str], seeds: int
             for policy, known in itertools.product(policies, KNOWN):
                 counts = [evaluations(here, other, policy, known, seed) for seed in range(seeds)]
                 medians = [statistics.median(at) for at in zip(*counts, strict=True)]
+                names = "".join(f"{kind.gpu.removeprefix('NVIDIA '):>8.8s}" for kind in (here, other))
                 print(
-                    f"{kernel:16.16s}{here.gpu.removeprefix('NVIDIA '):>8.8s}{other.gpu.removeprefix('NVIDIA '):>8.8s}{carried:9.3f}  {policy:10s}{known:10s}"
+                    f"{kernel:16.16s}{names}{carried:9.3f}  {policy:10s}{known:10s}"
                     f"{medians[0]:6g}{medians[1]:6g}",
                     flush=True,
                 )
