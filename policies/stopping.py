@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tuner.interfaces import Search
 
+from .payback import not_paying
 from .surrogate.joint import Joint
 from .surrogate.learner import Learner
 from .surrogate.outlook import Proposal
@@ -79,10 +80,8 @@ class StopRule:
                 paid.append(proposal)
                 continue
             if all(one.near for one in paid):
-                run.search.tell(
-                    f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
-                    f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}{run.search.suffix}"
-                )
+                why = not_paying(run.evaluations, saving, price, payback.runs)
+                run.search.tell(f"bayesian: {why}{run.search.suffix}")
                 return []
             break
         return paid
