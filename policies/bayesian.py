@@ -81,8 +81,8 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
         proposals = stop.paying(proposals)
         if not proposals:
             break
-        likely = [] if outlook is None else outlook.first(AHEAD * search.parallel)
-        yield from run.measure([proposal.row for proposal in proposals], likely)
+        rows = [proposal.row for proposal in proposals]
+        yield from run.measure(rows, _likely(run, len(rows)))
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
@@ -154,6 +154,15 @@ def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal
         return near
     outlook = learner.outlook()
     return None if outlook is None else outlook.best
+
+
+def _likely(run: _SearchRun, asked: int) -> list[Integers]:
+    """What may be asked for after the next ``asked`` trials: it is compiled while these are measured."""
+    outlook = None
+    if (run.evaluations + asked) % 2:
+        outlook = run.learner.outlook_near((run.idle + asked) // STALL)
+    outlook = outlook or run.learner.outlook()
+    return [] if outlook is None else outlook.first(AHEAD * run.search.parallel)
 
 
 def _wanted(joint: Joint) -> int:
