@@ -13,6 +13,7 @@ from tuner.daemon.queue.job_specs import checked
 from tuner.database import Store
 from tuner.model import Trial
 from tuner.model.jobs import JobSpec
+from tuner.report.left_out import dropped_lines
 from tuner.search.trial_event import TrialEvent
 from tuner.space import Space
 from tuner.space.sampled import LISTED, SampledSpace, space_of
@@ -116,3 +117,13 @@ def test_an_interrupted_job_goes_on_to_the_same_trials(
     assert len(set(trials(cut))) == 12
     listed = set(space_in(kernels))
     assert any(trial.configurations[0] not in listed for trial in kept)
+
+
+def test_what_rules_exclude_of_a_large_space_is_told_as_an_estimate() -> None:
+    """The size of a space that is not listed is estimated, and so is what is left out of it."""
+    space = {"cartesian": 884_736, "size": 630_000, "listed": 61, "dropped": {}}
+    document = {"space": space, "workloads": [{"name": "add:N=65536", "space": space}]}
+
+    (line,) = dropped_lines(document)
+
+    assert line == "left out: about 254,736 × excluded by constraints (of 884,736)"
