@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from policy_driver import Measure, candidate, makespan, play, result, search_over
 from tuner.policies.bayesian import AHEAD, LEAST_START, bayesian
-from tuner.policies.stopping import ALL_FAIL, ROOTS
+from tuner.policies.stopping import ALL_FAIL, FLAT, ROOTS
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
 
@@ -114,6 +114,21 @@ def test_it_stops_when_prediction_and_experience_agree() -> None:
         "bayesian: stopped after 20 evaluations: going on is expected to gain less than 0.5 %"
         " (predicted 0.00 %, and 0.0 % in the last 8) (modelled)"
     )
+
+
+@pytest.mark.parametrize(("noise", "slower", "ends"), [(0.0, 0.0, FLAT), (0.01, 0.0, FLAT), (0.0, 0.1, 56)])
+def test_where_all_costs_tie_few_evaluations_are_enough(noise: float, slower: float, ends: int) -> None:
+    """Of 2,000 configurations that cost the same, up to noise, few are measured; not if some are slower."""
+    many = [candidate(P=p, L=block, S=s) for p in range(20) for block in range(10) for s in range(10)]
+    draw = np.random.default_rng(0)
+
+    def alike(trial: Trial) -> Measurement:
+        cost_s = 1.0 + slower * (trial.configurations[0]["S"] == 9) + noise * draw.standard_normal()
+        return result(cost_s, [1.0])
+
+    played = play(bayesian, replace(search_over(many), noise=lambda _: noise), alike)
+
+    assert len(played.trials) == ends
 
 
 def test_gains_within_the_noise_are_no_progress() -> None:

@@ -70,6 +70,13 @@ class Learner:
         return float(np.min(self._costs, initial=np.inf))
 
     @property
+    def scatter(self) -> float:
+        """Standard deviation of all costs, as a share of their mean; infinity while there is none."""
+        costs = self._costs[np.isfinite(self._costs)]
+        mean = float(np.mean(costs)) if len(costs) else 0.0
+        return float(np.std(costs)) / mean if mean > 0.0 else np.inf
+
+    @property
     def failures(self) -> int:
         """Trials that failed."""
         return int(np.isinf(self._costs).sum())
