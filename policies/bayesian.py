@@ -161,7 +161,8 @@ def _likely(run: _SearchRun, asked: int) -> list[Integers]:
     outlook = None
     if (run.evaluations + asked) % 2:
         outlook = run.learner.outlook_near((run.idle + asked) // STALL)
-    outlook = outlook or run.learner.outlook()
+    if outlook is None or outlook.in_vain:
+        outlook = run.learner.outlook()
     return [] if outlook is None else outlook.first(AHEAD * run.search.parallel)
 
 
