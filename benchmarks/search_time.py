@@ -1,8 +1,9 @@
 """What the Bayesian search itself takes per evaluation, at many candidates, on one core.
 
 A made-up space: tunables like those of the catalogue, a smooth cost, a tenth of the configurations failing.
-Timed is what passes between being sent a measurement and yielding the next trial. Searches that are timed at
-the same time slow each other down by what they share of a processor's memory and caches.
+Timed is what passes between being sent a measurement and yielding the next trial: of a search that also tells
+which trials are likely to come next, to be compiled ahead, and of one that nobody hears. Searches that are
+timed at once slow each other down by what they share of a processor's memory and caches.
 
     python benchmarks/search_time.py --out benchmarks/results/search-time.json
 """
@@ -14,7 +15,9 @@ import multiprocessing
 import os
 import statistics
 import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -49,25 +52,30 @@ def main() -> None:
     if options.seeds < 1 or options.jobs < 1:
         parser.error("--seeds and --jobs must be above zero")
     os.environ.update(SETTINGS)  # read by the children when they start
-    searches = [(candidates, seed) for candidates in CANDIDATES for seed in range(options.seeds)]
+    searches = list(product(CANDIDATES, (False, True), range(options.seeds)))
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         times = dict(zip(searches, pool.starmap(timed, searches, chunksize=1), strict=True))
-    rows = [row(count, [times[count, seed] for seed in range(options.seeds)]) for count in CANDIDATES]
+    rows = [
+        row(count, announces, [times[count, announces, seed] for seed in range(options.seeds)])
+        for count, announces in product(CANDIDATES, (False, True))
+    ]
     options.out.write_text(json.dumps({"provenance": provenance(), "rows": rows}, indent=1) + "\n")
-    print(f"{'candidates':>10s}{'evaluations':>13s}{'median ms':>11s}{'mean ms':>9s}{'longest ms':>12s}")
+    heads = f"{'candidates':>10s}{'announces':>11s}{'evaluations':>13s}"
+    print(f"{heads}{'median ms':>11s}{'mean ms':>9s}{'longest ms':>12s}")
     for one in rows:
         for until, found in one["until"].items():
             print(
-                f"{one['candidates']:10d}{until:>13s}{found['median_ms']:11.1f}{found['mean_ms']:9.1f}"
-                f"{found['longest_ms']:12.1f}"
+                f"{one['candidates']:10d}{'yes' if one['announces'] else 'no':>11s}{until:>13s}"
+                f"{found['median_ms']:11.1f}{found['mean_ms']:9.1f}{found['longest_ms']:12.1f}"
             )
 
 
-def row(candidates: int, times: Sequence[Sequence[float]]) -> dict[str, Any]:
+def row(candidates: int, announces: bool, times: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Times per evaluation over the first evaluations, in milliseconds of processor time.
 
     Args:
         candidates: of the space.
+        announces: the searches tell what is likely to come next.
         times: of every search, in seconds.
     """
     until = {}
@@ -78,10 +86,10 @@ def row(candidates: int, times: Sequence[Sequence[float]]) -> dict[str, Any]:
             "mean_ms": round(statistics.mean(some), 2),
             "longest_ms": round(max(some), 2),
         }
-    return {"candidates": candidates, "seeds": len(times), "until": until}
+    return {"candidates": candidates, "announces": announces, "seeds": len(times), "until": until}
 
 
-def timed(candidates: int, seed: int) -> list[float]:
+def timed(candidates: int, announces: bool, seed: int) -> list[float]:
     """Seconds of processor time before each trial after the start design."""
     every = [Configuration(zip(TUNABLES, values, strict=True)) for values in product(*TUNABLES.values())]
     stride = len(every) / candidates
@@ -94,6 +102,8 @@ def timed(candidates: int, seed: int) -> list[float]:
         cost=lambda m: m.makespan_s if m.ok and m.makespan_s else math.inf,
         seed=seed,
     )
+    if announces:
+        search = replace(search, expect=deque(maxlen=1).append)
     generator = registry.load("policy", "bayesian")(search, patience=math.inf)
     batch, times = next(generator), []
     while len(times) < max(EVALUATIONS):

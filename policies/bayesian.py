@@ -68,8 +68,10 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     stop = stop_rule(run, patience)
     sweep = SweepTime(search, sweep_s)
     while True:
-        outlook = run.learner.outlook()
-        if outlook is not None and sweep.fits(run.ended_s):
+        outlook = None
+        if run.learner.best is not None and sweep.fits(run.ended_s):
+            outlook = run.learner.outlook()
+        if outlook is not None:
             yield from run.measure(outlook.first(CHUNK))
             continue
         if stop.now():
@@ -158,6 +160,8 @@ def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal
 
 def _likely(run: _SearchRun, asked: int) -> list[Integers]:
     """What may be asked for after the next ``asked`` trials: it is compiled while these are measured."""
+    if not run.search.compiles_ahead:
+        return []
     outlook = None
     if (run.evaluations + asked) % 2:
         outlook = run.learner.outlook_near((run.idle + asked) // STALL)
