@@ -4,21 +4,23 @@ Failures are laid over recorded spaces whose times stay: configurations fail by 
 tunable (the one of most values), or by the largest products of three (as shared memory or registers do). The
 goal is the best that works.
 
-    python benchmarks/failing_candidates.py FILES... --out benchmarks/results/failing-candidates.json
+    python benchmarks/failing_candidates.py FILES... --jobs 2 --out benchmarks/results/failing-candidates.json
 """
 
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import sys
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from provenance import provenance
+from search import SETTINGS
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 
@@ -53,8 +55,18 @@ def size(configuration: Configuration, names: list[str]) -> float:
     return math.fsum(math.log(1 + float(configuration[name])) for name in names)
 
 
-def row(game: Game, by: str, seeds: int) -> dict[str, Any]:
-    """Searches of a space: shares of failures, and how good the best is that works."""
+games = lru_cache(games_of)
+
+
+def row(job: tuple[str, int, str], seeds: int) -> dict[str, Any]:
+    """Searches of a space: shares of failures, and how good the best is that works.
+
+    Args:
+        job: a file or folder, the place of a space in it, and what configurations fail by.
+        seeds: searches.
+    """
+    where, place, by = job
+    game = games(where)[place]
     bad = failing(game, TUNABLES[by])
     optimum_s = min(OBJECTIVE.cost(found) for trial, found in game.space.trials.items() if trial not in bad)
     early, late, efficiencies = [], [], []
@@ -84,10 +96,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("spaces", nargs="+", help="folders and files of recorded spaces")
     parser.add_argument("--seeds", type=int, default=7, help="searches per row (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     options = parser.parse_args()
-    games = [game for where in options.spaces for game in games_of(where)]
-    rows = [row(game, by, options.seeds) for by in TUNABLES for game in games]
+    if options.seeds < 1 or options.jobs < 1:
+        parser.error("--seeds and --jobs must be above zero")
+    places = [(where, place) for where in options.spaces for place in range(len(games(where)))]
+    jobs = [(where, place, by) for by in TUNABLES for where, place in places]
+    os.environ.update(SETTINGS)  # read by the children when they start
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        rows = pool.map(partial(row, seeds=options.seeds), jobs, chunksize=1)
     origin = provenance()
     words = [Path(word).name if os.sep in word else word for word in sys.argv[1:]]
     origin["command"] = " ".join(["python benchmarks/failing_candidates.py", *words])

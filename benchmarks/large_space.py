@@ -5,23 +5,27 @@ Measured are processor time and memory until the candidates are ready (nothing i
 of neighbours made on demand, and each policy on a cost that is made up, too: valleys along tunables, effects
 of two together, and a tenth of the configurations failing.
 
-    OMP_NUM_THREADS=1 python benchmarks/large_space.py --out benchmarks/results/large-space.json
+    python benchmarks/large_space.py --out benchmarks/results/large-space.json
 """
 
 import argparse
 import json
 import math
+import multiprocessing
+import os
 import resource
 import statistics
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from provenance import provenance
+from search import SETTINGS
 
 from tuner import registry
 from tuner.config import load_kernel_file
@@ -34,6 +38,7 @@ from tuner.space.sampled import SampledSpace
 POLICIES = ("random", "local", "greedy", "bayesian")
 EVALUATIONS = (20, 50, 100)
 ASKED = 20  # configurations whose neighbours are timed
+Played = tuple[list[float], float]
 SOURCE = "__global__ void tiled(float* a, int n) { if (threadIdx.x < n) a[threadIdx.x] += 1; }"
 FILE = """
 kernel.source = "tiled.cu"
@@ -111,10 +116,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
     options = parser.parse_args()
+    if options.seeds < 1 or options.jobs < 1:
+        parser.error("--seeds and --jobs must be above zero")
+    os.environ.update(SETTINGS)  # read by the children when they start
     with tempfile.TemporaryDirectory() as folder:
-        item, start = started(Path(folder))
-    rows = {policy: searched(item, policy, options.seeds) for policy in POLICIES}
+        _, start = started(Path(folder))
+    searches = [(policy, seed) for policy in POLICIES for seed in range(options.seeds)]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        plays = dict(zip(searches, pool.starmap(played, searches, chunksize=1), strict=True))
+    rows = {policy: searched([plays[policy, seed] for seed in range(options.seeds)]) for policy in POLICIES}
     document = {"provenance": provenance(), "start": start, "policies": rows}
     options.out.write_text(json.dumps(document, indent=1) + "\n")
     print("\n".join(f"{key:24s}{value:,}" for key, value in start.items()))
@@ -166,9 +178,14 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def searched(item: PreparedWorkload, policy: str, seeds: int) -> dict[str, Any]:
+@lru_cache(maxsize=1)
+def _ready() -> PreparedWorkload:
+    with tempfile.TemporaryDirectory() as folder:
+        return started(Path(folder))[0]
+
+
+def searched(plays: Sequence[Played]) -> dict[str, Any]:
     """Efficiency of one policy, its mean over seeds: cost of the best by the lowest found, in per cent."""
-    plays = [_played(item, policy, seed) for seed in range(seeds)]
     reached = {
         str(count): round(100 * statistics.mean(curve[min(count, len(curve)) - 1] for curve, _ in plays), 2)
         for count in EVALUATIONS
@@ -182,8 +199,9 @@ def searched(item: PreparedWorkload, policy: str, seeds: int) -> dict[str, Any]:
     }
 
 
-def _played(item: PreparedWorkload, policy: str, seed: int) -> tuple[list[float], float]:
+def played(policy: str, seed: int) -> Played:
     """The share of the best after every evaluation, and the processor time of the policy in seconds."""
+    item = _ready()
     large = None if item.source is None else item.source.as_told()
     search = Search(
         workloads=("tiled",),

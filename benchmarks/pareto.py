@@ -8,6 +8,9 @@ The hypervolume is that of the logarithms of time and joules, as a share of that
 reference point lies beyond the worst of the true front by a tenth of the front's extent, and by 5 % at least.
 Trials are judged by their costs without noise: by the model's; of recordings by what was recorded.
 
+The *ceiling* is the hypervolume of the true front by that of two separate searches: no search can be better
+against two. What is gained of it is the ratio of the logarithms.
+
     python benchmarks/pareto.py --out benchmarks/results/pareto.json
     python benchmarks/pareto.py --show benchmarks/results/pareto.json
 
@@ -168,6 +171,7 @@ def row(place: int, seeds: int) -> dict[str, Any]:
         "searches": found,
         "against_two": [_ratio(found, "two searches", i) for i in range(len(BUDGETS))],
         "against_random": [_ratio(found, "random", i) for i in range(len(BUDGETS))],
+        "ceiling": [1.0 / _mean(found, "two searches", i) for i in range(len(BUDGETS))],
     }
 
 
@@ -236,42 +240,41 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "kept out": [one for one in rows if one["kept_out"]],
         "all": list(rows),
     }
-    return {
-        group: {
-            "shares": {
-                name: [
-                    statistics.mean(_mean(one["searches"], name, i) for one in chosen)
-                    for i in range(len(BUDGETS))
-                ]
-                for name in SEARCHES
-            },
-            "against_two": [
-                statistics.geometric_mean(one["against_two"][i] for one in chosen)
-                for i in range(len(BUDGETS))
-            ],
-            "against_random": [
-                statistics.geometric_mean(one["against_random"][i] for one in chosen)
-                for i in range(len(BUDGETS))
-            ],
-        }
-        for group, chosen in groups.items()
-        if chosen
+    return {group: _summary_of(chosen) for group, chosen in groups.items() if chosen}
+
+
+def _summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    places = range(len(BUDGETS))
+    shares = {
+        name: [statistics.mean(_mean(one["searches"], name, i) for one in rows) for i in places]
+        for name in SEARCHES
     }
+    ratios = {
+        key: [statistics.geometric_mean(one[key][i] for one in rows) for i in places]
+        for key in ("against_two", "against_random", "ceiling")
+    }
+    gained = [math.log(ratios["against_two"][i]) / math.log(ratios["ceiling"][i]) for i in places]
+    return {"shares": shares, **ratios, "gained_of_ceiling": gained}
 
 
 def show(document: Mapping[str, Any]) -> None:
-    """Print the table, as Markdown."""
-    print(f"| space | trials, front | {' | '.join(SEARCHES)} | against two | against random |")
-    print("| --- " * (len(SEARCHES) + 4) + "|")
+    """Print the table, as Markdown; ratios are after the last of the evaluations."""
+    print(f"| space | trials, front | {' | '.join(SEARCHES)} | against two | ceiling | against random |")
+    print("| --- " * (len(SEARCHES) + 5) + "|")
     for one in document["rows"]:
         shares = [_shares(_mean(one["searches"], name, i) for i in range(len(BUDGETS))) for name in SEARCHES]
-        ratios = [f"{one[key][-1]:.2f}" for key in ("against_two", "against_random")]
         kind = f"{one['space']} ({one['label']})"
-        print(f"| {kind} | {one['size']:,}, {one['front']} | {' | '.join((*shares, *ratios))} |")
+        print(f"| {kind} | {one['size']:,}, {one['front']} | {' | '.join((*shares, *_ratios(one)))} |")
     for group, one in document["summary"].items():
         shares = [_shares(one["shares"][name]) for name in SEARCHES]
-        ratios = [f"{one[key][-1]:.2f}" for key in ("against_two", "against_random")]
-        print(f"| mean, {group} | | {' | '.join((*shares, *ratios))} |")
+        print(f"| mean, {group} | | {' | '.join((*shares, *_ratios(one)))} |")
+    print()
+    for group, one in document["summary"].items():
+        print(f"gained of what could be gained, {group}: {_shares(one['gained_of_ceiling'])} %")
+
+
+def _ratios(one: Mapping[str, Any]) -> list[str]:
+    return [f"{one[key][-1]:.2f}" for key in ("against_two", "ceiling", "against_random")]
 
 
 def _shares(values: Any) -> str:

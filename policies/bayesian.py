@@ -68,8 +68,10 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     stop = stop_rule(run, patience)
     sweep = SweepTime(search, sweep_s)
     while True:
-        outlook = run.learner.outlook()
-        if outlook is not None and sweep.fits(run.ended_s):
+        outlook = None
+        if run.learner.best is not None and sweep.fits(run.ended_s):
+            outlook = run.learner.outlook()
+        if outlook is not None:
             yield from run.measure(outlook.first(CHUNK))
             continue
         if stop.now():
@@ -81,8 +83,8 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
         proposals = stop.paying(proposals)
         if not proposals:
             break
-        likely = [] if outlook is None else outlook.first(AHEAD * search.parallel)
-        yield from run.measure([proposal.row for proposal in proposals], likely)
+        rows = [proposal.row for proposal in proposals]
+        yield from run.measure(rows, _likely(run, len(rows)))
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
@@ -154,6 +156,18 @@ def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal
         return near
     outlook = learner.outlook()
     return None if outlook is None else outlook.best
+
+
+def _likely(run: _SearchRun, asked: int) -> list[Integers]:
+    """What may be asked for after the next ``asked`` trials: it is compiled while these are measured."""
+    if not run.search.compiles_ahead:
+        return []
+    outlook = None
+    if (run.evaluations + asked) % 2:
+        outlook = run.learner.outlook_near((run.idle + asked) // STALL)
+    if outlook is None or outlook.in_vain:
+        outlook = run.learner.outlook()
+    return [] if outlook is None else outlook.first(AHEAD * run.search.parallel)
 
 
 def _wanted(joint: Joint) -> int:

@@ -32,7 +32,7 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
             measurements: list[Measurement] = []
             while len(measurements) < len(batch):
                 if not prospects.pays:
-                    search.tell(prospects.verdict)
+                    search.tell(f"break-even: {prospects.verdict}{search.suffix}")
                     return best
                 asked = batch[len(measurements) :][: search.parallel]
                 measurements += yield asked
@@ -102,10 +102,26 @@ class Prospects:
     @property
     def verdict(self) -> str:
         """Why the search stopped, for the user."""
-        saving, costs = self.expected_gain * self._payback.runs, self._spent / self._evaluations
-        runs = f"{self._payback.runs:,.0f}" if self._payback.runs >= 1 else f"{self._payback.runs:.2g}"
-        expected = f"{100 * saving / costs:.2g} % of what it costs" if saving > 0 else "nothing"
-        return (
-            f"break-even: stopped after {self._evaluations} evaluations, because another one is expected to"
-            f" save {expected} over {runs} runs"
+        return not_paying(
+            self._evaluations,
+            self.expected_gain * self._payback.runs,
+            self._spent / self._evaluations,
+            self._payback.runs,
         )
+
+
+def not_paying(evaluations: int, saving: float, price: float, runs: float) -> str:
+    """Why a search stopped, for the user: saving and price as a ratio, which needs no unit.
+
+    Args:
+        evaluations: of the search.
+        saving: expected of another one in all runs, in the unit of the cost (seconds, or joules).
+        price: what one takes, in the same unit.
+        runs: rounds the answer will be used for.
+    """
+    used = f"{runs:,.0f}" if runs >= 1 else f"{runs:.2g}"
+    expected = f"{100 * saving / price:.2g} % of what it costs" if saving > 0 else "nothing"
+    return (
+        f"stopped after {evaluations} evaluations, because another one is expected to save {expected}"
+        f" over {used} run{'' if used == '1' else 's'}"
+    )

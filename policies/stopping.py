@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tuner.interfaces import Search
 
+from .payback import not_paying
 from .surrogate.joint import Joint
 from .surrogate.learner import Learner
 from .surrogate.outlook import Proposal
@@ -18,6 +19,8 @@ REST = 1 / 2  # of what is left, if that is fewer
 LEAST = 8  # evaluations that must have gained less, however few there were
 ROOTS = 1.25  # measurements before an end, by the root of the space's size,
 ENOUGH = 80  # and at most so many
+FLAT = 32  # and at most so many where all costs tie: of random 32, no recorded space's do
+TIE = GAIN / 2  # of their mean: costs that deviate by no more, or than a measurement is unsure, tie
 ALL_FAIL = 100  # evaluations after which a search without a valid trial ends
 # Of `PatienceStop`
 PROGRESS = 0.003  # of the lowest cost: gains below it, or within the measurement's uncertainty, are none
@@ -79,10 +82,8 @@ class StopRule:
                 paid.append(proposal)
                 continue
             if all(one.near for one in paid):
-                run.search.tell(
-                    f"bayesian: stopped after {run.evaluations} evaluations: another one would save about"
-                    f" {saving:.3g} in {payback.runs:g} runs, and takes {price:.3g}{run.search.suffix}"
-                )
+                why = not_paying(run.evaluations, saving, price, payback.runs)
+                run.search.tell(f"bayesian: {why}{run.search.suffix}")
                 return []
             break
         return paid
@@ -97,8 +98,9 @@ class ExpectationStop(StopRule):
     `REST` of those left in a small space. Both are asked
     when `ROOTS` times the root of the space's size are measured, or `ENOUGH`, or of several workloads as many
     as they have configurations (and clocks): their effects mostly add up, however many trials they make
-    together. A gain within the uncertainty of measurements is none. The constants were chosen on recorded
-    spaces of all kernels but convolution, which judges them (`benchmarks/stopping_rules.py`).
+    together. Where all costs tie, `FLAT` measurements are enough. A gain within the uncertainty of
+    measurements is none. The constants were chosen on recorded spaces of all kernels but convolution, which
+    judges them (`benchmarks/stopping_rules.py`).
     """
 
     def _is_enough(self) -> bool:
@@ -126,9 +128,10 @@ class ExpectationStop(StopRule):
 
     def _looked_around(self) -> float:
         """Measurements after which the space is known a little."""
-        joint = self._run.joint
-        enough = min(ROOTS * math.sqrt(joint.size), ENOUGH)
-        several = len(self._run.search.workloads) > 1
+        run, joint = self._run, self._run.joint
+        ties = run.learner.scatter <= max(TIE, run.noise)
+        enough = min(ROOTS * math.sqrt(joint.size), FLAT if ties else ENOUGH)
+        several = len(run.search.workloads) > 1
         return min(enough, sum(count for count in joint.shape if count > 1)) if several else enough
 
 

@@ -70,12 +70,15 @@ def test_more_runs_never_stop_a_search_sooner(costs: list[float], runs: float) -
 def test_a_search_ends_when_it_does_not_pay(runs: float, least: int, most: int) -> None:
     """Gains of a second a run, at ten seconds an evaluation: few runs end it early, many never."""
     said: list[str] = []
-    search = replace(search_over(SPACE), payback=Payback(runs, lambda _: 10.0), tell=said.append)
+    payback = Payback(runs, lambda _: 10.0)
+    search = replace(search_over(SPACE), payback=payback, tell=said.append, label="modelled")
 
     played = play(AUTO, search, falling)
 
     assert least <= len(played.trials) <= most
-    assert any(sentence.startswith("break-even: stopped") for sentence in said) == (most < 24)
+    told = [sentence for sentence in said if sentence.startswith("break-even: stopped")]
+    assert bool(told) == (most < 24)
+    assert all(sentence.endswith(" (modelled)") for sentence in told)
     assert played.best is not None
     assert falling(played.best).makespan_s == min(falling(trial).makespan_s or 0.0 for trial in played.trials)
 
@@ -126,7 +129,7 @@ def test_break_even_in_joules_by_hand() -> None:
     assert even["runs_most"] == pytest.approx(403.92 / 0.16)
     assert even["days"] == pytest.approx(4.0)
     line = cost_line(document(break_even=even))
-    assert "after 2,000 runs (1,650 to 2,520, 95 %), which is 4.0 days at 500 a day" in line
+    assert "after 2,000 runs (1,650 to 2,520, 95 %), which is 4.0 days at 500 runs a day" in line
     assert "tuning took 400.0 ± 3.9 J, a run saves 200 ± 40 mJ" in line
 
 
@@ -182,7 +185,7 @@ def test_days_are_told_in_a_unit_that_reads_well(runs_per_day: str, span: str) -
     even = break_even(document(), "energy", float(runs_per_day.replace(",", "")))
 
     line = cost_line(document(break_even=even))
-    assert f"which is {span} at {runs_per_day} a day" in line
+    assert f"which is {span} at {runs_per_day} runs a day" in line
 
 
 def test_without_a_default_there_is_no_break_even() -> None:

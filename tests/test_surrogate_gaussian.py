@@ -75,7 +75,8 @@ def test_a_part_of_a_pool_has_the_covariance_of_its_rows(doubts: np.ndarray) -> 
     assert found == pytest.approx(one.covariance(pool[:2], pool[3:8]), abs=1e-5)
 
 
-def test_the_posterior_is_the_textbook_one() -> None:
+@pytest.mark.parametrize("asked_between", [False, True])
+def test_the_posterior_is_the_textbook_one(asked_between: bool) -> None:
     """Mean k'(K + N)⁻¹y and variance k(x, x) - k'(K + N)⁻¹k and the nugget, however the points came in."""
     seen, asked, noise = points(9), points(5, seed=1), np.linspace(0.01, 0.1, 9)
     y = np.sin(3 * seen.sum(axis=1))
@@ -87,6 +88,8 @@ def test_the_posterior_is_the_textbook_one() -> None:
     posterior = Posterior(found, asked)
     for part in (slice(0, 4), slice(4, 5), slice(5, 9)):
         posterior.add(seen[part], noise[part])
+        if asked_between:
+            posterior.predict(y[: part.stop])
 
     for mean, deviation in (posterior.predict(y), posterior.predict_at(asked, y)):
         assert mean == pytest.approx(solved.T @ y, abs=1e-5)  # over the pool in single precision

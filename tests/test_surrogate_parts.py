@@ -13,7 +13,7 @@ from scipy.stats import norm
 from tuner.policies.surrogate import joint as joint_module
 from tuner.policies.surrogate.encoding import Floats, encoding, latin
 from tuner.policies.surrogate.failures import FailureModel
-from tuner.policies.surrogate.joint import Joint
+from tuner.policies.surrogate.joint import Joint, least
 from tuner.policies.surrogate.posterior import log_expected_improvement
 from tuner.policies.surrogate.response import SQUASH, respond
 
@@ -116,6 +116,22 @@ def test_the_tunable_that_failures_depend_on_is_found() -> None:
     assert chance[1] > 0.8
 
 
+def test_outcomes_are_learnt_once_for_every_pool() -> None:
+    """Asked about another pool, what is known of failures is what a model of that pool would say."""
+    draw = np.random.default_rng(0)
+    grid = np.indices((4, 4)).reshape(2, -1).T / 3
+    seen = grid[draw.choice(len(grid), 10, replace=False)]
+    failed = (seen.sum(axis=1) > 1.0).astype(float)
+    moved = FailureModel(np.arange(2), grid, 1.0 + grid)
+    moved.add(seen, 1.0 + seen, failed)
+    moved.log_chance_to_work()
+    moved.set_pool(grid[::-1], 1.0 + grid[::-1])
+    fresh = FailureModel(np.arange(2), grid[::-1], 1.0 + grid[::-1])
+    fresh.add(seen, 1.0 + seen, failed)
+
+    assert moved.log_chance_to_work() == pytest.approx(fresh.log_chance_to_work(), abs=1e-6)
+
+
 def test_where_all_outcomes_are_alike_nothing_is_said() -> None:
     """Without a failure, without a success, and before any outcome, no candidate is preferred."""
     failures = FailureModel(np.array([0]), np.zeros((2, 1)), np.zeros((2, 0)))
@@ -135,6 +151,14 @@ def test_however_much_failed_nothing_is_ruled_out() -> None:
     failures.add(np.zeros((500, 1)), np.zeros((500, 1)), np.append(np.ones(499), 0.0))
 
     assert np.isfinite(failures.log_chance_to_work()[0])
+
+
+@given(numbers=st.lists(st.integers(0, 9), min_size=1, max_size=40), count=st.integers(1, 50))
+def test_the_least_numbers_stand_first(numbers: list[int], count: int) -> None:
+    """The places are the first ones of a stable sort."""
+    listed = np.array(numbers)
+
+    assert least(listed, count).tolist() == np.argsort(listed, kind="stable")[:count].tolist()
 
 
 @given(values=st.lists(st.integers(2, 6), min_size=1, max_size=4), seed=st.integers(0, 99))

@@ -38,8 +38,10 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
         run: of the workload alone.
         choices: its configurations; alone, a stream priority makes no difference.
     """
-    known = {} if run is None else {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
-    failed = set() if run is None else {c for c, cost in run.points if cost == math.inf}
+    if run is None:
+        return np.zeros((len(choices), 0))
+    known = {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
+    failed = {c for c, cost in run.points if cost == math.inf}
     bare = [without_priority(choice) for choice in choices]
     logs = [known[choice] for choice in bare if choice in known]
     if not logs or min(logs) == max(logs):

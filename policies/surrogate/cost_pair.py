@@ -80,7 +80,8 @@ class CostPair:
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posteriors, in their order
         self._fit_at = 0
         self._supposed: list[tuple[tuple[int, ...], Floats]] = []  # rows taken for measured, and their means
-        self._set_pool()
+        self._draw_pool()
+        self._failures = FailureModel(joint.groups, self._pool_features, joint.sizes(self._pool))
 
     @property
     def valid(self) -> Integers:
@@ -121,11 +122,9 @@ class CostPair:
         self.rows = np.vstack([self.rows, row[None, :]])
         self._logs = np.vstack([self._logs, logs])
         self._noises = np.vstack([self._noises, np.nan_to_num(noises, posinf=0.0)])
-        self._learn_outcomes(row[None, :], np.array([0.0 if works else 1.0]))
+        features, sizes = self._joint.features(row[None, :]), self._joint.sizes(row[None, :])
+        self._failures.add(features, sizes, np.array([0.0 if works else 1.0]))
         self.rule_out(row)
-
-    def _learn_outcomes(self, rows: Integers, failed: Floats) -> None:
-        self._failures.add(self._joint.features(rows), self._joint.sizes(rows), failed)
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial again."""
@@ -244,15 +243,16 @@ class CostPair:
         return np.asarray((self._noises[chosen, place] / self._scale[place]) ** 2)
 
     def _set_pool(self) -> None:
+        self._draw_pool()
+        self._failures.set_pool(self._pool_features, self._joint.sizes(self._pool))
+        self._fit_at = 0
+
+    def _draw_pool(self) -> None:
         self._pool = self._joint.pool(self._draw)
         rows = [tuple(row) for row in self._pool.tolist()]
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._joint.features(self._pool)
-        self._failures = FailureModel(self._joint.groups, self._pool_features, self._joint.sizes(self._pool))
-        if len(self.rows):
-            self._learn_outcomes(self.rows, (~np.isfinite(self._logs).all(axis=1)).astype(float))
-        self._fit_at = 0
 
 
 def reference_of(front: Floats) -> Floats:

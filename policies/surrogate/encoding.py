@@ -51,7 +51,8 @@ class Encoding:
 
     def codes(self, configurations: Sequence[Configuration]) -> Integers:
         """Ranks of the values, shape (configurations, tunables)."""
-        columns = [[t.ranks[c.get(t.name)] for c in configurations] for t in self.tunables]
+        known = [configuration.as_dict() for configuration in configurations]
+        columns = [[t.ranks[values.get(t.name)] for values in known] for t in self.tunables]
         return np.array(columns, dtype=np.int64).reshape(len(self.tunables), len(configurations)).T
 
     def features(self, codes: Integers) -> Floats:
@@ -77,8 +78,9 @@ def encoding(
     """
     tunables: list[Tunable] = []
     partitions: set[bytes] = set()
+    known = [configuration.as_dict() for configuration in configurations]
     for name in tunable_names(configurations):
-        values = [configuration.get(name) for configuration in configurations]
+        values = [one.get(name) for one in known]
         others = () if lists is None else (*lists.get(name, ()), None)
         numbers = {value: i for i, value in enumerate(dict.fromkeys([*values, *others]))}
         partition = np.array([numbers[value] for value in values], dtype=np.int32).tobytes()

@@ -45,6 +45,18 @@ class FailureModel:
         self._learnt: list[int] = []
         self._fit_at = self._asked = 0
 
+    def set_pool(self, pool: Floats, sizes: Floats) -> None:
+        """Ask about another pool from here on; outcomes stay, and the process is fitted anew.
+
+        Args:
+            pool: its features, shape (m, features).
+            sizes: logarithms of its tunables, shape (m, tunables).
+        """
+        self._pool = pool
+        self._limits.set_pool(sizes)
+        self._model = gaussian.prior(self._model.groups)
+        self._fit_at = 0
+
     def add(self, x: Floats, sizes: Floats, failed: Floats) -> None:
         """Learn outcomes: features, shape (k, features); sizes; and 1 for what failed, shape (k,)."""
         self._x = np.vstack([self._x, x])

@@ -198,7 +198,7 @@ class Joint:
         rows, steps = [], []
         for i, axis in enumerate(self._axes):
             differing = (axis.codes != axis.codes[row[i]]).sum(axis=1)
-            near = np.argsort(differing, kind="stable")[:AROUND]
+            near = least(differing, AROUND)
             found = np.repeat(row[None, :], len(near), axis=0)
             found[:, i] = near
             rows.append(found)
@@ -235,6 +235,13 @@ class Joint:
         if self._scale is not None:
             self._traits = np.vstack([self._traits, self._scale.of(new)])
         self.shape = tuple(len(axis.codes) for axis in self._axes)
+
+
+def least(numbers: Integers, count: int) -> Integers:
+    """Places of the ``count`` least of some small numbers, the least first, the earliest of equals."""
+    most = int(np.searchsorted(np.cumsum(np.bincount(numbers)), count))
+    some = np.flatnonzero(numbers <= most)
+    return np.asarray(some[np.argsort(numbers[some], kind="stable")[:count]])
 
 
 def _choices(

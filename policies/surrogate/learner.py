@@ -52,7 +52,9 @@ class Learner:
         self._outlook: Outlook | None = None  # while nothing new is known
         self._pending: list[tuple[int, ...]] = []  # trials taken for measured
         self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
-        self._set_pool()
+        self._draw_pool()
+        features, sizes = joint.features(self._pool), joint.sizes(self._pool)
+        self._failures = FailureModel(joint.groups, features, sizes)
 
     def _unfitted(self) -> gaussian.Gaussian | lcm.Coregional:
         groups = self._joint.groups
@@ -66,6 +68,13 @@ class Learner:
     def lowest(self) -> float:
         """Lowest cost; infinity while there is none."""
         return float(np.min(self._costs, initial=np.inf))
+
+    @property
+    def scatter(self) -> float:
+        """Standard deviation of all costs, as a share of their mean; infinity while there is none."""
+        costs = self._costs[np.isfinite(self._costs)]
+        mean = float(np.mean(costs)) if len(costs) else 0.0
+        return float(np.std(costs)) / mean if mean > 0.0 else np.inf
 
     @property
     def failures(self) -> int:
@@ -93,7 +102,8 @@ class Learner:
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
         if key in self._places:
             self._free[self._places[key]] = False
-        self._learn_outcomes(row[None, :], self._costs[-1:])
+        features, sizes = self._joint.features(row[None, :]), self._joint.sizes(row[None, :])
+        self._failures.add(features, sizes, np.isinf(self._costs[-1:]).astype(float))
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
@@ -164,13 +174,23 @@ class Learner:
         return Outlook(rows, mean[self._free], deviation[self._free], works, target, response.scale)
 
     def propose_near(self, turn: int) -> Proposal | None:
-        """The same among the neighbours of a centre.
+        """The best among the neighbours of a centre.
 
         Args:
-            turn: which of `centres`, counted round and round.
+            turn: which of the centres, counted round and round.
 
         Returns:
-            None where the centre has no neighbour left, or where all have failed.
+            None where the centre has no neighbour left, where all may well fail and none promises enough for
+            that, or where all have failed.
+        """
+        outlook = self.outlook_near(turn)
+        return None if outlook is None or outlook.in_vain else replace(outlook.best, near=True)
+
+    def outlook_near(self, turn: int) -> Outlook | None:
+        """What is predicted of the neighbours of a centre; None where there are none left, or all failed.
+
+        Args:
+            turn: as of ``propose_near``.
         """
         if self.best is None:
             return None
@@ -183,8 +203,7 @@ class Learner:
         mean, deviation = posterior.predict_at(x, y)
         mean = mean + self._believed(rows)
         works = self._failures.log_chance_to_work_at(self._joint.features(rows), self._joint.sizes(rows))
-        outlook = Outlook(rows, mean, deviation, works, self._target(response), response.scale)
-        return None if outlook.in_vain else replace(outlook.best, near=True)
+        return Outlook(rows, mean, deviation, works, self._target(response), response.scale)
 
     def _centres(self) -> list[Integers]:
         """The best trial, and the best of those that are not like a better centre."""
@@ -286,19 +305,15 @@ class Learner:
             return np.zeros(len(rows))
         return np.asarray(self._joint.traits(rows) @ self._beliefs.mean)
 
-    def _learn_outcomes(self, rows: Integers, costs: Floats) -> None:
-        features, sizes = self._joint.features(rows), self._joint.sizes(rows)
-        self._failures.add(features, sizes, np.isinf(costs).astype(float))
-
     def _set_pool(self) -> None:
+        self._draw_pool()
+        self._failures.set_pool(self._joint.features(self._pool), self._joint.sizes(self._pool))
+        self._belief = None  # it is of another pool
+        self._fit_at = 0
+
+    def _draw_pool(self) -> None:
         self._pool = self._joint.pool(self._draw)
         rows = [tuple(row) for row in self._pool.tolist()]
         self._places = {row: place for place, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
-        joint, pool = self._joint, self._pool
-        self._failures = FailureModel(joint.groups, joint.features(pool), joint.sizes(pool))
-        self._belief = None  # it is of another pool
-        if len(self.rows):
-            self._learn_outcomes(self.rows, self._costs)
-        self._fit_at = 0

@@ -1,7 +1,6 @@
 """Failures by a limit of a product of tunables, as of shared memory, registers or threads."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -21,7 +20,7 @@ _LEAST = 1e-30  # chance, so that logarithms stay finite
 class ProductLimits:
     """Hypotheses that all fails in which a product of some tunables reaches a limit.
 
-    Their Bayesian average: limits are equally likely at every value that a product has in the pool, and
+    Their Bayesian average: limits are equally likely at every value that a product has in the first pool, and
     products of one, two and three factors are equally likely. Against them stands that only the rate of
     failures is known.
 
@@ -38,6 +37,12 @@ class ProductLimits:
         self._kept: list[_Product] = []
         self._weights = np.zeros(0)  # of the products kept
         self._chances: list[Floats] = []  # to fail, at the values of each of them
+
+    def set_pool(self, sizes: Floats) -> None:
+        """Ask about another pool: its sizes, shape (m, tunables)."""
+        self._sizes = sizes
+        for product in self._products:
+            product.set_pool(sizes)
 
     def look_again(self, sizes: Floats, failed: Floats) -> None:
         """Choose the products that explain outcomes best.
@@ -102,12 +107,19 @@ class _Product:
     def __init__(self, sizes: Floats, factors: Sequence[int], prior: float) -> None:
         self._sizes, self._factors, self._prior = sizes, list(factors), prior
         self._values = np.unique(self._of(sizes))
+        self._pool_places: Integers | None = None
         self._tried = np.zeros(0, dtype=np.int64)  # places of what was tried
 
-    @cached_property
+    def set_pool(self, sizes: Floats) -> None:
+        """Ask about another pool: its sizes, shape (m, tunables); the values stay."""
+        self._sizes, self._pool_places = sizes, None
+
+    @property
     def places(self) -> Integers:
         """Of the pool's rows among the values of the product."""
-        return self.places_of(self._sizes)
+        if self._pool_places is None:
+            self._pool_places = self.places_of(self._sizes)
+        return self._pool_places
 
     def places_of(self, sizes: Floats) -> Integers:
         """The same of other rows: the next value above, or the largest."""

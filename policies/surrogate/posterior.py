@@ -61,7 +61,8 @@ class Covariance(Protocol):
 class Posterior:
     """The posterior at a pool; a new measurement costs one row of it, not a new factor.
 
-    The rows over the pool are of single precision: they are most of what a search computes.
+    The rows over the pool are of single precision: they are most of what a search computes. They are made
+    when the pool is predicted: where only its neighbours are asked about, a measurement costs none.
 
     Of a copy and its original, only one may go on learning: they share the room for rows to come.
 
@@ -75,7 +76,9 @@ class Posterior:
         self._across = model.covariance_with(pool)
         self._x = np.zeros((0, pool.shape[1]))
         self._factor = np.zeros((0, 0))
-        self._room = np.zeros((0, len(pool)), dtype=np.float32)  # for `_rows`: not all are copied for another
+        # rows over the pool, the factor's inverse times the covariance with it, with room for those to come
+        self._room = np.zeros((0, len(pool)), dtype=np.float32)
+        self._made = 0  # of the rows
         self._spread = model.spread(pool)
         self._unexplained = model.nuggets(pool)
 
@@ -90,7 +93,6 @@ class Posterior:
         across = self.whitened(self._model.covariance(self._x, x))
         inner = self._model.covariance(x, x) + np.diag(self._model.nuggets(x) + noise)
         corner = cholesky(inner - across.T @ across)
-        self._add_rows(x, across.T.astype(np.float32), dtrtri(corner, lower=1)[0].astype(np.float32))
         factor = np.zeros((before + new, before + new), order="F")  # as LAPACK takes it
         factor[:before, :before] = self._factor
         factor[before:, :before] = across.T
@@ -98,35 +100,39 @@ class Posterior:
         self._x = np.vstack([self._x, x])
         self._factor = factor
 
-    def _add_rows(self, x: Floats, across: Singles, inverse: Singles) -> None:
-        """Add the rows over the pool of what ``add`` learns, part by part: each stays near the processor.
+    def _weighted_rows(self, weights: Singles) -> Singles:
+        """The sum of the rows over the pool, times their weights; those that are lacking are made.
+
+        It goes part by part, so that each stays near the processor, and looks at every row once.
 
         Args:
-            x: features, shape (k, features).
-            across: of the factor, left of its new corner, shape (k, n).
-            inverse: of that corner, shape (k, k); a product with it is faster than solving.
+            weights: shape (n,).
+
+        Returns:
+            Shape (m,).
         """
-        before, new, size = len(self._x), len(x), self._room.shape[1]
-        if before + new > len(self._room):
-            room = np.empty((max(int(GROWTH * before), before + new), size), dtype=np.float32)
-            room[:before] = self._rows
+        before, count, size = self._made, len(self._x), self._room.shape[1]
+        if before == count:
+            return np.asarray(weights @ self._room[:count])
+        if count > len(self._room):
+            room = np.empty((max(int(GROWTH * before), count), size), dtype=np.float32)
+            room[:before] = self._room[:before]
             self._room = room
-        spread = np.empty(size)
-        width = max(1, _NEAR // max(new, 1))
+        x = self._x[before:]
+        left = np.vstack([self._factor[before:, :before].astype(np.float32), weights[None, :before]])
+        # a product with the inverse of the corner is faster than solving
+        inverse = dtrtri(self._factor[before:, before:], lower=1)[0].astype(np.float32)
+        spread, total = np.empty(size), np.empty(size, dtype=np.float32)
+        width = max(1, _NEAR // len(x))
         for begin in range(0, size, width):
             part = slice(begin, begin + width)
-            rows = self._across(x, part)
-            if before:
-                rows -= across @ self._room[:before, part]
-            rows = inverse @ rows
-            self._room[before : before + new, part] = rows
+            products = left @ self._room[:before, part]
+            rows = inverse @ (self._across(x, part) - products[:-1])
+            self._room[before:count, part] = rows
             spread[part] = self._spread[part] - np.einsum("ij,ij->j", rows, rows)
-        self._spread = spread
-
-    @property
-    def _rows(self) -> Singles:
-        """The factor's inverse times the covariance with the pool, shape (n, m)."""
-        return self._room[: len(self._factor)]
+            total[part] = products[-1] + weights[before:] @ rows
+        self._spread, self._made = spread, count
+        return total
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation over the pool, of what would be measured without noise.
@@ -137,8 +143,8 @@ class Posterior:
         Args:
             y: what was seen, in the order it was added, shape (n,).
         """
-        spread = np.maximum(self._spread, _LEAST_SPREAD) + self._unexplained
-        return np.asarray(self.whitened(y).astype(np.float32) @ self._rows, dtype=float), np.sqrt(spread)
+        mean = np.asarray(self._weighted_rows(self.whitened(y).astype(np.float32)), dtype=float)
+        return mean, np.sqrt(np.maximum(self._spread, _LEAST_SPREAD) + self._unexplained)
 
     def predict_at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at other configurations, shape (k, features)."""

@@ -243,6 +243,11 @@ class Search:
         return f" ({self.label})" if self.label else ""
 
     @property
+    def compiles_ahead(self) -> bool:
+        """Whether ``expect`` is heard; not where trials are only looked up."""
+        return self.expect is not _unheard
+
+    @property
     def clocks(self) -> tuple[int | None, ...]:
         """The clocks of trials: the choices, or a single None for "as found"."""
         return self.clocks_mhz or (None,)

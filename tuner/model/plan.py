@@ -39,6 +39,9 @@ class Configuration(Mapping[str, TunableValue]):
                 return value
         raise KeyError(name)
 
+    def __contains__(self, name: object) -> bool:
+        return any(key == name for key, _ in self._items)
+
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._items)
 
@@ -52,6 +55,10 @@ class Configuration(Mapping[str, TunableValue]):
         if isinstance(other, Configuration):
             return self._items == other._items or dict(self._items) == dict(other._items)
         return NotImplemented
+
+    def as_dict(self) -> dict[str, TunableValue]:
+        """A new dictionary of it: many values of many configurations are looked up faster there."""
+        return dict(self._items)
 
     def __reduce__(self) -> tuple[type, tuple[tuple[tuple[str, TunableValue], ...]]]:
         return Configuration, (self._items,)  # string hashes differ between processes: hash anew there

@@ -28,7 +28,7 @@ def cost_line(document: Mapping[str, Any]) -> str:
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
     days = ""
     if even["days"] is not None:
-        days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} a day"
+        days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} runs a day"
     return (
         f"pays for itself after {_count(even['runs'])} runs"
         f" ({_count(even['runs_least'])} to {_count(even['runs_most'])}, 95 %{mark}){days}:"

@@ -29,7 +29,12 @@ def dropped_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iter
         sizes = [one["space"].get("cartesian") or one["space"].get("size") for one in group]
         total = "" if None in sizes or recorded else f" (of {sum(sizes):,})"
         of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
-        reasons = [f"{count:,} × {reason}" for reason, count in counts.items() if count]
+        sampled = any("listed" in one["space"] for one in group)  # of such a space the size is an estimate
+        reasons = [
+            f"{'about ' if sampled and reason == _CONSTRAINTS else ''}{count:,} × {reason}"
+            for reason, count in counts.items()
+            if count
+        ]
         if reasons:
             yield f"left out{of}: {', '.join(reasons)}{total}"
 
