@@ -16,6 +16,7 @@ import numpy as np
 
 from tuner.errors import suggestion
 from tuner.expressions.arithmetic import (
+    MAX_INT,
     PLAIN,
     Operation,
     TroubleError,
@@ -33,6 +34,7 @@ from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UN
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_NODES = 2000
+_NUMBERS = frozenset({int, float})
 _SINGLE = re.compile(r"[^<>=!]=(?!=)")  # what other languages compare with
 
 Evaluator = Callable[[Mapping[str, Value]], Value]
@@ -215,14 +217,31 @@ def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
 def _folded(op: Operation, arguments: list[Evaluator]) -> Evaluator:
     """The operation over its arguments from left to right."""
     if len(arguments) == 2:  # noqa: PLR2004 - the common case, without a loop
-        left, right = arguments
-        return lambda env: apply(op, left(env), right(env))
+        return _of_two(op, *arguments)
 
     def evaluate(env: Mapping[str, Value]) -> Value:
         result = arguments[0](env)
         for argument in arguments[1:]:
             result = apply(op, result, argument(env))
         return result
+
+    return evaluate
+
+
+def _of_two(op: Operation, left: Evaluator, right: Evaluator) -> Evaluator:
+    """The operation on two values; on two numbers, which nearly all are, without further calls."""
+    scalar = op.scalar
+
+    def evaluate(env: Mapping[str, Value]) -> Value:
+        a, b = left(env), right(env)
+        if type(a) in _NUMBERS and type(b) in _NUMBERS:
+            try:
+                result = scalar(a, b)
+            except (OverflowError, ZeroDivisionError):
+                return apply(op, a, b)  # says what is wrong
+            if -MAX_INT <= result <= MAX_INT:  # larger fractions, and what is not finite, are looked at
+                return result
+        return apply(op, a, b)
 
     return evaluate
 
@@ -235,10 +254,12 @@ def _chain(parts: list[Evaluator], *, until: bool) -> Evaluator:
     if len(parts) == 1:
         return lambda env: truth(parts[0](env))
 
+    first, *others = parts
+
     def evaluate(env: Mapping[str, Value]) -> Value:
-        result = truth(parts[0](env))
-        for part in parts[1:]:
-            if not isinstance(result, np.ndarray):
+        result = truth(first(env))
+        for part in others:
+            if result is True or result is False:
                 if result is until:
                     return until
                 result = truth(part(env))
@@ -259,7 +280,7 @@ def _chain(parts: list[Evaluator], *, until: bool) -> Evaluator:
 def _choice(test: Evaluator, body: Evaluator, orelse: Evaluator) -> Evaluator:
     def evaluate(env: Mapping[str, Value]) -> Value:
         where = truth(test(env))
-        if not isinstance(where, np.ndarray):
+        if where is True or where is False:
             return body(env) if where else orelse(env)
         if where.all() or not where.any():
             taken = (body if where.size and where.flat[0] else orelse)(env)

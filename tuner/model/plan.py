@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from tuner.model.arguments import Scalar, StructValue, TensorMap
 from tuner.model.chains import BufferView, LibraryCall
@@ -238,6 +238,12 @@ class Stage:
     after: tuple[int, ...] = ()
     library: LibraryCall | None = None
     moved_bytes: float | None = None
+
+    def changed(self, **fields: Any) -> "Stage":  # noqa: ANN401 - as of ``dataclasses.replace``
+        """What ``dataclasses.replace`` makes, sooner: a long loop is made of ten thousand stages."""
+        other = object.__new__(Stage)
+        other.__dict__.update(self.__dict__, **fields)
+        return other
 
     @property
     def buffers(self) -> frozenset[str]:
