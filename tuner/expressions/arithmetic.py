@@ -142,7 +142,8 @@ def _narrowed(boxed: np.ndarray[Any, Any]) -> Value:
 def kind_of(value: Value) -> str:
     """The kind letter of NumPy for scalars and arrays alike."""
     if isinstance(value, np.ndarray):
-        return value.dtype.kind
+        kind: str = value.dtype.kind
+        return kind
     return _KINDS[type(value)]
 
 
