@@ -50,9 +50,7 @@ def begun(
     """
     (output, writes), (errors, warns) = os.pipe(), os.pipe()
     descriptors = {1: writes, 2: writes if joined else warns}
-    process = PreparedProcess(
-        code, [*map(str, words)], descriptors, environment or os.environ, kind="command"
-    )
+    process = PreparedProcess(code, [*map(str, words)], descriptors, environment or os.environ)
     for descriptor in (writes, warns):
         os.close(descriptor)
     process.stdout, process.stderr = (os.fdopen(one, encoding="utf-8") for one in (output, errors))

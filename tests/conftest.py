@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,9 @@ settings.register_profile("thorough", settings.get_profile("default"), derandomi
 settings.load_profile("default")
 
 
+_NEEDS = {"*_gpu.py": "gpu", "test_browser_*": "browser", "test_systemd_real.py": "systemd"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--pairwise",
@@ -64,9 +68,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files of tests that all need a GPU or a browser are not even read where none of them is to run."""
+    """Files of tests that all need a GPU, a browser or systemd are not even read where none is to run."""
     name, chosen = collection_path.name, str(config.option.markexpr)
-    needs = "gpu" if name.endswith("_gpu.py") else "browser" if name.startswith("test_browser_") else ""
+    needs = next((marker for files, marker in _NEEDS.items() if fnmatch(name, files)), "")
     return True if needs and f"not {needs}" in chosen else None
 
 

@@ -67,9 +67,7 @@ async def prepared(spec: int, lines: int, lifeline: int) -> Process:
     """Start an attempt like a fresh interpreter, its imports done."""
     descriptors = {0: spec, 1: 2, 2: 2, lines: lines, lifeline: lifeline}
     words = [str(lines), str(lifeline), *sys.path]
-    return _Prepared(
-        PreparedProcess(launching._BOOT, words, descriptors, os.environ, kind="attempt", session=True)
-    )
+    return _Prepared(PreparedProcess(launching._BOOT, words, descriptors, os.environ, session=True))
 
 
 class PlayedWorker(WorkerDevice):

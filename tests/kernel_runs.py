@@ -31,8 +31,12 @@ def compare(plan: Plan, flags: Sequence[str], order: Order, without: Barrier | N
 
 
 def compare_rows(rows: Sequence[Row], flags: Sequence[str], *, every_order: bool = False) -> None:
-    """Runs what the host can of some configurations: small checked ones in the orders in turn, or in each."""
-    plans = runnable(rows)
+    """Runs what the host can of some configurations, see ``compare_plans``."""
+    compare_plans(runnable(rows), flags, every_order=every_order)
+
+
+def compare_plans(plans: Sequence[Plan], flags: Sequence[str], *, every_order: bool = False) -> None:
+    """Runs plans: small checked ones in the orders in turn, or in each."""
     small = [plan for plan in plans if flags == CHECKED and element_count(plan) <= FEW_ELEMENTS]
     orders: defaultdict[int, list[Order]] = defaultdict(list)
     for plan, order in itertools.product(small, ORDERS) if every_order else in_turns(small):

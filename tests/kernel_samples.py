@@ -85,12 +85,15 @@ def workloads(kernel: KernelFile, lengths: Iterable[int | str]) -> Iterator[Row]
 
 def rows_at(workloads: Iterable[Row]) -> list[Row]:
     """Every configuration of the workloads."""
-    return [
-        {**sizes, **configuration}
-        for sizes in workloads
-        for kernel in [KERNELS[str(sizes["kernel"])]]
-        for configuration in kernel.space(kernel.workload(_sizes(kernel, sizes)))
-    ]
+    return [row for sizes in workloads for row in _rows_of(tuple(sizes.items()))]
+
+
+@functools.lru_cache(maxsize=64)  # of the few sizes at which a family is sampled
+def _rows_of(workload: tuple[tuple[str, TunableValue], ...]) -> list[Row]:
+    sizes = dict(workload)
+    kernel = KERNELS[str(sizes["kernel"])]
+    space = kernel.space(kernel.workload(_sizes(kernel, sizes)))
+    return [{**sizes, **dict(configuration)} for configuration in space]
 
 
 def defaults_at(workloads: Iterable[Row]) -> list[Row]:
@@ -164,6 +167,7 @@ def pairs_on_host(name: str) -> list[Row]:
     return [row for row in _pairs_of_kin(tuple(k.name for k in kin(KERNELS[name]))) if row["kernel"] == name]
 
 
+@functools.cache
 def values_on_host(name: str) -> list[Row]:
     """Rows of a kernel at small sizes: its defaults, and some that hold each value the host sees."""
     small = small_sizes(KERNELS[name])

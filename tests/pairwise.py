@@ -27,28 +27,31 @@ def pairwise(
     Returns:
         ``first`` and the rows that were drawn.
     """
-    numbers: dict[tuple[str, Hashable], int] = {}
+    numbers: dict[Hashable, int] = {}
     pairs = [_pairs(row, together, numbers) for row in rows]
-    seen = set().union(*(_pairs(row, together, numbers) for row in first))
+    unseen = (1 << len(numbers)) - 1
+    for row in first:
+        unseen &= ~_pairs(row, together, numbers)
     chosen = list(first)
     ties = random.Random(seed)  # noqa: S311 - reproducible
-    heap = [(-len(of_row - seen), ties.random(), i) for i, of_row in enumerate(pairs)]
+    heap = [(-(of_row & unseen).bit_count(), ties.random(), i) for i, of_row in enumerate(pairs)]
     heapq.heapify(heap)
     while heap and heap[0][0] < 0:
         _, tie, i = heap[0]
-        new = len(pairs[i] - seen)
+        new = (pairs[i] & unseen).bit_count()
         if new < -heap[0][0]:
             heapq.heapreplace(heap, (-new, tie, i))
         else:
             heapq.heappop(heap)
-            seen |= pairs[i]
+            unseen &= ~pairs[i]
             chosen.append(rows[i])
     return chosen
 
 
-def _pairs(row: Mapping[str, Hashable], together: int, numbers: dict[tuple[str, Hashable], int]) -> set[int]:
-    """Every pair of the row's values, and every value, as numbers, which make this five times as fast."""
-    own = [numbers.setdefault(item, len(numbers)) for item in row.items()]
-    if together == 1:
-        return set(own)
-    return {a << 32 | b for a, b in itertools.combinations_with_replacement(own, 2)}
+def _pairs(row: Mapping[str, Hashable], together: int, numbers: dict[Hashable, int]) -> int:
+    """Every pair of the row's values, and every value, as bits by their numbers: counted at once."""
+    own = row.items() if together == 1 else itertools.combinations_with_replacement(row.items(), 2)
+    found = 0
+    for one in own:
+        found |= 1 << numbers.setdefault(one, len(numbers))
+    return found

@@ -26,28 +26,25 @@ _PID_BYTES = 16
 _MOST_DESCRIPTORS = 8
 _OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
 
-IMPORTS = {
-    "daemon": ("tuner.cli.daemon", "tuner.daemon.process.start"),
-    "command": (
-        *("tuner.cli.run", "tuner.cli.history", "tuner.pool.opening", "tuner.sweep.local", "scipy.special"),
-        *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
-        *("tuner.power.clocks.simulated", "tuner.power.sensors.simulated", "tuner.power.energy.meter"),
-        *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.curve"),
-    ),
-    "attempt": ("tuner.daemon.attempts.launcher", "tuner.policies.bayesian", "scipy.special"),
-}
-"""What a kind of process has imported."""
+IMPORTS = (
+    *("tuner.cli.daemon", "tuner.daemon.process.start"),  # of a daemon
+    *("tuner.daemon.attempts.launcher", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
+    *("tuner.cli.run", "tuner.cli.history", "tuner.pool.opening", "tuner.sweep.local"),  # of a command
+    *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
+    *("tuner.power.clocks.simulated", "tuner.power.sensors.simulated", "tuner.power.energy.meter"),
+    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.curve"),
+)
+"""What has been imported: one process for all takes less than one for each kind."""
 
 
 class PreparedProcess(subprocess.Popen[str]):
-    """What ``python -c CODE WORDS`` would be, the imports of its kind done.
+    """What ``python -c CODE WORDS`` would be, its imports done.
 
     Args:
         code: Python.
         words: behind the code.
         descriptors: number in the process -> descriptor here; standard error and output among them.
         environment: of the process.
-        kind: one of ``IMPORTS``.
         session: it leads a session of its own.
     """
 
@@ -58,31 +55,29 @@ class PreparedProcess(subprocess.Popen[str]):
         descriptors: Mapping[int, int],
         environment: Mapping[str, str],
         *,
-        kind: str = "daemon",
         session: bool = False,
     ) -> None:
         order = {"code": code, "words": [*words], "environment": dict(environment), "folder": str(Path.cwd())}
         self._order = json.dumps({**order, "numbers": [*descriptors], "session": session})
         self._descriptors = [*descriptors.values()]
-        self._kind = kind
         super().__init__(["-c", code, *words], text=True)
 
     def _execute_child(self, *given: Any) -> None:
         """In place of what forks in ``subprocess``."""
         del given
-        orders = _orders(self._kind)
+        orders = _orders()
         socket.send_fds(orders, [self._order.encode()], self._descriptors)
         self.pid = int(orders.recv(_PID_BYTES))
         self._child_created = True
 
 
 @functools.cache
-def _orders(kind: str) -> socket.socket:
-    """Where the process that imports for all of a kind waits for orders; it ends with this one."""
+def _orders() -> socket.socket:
+    """Where the process that imports for all waits for orders; it ends with this one."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        words = [sys.executable, __file__, str(theirs.fileno()), kind]
+        words = [sys.executable, __file__, str(theirs.fileno())]
         waits = subprocess.Popen(words, pass_fds=[theirs.fileno()])
     atexit.register(waits.wait)
     atexit.register(ours.close)
@@ -135,7 +130,7 @@ if __name__ == "__main__":
 
     sys.path[0] = ""  # as of -c
     keep_shipped_kernels()
-    for name in IMPORTS[sys.argv[2]]:
+    for name in IMPORTS:
         importlib.import_module(name)
     Catalog.load(search_path=[kernels_root()])
     gc.collect()

@@ -625,12 +625,13 @@ LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     **dict.fromkeys(("fft-convolution", "geqrf-hybrid", "getrf-hybrid", "potrf-hybrid"), 30),
 }
 MOST_LAUNCHES = 300  # of a loop's configurations at one size: its steps are alike
+MOST_PLANS = 12  # at one size, beside the default's; others are made at other sizes
 
 
 def plans(
     kernel: KernelFile, workload: Workload, space: Space, place: int, every: int, *, most: int | None = None
 ) -> Iterator[Plan]:
-    """Of the default and one of ``every`` so many others; of a loop fewer where it is long.
+    """Of the default and one of ``every`` so many others, 1 for all; of a loop fewer where it is long.
 
     At each place other ones are taken; none beyond so many launches of the default.
     """
@@ -638,6 +639,8 @@ def plans(
     yield first
     if most is not None and len(first.stages) > most:
         return
+    if every > 1:
+        every = max(every, len(space) // MOST_PLANS)
     if kernel.recipe.loops:
         every = max(every, min(len(space), len(space) * len(first.stages) // MOST_LAUNCHES))
     yield from (kernel.plan(workload, configuration) for configuration in space[place % every :: every])
@@ -652,7 +655,7 @@ def test_shipped_kernels(path: Path, step: int) -> None:
     forms = [workload for workload in kernel.workloads() if workload not in plain]
     if step > 1:  # some, with every value of every size among them
         wanted = pairwise([dict(one.sizes) for one in forms], together=1)
-        forms = [one for place, one in enumerate(forms) if place % 5 == 0 or dict(one.sizes) in wanted]
+        forms = [one for place, one in enumerate(forms) if place % 15 == 0 or dict(one.sizes) in wanted]
     for place, workload in enumerate((*plain, *forms)):
         space = kernel.space(workload)
         assert kernel.default(workload) in space
@@ -672,11 +675,12 @@ def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path, sizes: int) -> 
     spread = 3 if kernel.recipe.loops else sizes  # long chains take long to write out
     for name, values in ranges:
         powers = [2**exponent for exponent in range(values[-1].bit_length())]
-        beside = {power + step for power in powers for step in (-1, 1)}
+        sides = ((-1, 1), (1, -1)) if not kernel.recipe.loops else ((-1,), (1,))  # in turns for long chains
+        beside = {power + step for place, power in enumerate(powers) for step in sides[place % 2]}
         asked = beside.union(values[:: max(1, len(values) // spread)])
         chosen = sorted(value for value in asked if value in values)  # an intersection would walk the range
         for place, value in enumerate(chosen):
             workload = kernel.workload({**others, name: value}, batch=3)
             space = kernel.space(workload)
-            every = max(1, len(space) // 10)
+            every = max(1, len(space) // 5)
             assert all(plan.stages for plan in plans(kernel, workload, space, place, every, most=1000))

@@ -9,7 +9,6 @@ import pytest
 from answering_scene import known, sample, trial
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import multivariate_normal
 
 from tuner.daemon.answers.answerer import LEAST_REPEATABILITY, sample_document
 from tuner.database.answers import SampleHistory
@@ -115,6 +114,8 @@ def test_chance_is_rarely_taken_for_drift() -> None:
     that u0^2 <= u1^2 / 3, and the correlation is at most 1/4. Each sample is outside with 5 %; both on the
     same side with 2 P(X > 1.96, Y > 1.96) of two normal variables of that correlation, 0.42 %.
     """
+    from scipy.stats import multivariate_normal  # noqa: PLC0415 - takes a third of a second, of one process
+
     noise, again, tries = 0.006, 0.005, 8000
     both = multivariate_normal.cdf([-COVERAGE, -COVERAGE], cov=[[1.0, 0.25], [0.25, 1.0]])
     bound = 2.0 * float(both)

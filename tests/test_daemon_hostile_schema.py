@@ -21,6 +21,8 @@ from tuner.daemon.api.app import published
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobEvent, JobSpec
 
+pytest_plugins = ["schemathesis.pytest.plugin"]  # a second of imports, for this file alone
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

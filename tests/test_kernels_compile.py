@@ -23,8 +23,10 @@ from kernel_samples import (
 )
 
 from tuner.compiler import CompiledStage, Compiler
+from tuner.config.recipe import derived_for
+from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import CompilerUnavailableError
-from tuner.model import Source, Stage
+from tuner.model import Source, Stage, TunableValue
 
 ARCHITECTURES = (53, 72, 87, 90)  # Jetson TX1, Xavier, Orin, Hopper
 PAIRED = (53, 90)  # the oldest and the newest: what goes for both goes between
@@ -34,13 +36,27 @@ FAMILIES = {", ".join(k.name for k in kin(kernel)): kin(kernel) for kernel in KE
 
 def on_devices(rows: Iterable[Row], architectures: Sequence[int] = ARCHITECTURES) -> list[Row]:
     """The rows once for each architecture that runs them."""
-    return [
-        {**row, "architecture": architecture}
-        for row in rows
-        for least in [max(stage.min_architecture for stage in plan_of(row).stages)]
-        for architecture in architectures
-        if least <= architecture
-    ]
+    known: dict[tuple[tuple[str, TunableValue], ...], int] = {}
+    found = []
+    for row in rows:
+        names = names_of_architecture(str(row["kernel"]))
+        key = tuple((name, row[name]) for name in ("kernel", *names) if name in row)
+        if key not in known:
+            known[key] = max(stage.min_architecture for stage in plan_of(row).stages)
+        found += [{**row, "architecture": one} for one in architectures if known[key] <= one]
+    return found
+
+
+@functools.cache
+def names_of_architecture(kernel: str) -> list[str]:
+    """The sizes and tunables that decide which architectures run a configuration."""
+    recipe = KERNELS[kernel].recipe
+    launches = [stage for stage in recipe.stages if isinstance(stage, StageRecipe)]
+    asked = [one for stage in launches for one in (stage.when, stage.min_architecture, stage.cluster)]
+    names = frozenset[str]().union(*(one.expression.names for one in asked if one is not None))
+    derived = derived_for(names, recipe.derived)
+    names = names.union(*(one.expression.names for one in derived.values()))
+    return sorted(names)
 
 
 def compiled(rows: Sequence[Row], cubins: Path) -> list[tuple[Stage, CompiledStage]]:

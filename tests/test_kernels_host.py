@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from build_cache import BUILDS
 from host_build import ADDRESSES, CHECKED, FLAGS, Barrier, HostRunError
-from kernel_runs import compare, compare_rows, runnable
+from kernel_runs import compare, compare_plans, compare_rows, runnable
 from kernel_samples import (
     KERNELS,
     Row,
@@ -48,8 +48,13 @@ def compare_pairs(name: str) -> None:
 
 
 @functools.cache
+def plans_of_values(name: str) -> list[Plan]:
+    return runnable(values_on_host(name))
+
+
+@functools.cache
 def compare_values(name: str) -> None:
-    compare_rows(values_on_host(name), CHECKED)
+    compare_plans(plans_of_values(name), CHECKED)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -102,7 +107,7 @@ def test_what_only_a_gpu_runs_is_known() -> None:
     left_out = {
         (name, stage.name)
         for name in KERNELS
-        for plan in map(small_plan, pairs_on_host(name))
+        for plan in (plan_of(row, batch=1) for row in pairs_on_host(name))
         if host_build.needs_gpu(plan)
         for stage in plan.stages
     }
@@ -113,7 +118,7 @@ def test_what_only_a_gpu_runs_is_known() -> None:
 def test_arrays_that_are_too_short_are_noticed(name: str) -> None:
     """Where any array ends one element early, the access behind its end fails the launch."""
     compare_values(name)
-    plan = runnable(values_on_host(name))[0]
+    plan = plans_of_values(name)[0]
     whole = {b.name: np.zeros(b.shape, b.dtype) for b in plan.buffers}
     for buffer in plan.buffers:
         with pytest.raises(HostRunError, match="past the end of argument"):

@@ -1,6 +1,7 @@
 """Files that are not what they should be: refused with the reason, or merged as far as they are sound."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from mirrored import rows
 from test_merging import add_run
 
 from tuner.database import MIGRATIONS, Database, Store, merge_source, merging
+from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import MergeReport, merge_file
 from tuner.errors import InputError
@@ -26,13 +28,39 @@ def here(tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A file with three runs."""
-    path = tmp_path / "there.db"
+@pytest.fixture(scope="module")
+def of_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("few") / "there.db"
     for trials in (2, 3, 4):
         add_run(path, trials)
     return path
+
+
+@pytest.fixture(scope="module")
+def of_many(of_few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = copied(of_few, tmp_path_factory.mktemp("many"))
+    for trials in range(5, 30):
+        add_run(path, trials)
+    return path
+
+
+def copied(path: Path, folder: Path) -> Path:
+    """A copy of a database with its mirror."""
+    for one in (path, mirror_of(path)):
+        shutil.copy(one, folder)
+    return folder / path.name
+
+
+@pytest.fixture
+def file(of_few: Path, tmp_path: Path) -> Path:
+    """A file with three runs."""
+    return copied(of_few, tmp_path)
+
+
+@pytest.fixture
+def large_file(of_many: Path, tmp_path: Path) -> Path:
+    """A file with 28 runs."""
+    return copied(of_many, tmp_path)
 
 
 def change(path: Path, *statements: str) -> None:
@@ -223,15 +251,13 @@ def test_what_a_row_says_beside_its_conditions_is_not_believed(here: Database, f
 @pytest.mark.parametrize("how", ["bits", "zeroes", "garbage", "cut off"])
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.7, 0.9])
 def test_damage_anywhere_adds_nothing_that_was_not_there(
-    here: Database, file: Path, how: str, place: float
+    here: Database, large_file: Path, how: str, place: float
 ) -> None:
     """Whatever bytes are wrong: a file is refused, or every run that is merged is one that was measured."""
-    for trials in range(5, 30):
-        add_run(file, trials)
-    before = {run.started_at: run for run in Store(file).history()}
-    Damage(mirror=False, how=how, place=place, length=700).do(file)
+    before = {run.started_at: run for run in Store(large_file).history()}
+    Damage(mirror=False, how=how, place=place, length=700).do(large_file)
     try:
-        report = merge_file(here, file)
+        report = merge_file(here, large_file)
     except InputError:
         report = MergeReport()
     found = Store(here).history()

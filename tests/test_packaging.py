@@ -1,16 +1,19 @@
 """The distribution: one import name, all data files, and a wheel that runs on its own."""
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
-from importlib.metadata import distribution
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
+from build_cache import BUILDS
 
+from tuner import __version__
 from tuner.recordings.opening import SHIPPED
 
 if sys.version_info >= (3, 11):
@@ -42,11 +45,33 @@ def test_every_package_folder_is_listed() -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the tree so that nothing is left in it."""
+    """The wheel of the tree as it is; built once for every content."""
     build = tmp_path_factory.mktemp("wheel")
     tree = build / "tree"
     left_out = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
     shutil.copytree(ROOT, tree, ignore=left_out)  # a build in place would pack modules of earlier builds, too
+    key = f"wheel-{contents(tree)}"
+    with BUILDS.making(key):
+        packed = BUILDS.load(key)
+        if packed is None:
+            packed = built(build, tree).read_bytes()
+            BUILDS.store(key, packed)
+    found = build / f"gpu_tuner-{__version__}-py3-none-any.whl"
+    found.write_bytes(packed)
+    return found
+
+
+def contents(tree: Path) -> str:
+    """A hash of all files of a folder, by their names, and of what builds them."""
+    found = hashlib.sha256(f"{sys.version} {version('pip')}".encode())
+    for path in sorted(tree.rglob("*")):
+        if path.is_file():
+            found.update(f"{path.relative_to(tree)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def built(build: Path, tree: Path) -> Path:
+    """Build the wheel of a tree, so that nothing is left beside it."""
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", build, tree],
         check=True,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.ensemble import ExtraTreesRegressor
 
 from tuner.errors import InputError
 from tuner.model import Configuration
@@ -133,6 +132,8 @@ def test_tunables_without_a_value_are_features_too() -> None:
 
 def test_flat_trees_predict_as_the_forest_they_come_from() -> None:
     """The mean of the flat trees is what scikit-learn predicts; JSON keeps every number."""
+    from sklearn.ensemble import ExtraTreesRegressor  # noqa: PLC0415 - takes a third of a second, of one process
+
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(80, 4)).astype(np.float32)
     targets = np.asarray(rows[:, 0] ** 2 + rows[:, 1], dtype=np.float64)

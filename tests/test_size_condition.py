@@ -67,7 +67,7 @@ def test_a_condition_is_that_of_the_kernel(name: str) -> None:
         if text is None:
             assert name in LONG_RULES
             long += 1
-            if long == 2:  # each takes seconds, and none is held to anything
+            if long == 2:  # none is held to anything
                 break
             continue
         condition = Expression(text)

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.config.catalog import Catalog
+from tuner.config.configuration_counts import configuration_counts
 from tuner.errors import EmptySpaceError, ExpressionError
 from tuner.expressions import Expression
 from tuner.model import TunableValue
@@ -69,3 +71,11 @@ def test_a_rule_without_a_result_is_told() -> None:
     """A case in which a rule cannot be evaluated fails the count: who asks looks at each case then."""
     with pytest.raises(ExpressionError, match="division by zero"):
         counted(["P // (N - 3) >= 0"], [{"N": 4, "dtype": "float32"}, {"N": 3, "dtype": "float32"}])
+
+
+@pytest.mark.parametrize("name", ["fft-real", "linear-recurrence", "scan-long"])
+def test_rules_may_ask_how_rows_lie(name: str) -> None:
+    """Kernels whose rows may lie apart are counted together too, as their spaces are with dense rows."""
+    kernel = Catalog.load().kernel(name)
+    workloads = kernel.workloads()[::40]
+    assert configuration_counts(kernel, workloads) == [len(kernel.space(one)) for one in workloads]

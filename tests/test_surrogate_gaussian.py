@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
-from scipy.stats import multivariate_normal
 from tuner.policies.surrogate import gaussian
 from tuner.policies.surrogate.gaussian import (
     Gaussian,
@@ -138,6 +137,8 @@ def test_the_gradient_of_the_fit_is_that_of_its_value(shift: float) -> None:
 
 def test_the_value_of_the_fit_is_the_marginal_likelihood() -> None:
     """Differences between two hyper-parameters are those of normal densities and of the prior."""
+    from scipy.stats import multivariate_normal  # noqa: PLC0415 - takes a third of a second, of one process
+
     x, noise = points(8), np.full(8, 0.02)
     y = np.sin(5 * x[:, 1])
     values, expected = [], []

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tuner.config.assignment import constants
 from tuner.config.kernel_file import KernelFile
 from tuner.model import Workload
 from tuner.space.counting import count_configurations
@@ -24,7 +25,7 @@ def configuration_counts(kernel: KernelFile, workloads: Sequence[Workload]) -> l
     return count_configurations(
         recipe.tunables,
         [rule.expression for rule in recipe.rules],
-        [{**dict(workload.sizes), "batch": workload.batch} for workload in workloads],
+        [constants(recipe, workload) for workload in workloads],
         {name: formula.expression for name, formula in recipe.derived.items()},
         {name: one.condition for name, one in recipe.conditions.items()},
     )

@@ -25,7 +25,7 @@ class Place:
 class Formula:
     """A number, or an expression over names that are known where it stands."""
 
-    __slots__ = ("expression", "place")
+    __slots__ = ("_same", "expression", "place")
 
     def __init__(self, place: Place, value: TunableValue | Expression, known: Collection[str]) -> None:
         """Parse ``value``; a number is an expression, too, and one that is parsed already stays.
@@ -35,6 +35,7 @@ class Formula:
         """
         self.place = place
         self.expression = value if isinstance(value, Expression) else parsed(place, str(value), known)
+        self._same: TunableValue | None = None  # the value, once it is known, where no name is needed for it
 
     def value(self, env: Environment) -> TunableValue:
         """The value, of whatever type.
@@ -42,10 +43,14 @@ class Formula:
         Raises:
             KernelFileError: the expression has no result.
         """
+        if self._same is not None:
+            return self._same
         try:
             result: TunableValue = self.expression.evaluate(env)
         except ExpressionError as e:
             raise self.place.error(e) from e
+        if type(self.expression) is Expression and not self.expression.names:
+            self._same = result
         return result
 
     def value_or_none(self, env: Environment) -> TunableValue | NoValue:
@@ -97,7 +102,7 @@ class Formula:
 class Template:
     """Text in which every ``{expression}`` is replaced by its value, booleans by ``true`` or ``false``."""
 
-    __slots__ = ("_parts", "place")
+    __slots__ = ("_parts", "_plain", "place")
 
     def __init__(self, place: Place, text: str, known: Collection[str]) -> None:
         """Split ``text`` and parse the expressions.
@@ -117,11 +122,12 @@ class Template:
                 self._parts.append(literal)
             if opened:
                 self._parts.append(Formula(place, inner, known))
+        self._plain = all(isinstance(part, str) for part in self._parts)
 
     @property
     def is_plain(self) -> bool:
         """True where the text holds no expression."""
-        return all(isinstance(part, str) for part in self._parts)
+        return self._plain
 
     @property
     def names(self) -> frozenset[str]:
@@ -134,7 +140,7 @@ class Template:
         Raises:
             KernelFileError: an expression has no result, or gives a fraction.
         """
-        return "".join(p if isinstance(p, str) else self._text(p, env) for p in self._parts)
+        return "".join([p if isinstance(p, str) else self._text(p, env) for p in self._parts])
 
     def _text(self, formula: Formula, env: Environment) -> str:
         value = formula.value(env)

@@ -1,7 +1,7 @@
 """Stages that a library runs, before their expressions are evaluated."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tuner.config.chain_schema import OPERANDS, LibraryStageTable, Routine
 from tuner.config.formulas import Environment, Formula, Place
@@ -84,7 +84,7 @@ class LibraryStageRecipe:
         """Nothing that is compiled."""
         return NO_SOURCE
 
-    def varying(self, names: Collection[str]) -> frozenset[str]:
+    def varying(self, names: Collection[str]) -> frozenset[str | int]:
         """See ``StageSource.varying``."""
         used = [*self.numbers.values(), *(matrix.offset for matrix in self.matrices.values())]
         used += [matrix.leading for matrix in self.matrices.values() if matrix.leading is not None]
@@ -92,7 +92,7 @@ class LibraryStageRecipe:
         return frozenset({"library"} if varies else ())
 
     def stepped(
-        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
+        self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage | None:
         """See ``StageSource.stepped``.
 
@@ -101,7 +101,7 @@ class LibraryStageRecipe:
         """
         del fields
         call = self._call(env, buffers)
-        return None if call is None else replace(stage, library=call)
+        return None if call is None else stage.changed(library=call)
 
     def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage | None:
         """The call of one configuration, and of the first step of its loop; None where a dimension is 0.

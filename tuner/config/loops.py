@@ -43,16 +43,16 @@ class StageSource(Protocol):
     def after(self) -> tuple["Predecessor", ...]:
         """The stages that must have ended."""
 
-    def varying(self, names: Collection[str]) -> frozenset[str]:
-        """The fields that depend on names whose values differ from step to step."""
+    def varying(self, names: Collection[str]) -> frozenset[str | int]:
+        """The fields and arguments that depend on names whose values differ from step to step."""
 
     def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage | None:
         """The stage; None where a library would do nothing."""
 
     def stepped(
-        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
+        self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage | None:
-        """The stage in another step than the one it was evaluated for: some fields anew."""
+        """The stage in another step than the one it was evaluated for: some fields and arguments anew."""
 
 
 @dataclass(frozen=True)
@@ -300,13 +300,13 @@ class _StepStage:
 
 def _put(stage: Stage, after: Sequence[int | None], found: list[Stage]) -> None:
     waits = tuple(sorted({index for index in after if index is not None}))
-    found.append(replace(stage, after=waits) if waits else stage)
+    found.append(stage.changed(after=waits) if waits else stage)
 
 
 def _renamed(stage: Stage, arrays: Mapping[str, str]) -> Stage:
     """A stage on other arrays, by the names it knows them by."""
     arguments = tuple(_renamed_argument(item, arrays) for item in stage.arguments)
-    return replace(stage, arguments=arguments, library=_renamed_call(stage.library, arrays))
+    return stage.changed(arguments=arguments, library=_renamed_call(stage.library, arrays))
 
 
 def _renamed_argument(item: StageArgument, arrays: Mapping[str, str]) -> StageArgument:

@@ -7,7 +7,7 @@ from tuner.config.recipe import ConditionRecipe, Recipe
 from tuner.errors import ExpressionError
 from tuner.expressions.callables import PythonExpression
 from tuner.expressions.parser import MAX_LENGTH
-from tuner.expressions.reduction import reduced
+from tuner.expressions.reduction import reducer
 from tuner.model import Configuration, TunableValue, Workload
 
 ALWAYS = "True"
@@ -69,12 +69,18 @@ def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) ->
     if any(isinstance(one, PythonExpression) for one in expressions):
         return None
     parts += [f"({rule.expression.text})" for rule in recipe.rules]
-    try:
-        left = [reduced(part, configuration, formulas) for part in parts]
-    except ExpressionError:  # a rule has no result for these values
-        return None
-    kept = list(dict.fromkeys(part for part in left if part != ALWAYS))
+    reduced = reducer(configuration, formulas)
+    kept: dict[str, None] = {}
+    for part in parts:
+        try:
+            left = reduced(part)
+        except ExpressionError:  # a rule has no result for these values
+            return None
+        if left != ALWAYS:
+            kept[left] = None
+        if len(left) > MAX_LENGTH:
+            return None
     if not kept:
         return ALWAYS
-    text = kept[0] if len(kept) == 1 else " and ".join(f"({part})" for part in kept)
+    text = next(iter(kept)) if len(kept) == 1 else " and ".join(f"({part})" for part in kept)
     return text if len(text) <= MAX_LENGTH else None

@@ -1,8 +1,8 @@
 """Launches of a kernel file, before their expressions are evaluated."""
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.argument_recipes import ParameterRecipe, parameter, values_of
@@ -20,7 +20,7 @@ CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
 MAX_STREAM = 7
-_STEPPED = ("block", "grid", "shared_bytes", "arguments", "moved_bytes")
+_STEPPED = ("block", "grid", "shared_bytes", "moved_bytes")
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,14 @@ class StageRecipe:
     macros: tuple[str, ...] = ()
     moved_bytes: Formula | None = None
 
-    def varying(self, names: Collection[str]) -> frozenset[str]:
+    def varying(self, names: Collection[str]) -> frozenset[str | int]:
         """See ``StageSource.varying``."""
-        values = [formula for argument in self.arguments for formula in values_of(argument)]
-        used = {
+        used: dict[str | int, Sequence[Formula]] = {
             "grid": self.grid,
             "block": self.block,
             "shared_bytes": (self.shared_bytes,),
-            "arguments": values,
             "moved_bytes": () if self.moved_bytes is None else (self.moved_bytes,),
+            **{place: tuple(values_of(argument)) for place, argument in enumerate(self.arguments)},
         }
         return frozenset(
             field
@@ -82,11 +81,12 @@ class StageRecipe:
         Raises:
             KernelFileError: the geometry is beyond what CUDA can launch, or a view beyond its array.
         """
-        changing = {field: self._field(field, env, buffers) for field in _STEPPED}
+        changing = {field: self._field(field, env) for field in _STEPPED}
+        arguments = tuple([parameter(item, env, buffers) for item in self.arguments])
         cluster = self.cluster.whole(env, 1, MAX_CLUSTER)
         self._check_cluster(cluster, changing["grid"])
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
-        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in changing["arguments"]):
+        if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
             least = max(least, CLUSTER_ARCHITECTURE)
         entry = self.entry.fill(env)
         options = (*(option.fill(env) for option in self.options), *self._defined(env))
@@ -96,6 +96,7 @@ class StageRecipe:
             source=self.source,
             entry=entry,
             options=options,
+            arguments=arguments,
             declared=self._declared(env),
             min_architecture=least,
             resident=bool(self.resident.number(env)),
@@ -108,17 +109,23 @@ class StageRecipe:
         )
 
     def stepped(
-        self, stage: Stage, fields: Collection[str], env: Environment, buffers: Mapping[str, Buffer]
+        self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage:
         """See ``StageSource.stepped``.
 
         Raises:
             KernelFileError: as ``evaluated``.
         """
-        changed = {field: self._field(field, env, buffers) for field in fields}
+        arguments = list(stage.arguments)
+        changed: dict[str, Any] = {}
+        for field in fields:
+            if isinstance(field, int):
+                arguments[field] = parameter(self.arguments[field], env, buffers)
+            else:
+                changed[field] = self._field(field, env)
         if "grid" in changed:
             self._check_cluster(stage.cluster, changed["grid"])
-        return replace(stage, **changed)
+        return stage.changed(arguments=tuple(arguments), **changed)
 
     def _check(self, entry: str, options: tuple[str, ...]) -> None:
         """Refuse what the compiler must not be given, now that all expressions have their values."""
@@ -138,10 +145,8 @@ class StageRecipe:
             f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
         ]
 
-    def _field(self, field: str, env: Environment, buffers: Mapping[str, Buffer]) -> Any:  # noqa: ANN401
+    def _field(self, field: str, env: Environment) -> Any:  # noqa: ANN401
         """One of the fields that may differ from step to step."""
-        if field == "arguments":
-            return tuple(parameter(item, env, buffers) for item in self.arguments)
         if field == "moved_bytes":
             return None if self.moved_bytes is None else float(self.moved_bytes.number(env, least=0))
         if field == "shared_bytes":

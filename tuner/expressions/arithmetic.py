@@ -17,6 +17,7 @@ EXACT_FLOAT = 2**53  # whole numbers up to here are exact in float64
 
 Value = Any  # a scalar or an array
 PLAIN = frozenset({bool, int, float, str})
+_KINDS = {bool: "b", int: "i", float: "f", str: "U", complex: "c"}
 _MERGED = {"bb": np.bool_, "ii": np.int64, "ff": np.float64, "cc": np.complex128}  # by the kinds of two parts
 
 
@@ -104,7 +105,7 @@ def finite(value: Value) -> Value:
 
 def truth(value: Value) -> Value:
     """A bool, or an array of them: numbers are true when they are not zero."""
-    if isinstance(value, bool):
+    if value is True or value is False:
         return value
     if kind_of(value) == "U":
         raise TroubleError("text is not a condition; compare it with == or !=")
@@ -141,8 +142,9 @@ def _narrowed(boxed: np.ndarray[Any, Any]) -> Value:
 def kind_of(value: Value) -> str:
     """The kind letter of NumPy for scalars and arrays alike."""
     if isinstance(value, np.ndarray):
-        return str(value.dtype.kind)
-    return {bool: "b", int: "i", float: "f", str: "U", complex: "c"}[type(value)]
+        kind: str = value.dtype.kind
+        return kind
+    return _KINDS[type(value)]
 
 
 def _magnitude(value: Value) -> int:
@@ -150,6 +152,10 @@ def _magnitude(value: Value) -> int:
     if not isinstance(value, np.ndarray):
         return abs(int(value))
     return max(abs(int(value.max())), abs(int(value.min()))) if value.size else 0
+
+
+def _is_whole(value: Value) -> bool:
+    return value.dtype.kind == "i" if isinstance(value, np.ndarray) else type(value) is int
 
 
 def _numbers(value: Value) -> Value:
@@ -282,11 +288,14 @@ def _vectorised(op: Operation, vector: Callable[[Any, Any], Any], left: Value, r
     left, right = _numbers(left), _numbers(right)
     if op.divides and not np.all(right):
         raise TroubleError(f"division by zero in {op.word}")
-    with np.errstate(all="ignore"):
-        try:
-            result = vector(left, right)
-        except (TypeError, ValueError):  # no order of complex numbers; shapes that do not broadcast
-            raise TroubleError(f"{op.word} has no result for these arrays") from None
+    try:
+        if _is_whole(left) and _is_whole(right):
+            result = vector(left, right)  # warns of nothing: no operand to divide by is zero
+        else:
+            with np.errstate(all="ignore"):
+                result = vector(left, right)
+    except (TypeError, ValueError):  # no order of complex numbers; shapes that do not broadcast
+        raise TroubleError(f"{op.word} has no result for these arrays") from None
     return _all_finite(result)
 
 

@@ -10,32 +10,26 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from tuner.errors import suggestion
 from tuner.expressions.arithmetic import (
     PLAIN,
-    Operation,
     TroubleError,
     Value,
     apply,
     apply_unary,
     finite,
     inverted,
-    merged,
     normal,
     truth,
 )
+from tuner.expressions.evaluators import Evaluator, chain, choice, folded
 from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UNARY_FUNCTIONS
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_NODES = 2000
 _SINGLE = re.compile(r"[^<>=!]=(?!=)")  # what other languages compare with
-
-Evaluator = Callable[[Mapping[str, Value]], Value]
 
 
 def parse(text: str) -> tuple[Evaluator, frozenset[str]]:
@@ -159,7 +153,7 @@ def _binary(node: ast.BinOp, build: _Build, _names: set[str]) -> Evaluator:
     op = OPERATIONS.get(type(node.op).__name__)
     if op is None:
         raise TroubleError(f"operator {type(node.op).__name__} is not allowed; {_LANGUAGE}")
-    return _folded(op, [build(node.left), build(node.right)])
+    return folded(op, [build(node.left), build(node.right)])
 
 
 def _compare(node: ast.Compare, build: _Build, _names: set[str]) -> Evaluator:
@@ -168,7 +162,7 @@ def _compare(node: ast.Compare, build: _Build, _names: set[str]) -> Evaluator:
         _comparison(left, kind, right, build)
         for left, kind, right in zip(lefts, node.ops, node.comparators, strict=False)
     ]
-    return _chain(pairs, until=False)
+    return chain(pairs, until=False)
 
 
 def _comparison(left: ast.expr, kind: ast.cmpop, right: ast.expr, build: _Build) -> Evaluator:
@@ -177,22 +171,22 @@ def _comparison(left: ast.expr, kind: ast.cmpop, right: ast.expr, build: _Build)
     op = OPERATIONS.get(type(kind).__name__)
     if op is None:
         raise TroubleError(f"comparison {type(kind).__name__} is not allowed; {_LANGUAGE}")
-    return _folded(op, [build(left), build(right)])
+    return folded(op, [build(left), build(right)])
 
 
 def _membership(left: ast.expr, right: ast.expr, build: _Build, *, negated: bool) -> Evaluator:
     if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
         raise TroubleError("'in' needs a list of values, as in: x in (1, 2, 4)")
-    found = _chain([_folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
+    found = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
     return (lambda env: inverted(found(env))) if negated else found
 
 
 def _boolean(node: ast.BoolOp, build: _Build, _names: set[str]) -> Evaluator:
-    return _chain([build(value) for value in node.values], until=isinstance(node.op, ast.Or))
+    return chain([build(value) for value in node.values], until=isinstance(node.op, ast.Or))
 
 
 def _conditional(node: ast.IfExp, build: _Build, _names: set[str]) -> Evaluator:
-    return _choice(build(node.test), build(node.body), build(node.orelse))
+    return choice(build(node.test), build(node.body), build(node.orelse))
 
 
 def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
@@ -205,79 +199,11 @@ def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
     if node.keywords or not low <= len(arguments) <= high:
         raise TroubleError(f"{name} takes {low if low == high else f'{low} or more'} values")
     if name == "select":
-        return _choice(*arguments)
+        return choice(*arguments)
     if name in UNARY_FUNCTIONS:
         function, only = UNARY_FUNCTIONS[name], arguments[0]
         return lambda env: apply_unary(function, only(env))
-    return _folded(BINARY_FUNCTIONS[name], arguments)
-
-
-def _folded(op: Operation, arguments: list[Evaluator]) -> Evaluator:
-    """The operation over its arguments from left to right."""
-    if len(arguments) == 2:  # noqa: PLR2004 - the common case, without a loop
-        left, right = arguments
-        return lambda env: apply(op, left(env), right(env))
-
-    def evaluate(env: Mapping[str, Value]) -> Value:
-        result = arguments[0](env)
-        for argument in arguments[1:]:
-            result = apply(op, result, argument(env))
-        return result
-
-    return evaluate
-
-
-# --- lazy conditions -----------------------------------------------------------------------------
-
-
-def _chain(parts: list[Evaluator], *, until: bool) -> Evaluator:
-    """``or`` (until=True) or ``and`` (until=False): a part decides only what is undecided before it."""
-    if len(parts) == 1:
-        return lambda env: truth(parts[0](env))
-
-    def evaluate(env: Mapping[str, Value]) -> Value:
-        result = truth(parts[0](env))
-        for part in parts[1:]:
-            if not isinstance(result, np.ndarray):
-                if result is until:
-                    return until
-                result = truth(part(env))
-                continue
-            undecided = result != until
-            if not undecided.any():
-                break
-            if undecided.all():
-                result = np.broadcast_to(truth(part(env)), result.shape)
-                continue
-            result = result.copy()
-            result[undecided] = truth(part(_restricted(env, undecided)))
-        return result
-
-    return evaluate
-
-
-def _choice(test: Evaluator, body: Evaluator, orelse: Evaluator) -> Evaluator:
-    def evaluate(env: Mapping[str, Value]) -> Value:
-        where = truth(test(env))
-        if not isinstance(where, np.ndarray):
-            return body(env) if where else orelse(env)
-        if where.all() or not where.any():
-            taken = (body if where.size and where.flat[0] else orelse)(env)
-            return np.broadcast_to(taken, where.shape)
-        return merged(where, body(_restricted(env, where)), orelse(_restricted(env, ~where)))
-
-    return evaluate
-
-
-def _restricted(env: Mapping[str, Value], where: np.ndarray[Any, Any]) -> dict[str, Value]:
-    return {name: _part(value, where) for name, value in env.items()}
-
-
-def _part(value: Value, where: np.ndarray[Any, Any]) -> Value:
-    if not isinstance(value, np.ndarray):
-        return value
-    same = value.shape == where.shape  # nearly always
-    return (value if same else np.broadcast_to(value, where.shape))[where]
+    return folded(BINARY_FUNCTIONS[name], arguments)
 
 
 # --- the language --------------------------------------------------------------------------------

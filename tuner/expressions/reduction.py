@@ -1,7 +1,7 @@
 """Expressions with some of their names known: what is left over the others."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import TroubleError, Value
@@ -25,14 +25,23 @@ def reduced(text: str, values: Mapping[str, Value], formulas: Mapping[str, str])
     Raises:
         ExpressionError: it is no expression, or too long with all that it names.
     """
-    try:
-        node = _Reduction(values, formulas).visit(syntax_tree(text))
-    except TroubleError as e:
-        raise ExpressionError(f"expression {text!r:.120}: {e}") from None
-    found = ast.unparse(node)
-    if len(found) > _MOST_INLINED:
-        raise ExpressionError(f"expression {text!r:.120}: it is too long with all that it names")
-    return found
+    return reducer(values, formulas)(text)
+
+
+def reducer(values: Mapping[str, Value], formulas: Mapping[str, str]) -> Callable[[str], str]:
+    """What does the same as ``reduced`` to many expressions; what is left of formulas is found once."""
+    reduction = _Reduction(values, formulas)
+
+    def reduced_text(text: str) -> str:
+        try:
+            found = ast.unparse(reduction.reduced(text))
+        except TroubleError as e:
+            raise ExpressionError(f"expression {text!r:.120}: {e}") from None
+        if len(found) > _MOST_INLINED:
+            raise ExpressionError(f"expression {text!r:.120}: it is too long with all that it names")
+        return found
+
+    return reduced_text
 
 
 class _Reduction(ast.NodeTransformer):
@@ -43,6 +52,12 @@ class _Reduction(ast.NodeTransformer):
         self._formulas = formulas
         self._under_way: set[str] = set()
         self._found: dict[str, ast.expr] = {}  # what is left of formulas
+
+    def reduced(self, text: str) -> ast.expr:
+        """What is left of an expression."""
+        self._under_way.clear()  # of one that was too long
+        found: ast.expr = self.visit(syntax_tree(text))
+        return found
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self._values:
@@ -116,10 +131,19 @@ class _Reduction(ast.NodeTransformer):
 
 
 def _folded(node: ast.expr) -> ast.expr:
-    """A constant where no name is left but those of functions, and there is a result."""
-    if {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - set(FUNCTIONS):
+    """A constant where all parts are, as what could be folded of them is, and there is a result."""
+    if not all(map(_is_known, ast.iter_child_nodes(node))):
         return node
     try:
         return ast.Constant(Expression(ast.unparse(node)).evaluate({}))
     except ExpressionError:  # whoever comes to it hears of it
         return node
+
+
+def _is_known(part: ast.AST) -> bool:
+    """Whether a part of an operation is a value, a list of values, or no operand."""
+    if isinstance(part, ast.Tuple):
+        return all(isinstance(one, ast.Constant) for one in part.elts)
+    if isinstance(part, ast.Name):
+        return part.id in FUNCTIONS
+    return isinstance(part, ast.Constant) or not isinstance(part, ast.expr)

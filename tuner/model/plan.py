@@ -2,10 +2,10 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from tuner.model.arguments import Scalar, StructValue, TensorMap
 from tuner.model.chains import BufferView, LibraryCall
@@ -26,48 +26,53 @@ class Configuration(Mapping[str, TunableValue]):
     mapping, does not depend on that order.
     """
 
-    __slots__ = ("_hash", "_items")
+    __slots__ = ("_hash", "_values")
 
     def __init__(self, items: Mapping[str, TunableValue] | Iterable[tuple[str, TunableValue]]) -> None:
-        pairs = items.items() if isinstance(items, Mapping) else items
-        self._items: tuple[tuple[str, TunableValue], ...] = tuple(pairs)
-        self._hash = hash(frozenset(self._items))
+        self._values: dict[str, TunableValue] = dict(items)
+        self._hash = hash(frozenset(self._values.items()))
 
     def __getitem__(self, name: str) -> TunableValue:
-        for key, value in self._items:
-            if key == name:
-                return value
-        raise KeyError(name)
+        return self._values[name]
 
     def __contains__(self, name: object) -> bool:
         return any(key == name for key, _ in self._items)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self._items)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def keys(self) -> KeysView[str]:
+        """The names, without a call for each of them."""
+        return self._values.keys()
+
+    def items(self) -> ItemsView[str, TunableValue]:
+        """Names and values, without a call for each of them."""
+        return self._values.items()
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Configuration):
-            return self._items == other._items or dict(self._items) == dict(other._items)
-        return NotImplemented
+        return self._values == other._values if isinstance(other, Configuration) else NotImplemented
 
     def as_dict(self) -> dict[str, TunableValue]:
         """A new dictionary of it: many values of many configurations are looked up faster there."""
         return dict(self._items)
 
     def __reduce__(self) -> tuple[type, tuple[tuple[tuple[str, TunableValue], ...]]]:
-        return Configuration, (self._items,)  # string hashes differ between processes: hash anew there
+        return Configuration, (tuple(self._values.items()),)  # hashes of text differ between processes
 
     def __str__(self) -> str:
         return shown_values(self)
 
     def __repr__(self) -> str:
-        return f"Configuration({dict(self._items)!r})"
+        return f"Configuration({self._values!r})"
 
 
 def tunable_names(configurations: Iterable[Configuration]) -> tuple[str, ...]:
@@ -245,6 +250,12 @@ class Stage:
     after: tuple[int, ...] = ()
     library: LibraryCall | None = None
     moved_bytes: float | None = None
+
+    def changed(self, **fields: Any) -> "Stage":  # noqa: ANN401 - as of ``dataclasses.replace``
+        """What ``dataclasses.replace`` makes, sooner: a long loop is made of ten thousand stages."""
+        other = object.__new__(Stage)
+        other.__dict__.update(self.__dict__, **fields)
+        return other
 
     @property
     def buffers(self) -> frozenset[str]:

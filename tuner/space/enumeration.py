@@ -52,6 +52,7 @@ class Enumeration:
         self.derived = {name: _parsed(text) for name, text in derived.items()}
         self.conditions = conditions
         self.left: dict[Expression, int] = {}
+        self._needed_by: dict[Expression, frozenset[str]] = {}
         bound_at = dict.fromkeys(constants, -1) | {name: at for at, name in enumerate(lists)}
         for name, condition in conditions.items():
             self._check_above(name, condition.otherwise, bound_at)
@@ -87,7 +88,7 @@ class Enumeration:
         Where conditions need too many tunables, or have no result without the rules, every tunable counts.
         """
         conditions = [condition.when for condition in self.conditions.values()]
-        deciding = set().union(*map(self._needed, conditions)).intersection(self.lists)
+        deciding = frozenset[str]().union(*map(self._needed, conditions)).intersection(self.lists)
         if math.prod(len(self.lists[name]) for name in deciding) <= MAX_DECIDING:
             with suppress(ConditionError):
                 return self._product(deciding)
@@ -216,8 +217,14 @@ class Enumeration:
         condition = self.conditions[name]
         return condition.no_value if condition.otherwise is None else condition.otherwise.evaluate(env)
 
-    def _needed(self, rule: Expression) -> set[str]:
+    def _needed(self, rule: Expression) -> frozenset[str]:
         """Names a rule depends on, through derived names and what stands for tunables without a value too."""
+        found = self._needed_by.get(rule)
+        if found is None:
+            found = self._needed_by[rule] = frozenset(self._names_below(rule))
+        return found
+
+    def _names_below(self, rule: Expression) -> set[str]:
         needed = set(rule.names)
         for name, expression in reversed(self.derived.items()):
             if name in needed:
@@ -230,7 +237,7 @@ class Enumeration:
 
     def scope(self, rule: Expression) -> list[str]:
         """The tunables that decide whether a rule holds, in the order of the space."""
-        needed = self._needed(rule)
+        needed = set(self._needed(rule))
         for name in reversed(list(self.lists)):  # a condition needs tunables above its own only
             if name in needed and name in self.conditions:
                 needed |= self._needed(self.conditions[name].when)

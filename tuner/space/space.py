@@ -107,11 +107,11 @@ class Space(Sequence[Configuration]):
             return [self[i] for i in range(*index.indices(len(self)))]
         row = range(len(self))[index]
         return Configuration(
-            tuple(
-                (name, values[column[row]])
+            {
+                name: values[column[row]]
                 for (name, values), column in zip(self.tunables.items(), self._columns, strict=True)
                 if column[row] >= 0
-            )
+            }
         )
 
     def __iter__(self) -> Iterator[Configuration]:
@@ -119,11 +119,11 @@ class Space(Sequence[Configuration]):
             chunk = [column[start : start + CHUNK_ROWS].tolist() for column in self._columns]
             for row in zip(*chunk, strict=True):
                 yield Configuration(
-                    tuple(
-                        (name, values[position])
+                    {
+                        name: values[position]
                         for (name, values), position in zip(self.tunables.items(), row, strict=True)
                         if position >= 0
-                    )
+                    }
                 )
 
     def __contains__(self, configuration: object) -> bool:

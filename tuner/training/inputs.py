@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from scipy.stats import qmc
-
 from tuner.config import KernelFile
 from tuner.config.problem_schema import MAX_SIZE
 from tuner.errors import InputError, suggestion
@@ -134,6 +132,8 @@ def draw(sizes: Sequence[DrawnSize], count: int, seed: int, allowed: Callable[[S
     Returns:
         As many as there are; fewer where few are different and allowed.
     """
+    from scipy.stats import qmc  # noqa: PLC0415 - takes a third of a second, and only training needs it
+
     found: dict[tuple[int | str, ...], Sizes] = {}
     sequence = qmc.Halton(max(1, len(sizes)), seed=seed)
     for _ in range(_MOST_DRAWS):
