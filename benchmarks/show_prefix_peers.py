@@ -1,6 +1,6 @@
 """Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems.
 
-python benchmarks/show_prefix_peers.py long-scan | fft-any | fft-planes | tridiag-large
+python benchmarks/show_prefix_peers.py long-scan | fft-any | fft-long | fft-planes | tridiag-large
 """
 
 import argparse
@@ -45,14 +45,26 @@ def fft_any() -> Iterator[str]:
         "smooth, above": [row for row in complex_rows if row["N"] > 8 * SHORT],
         "smooth, all": complex_rows,
         "primes, 61 to 4093": [row for row in rows_of("fft-any-primes-h200") if is_prime(row["N"], 61)],
-        "primes 17 and 31": [row for row in rows_of("fft-any-primes-h200") if row["N"] in (17, 31)],
+        "primes 17 to 31, and 17 · 31": rows_of("fft-any-radices-h200"),
         "complex128, 30 to 6000": rows_of("fft-any-double-h200", "double"),
-        "float64 to frequencies": rows_of("fft-any-double-h200", "double-real"),
+        "float64 to frequencies": rows_of("fft-any-double-real-h200", "double-real"),
         "float32 to frequencies": rows_of("fft-any-real-h200", "real"),
         "float32 back": rows_of("fft-any-real-back-h200", "real-back"),
     }
     for what, rows in by_length.items():
         yield f"| {what} | {_figures(rows)} |"
+
+
+def fft_long() -> Iterator[str]:
+    """A row for each length: time, part of a copy, ratio to cuFFT, default."""
+    yield "| N | time | of a copy | × cuFFT | of the default | configuration |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in rows_of("fft-long-h200"):
+        time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        yield (
+            f"| {row['N']} | {time} | {100 * row['copy_ms'] / row['ms']:.1f} % | {row['ratio']:.2f}"
+            f" | {row['peer_ms'] / row['default_ms']:.2f} | {row['configuration']} |"
+        )
 
 
 def fft_planes() -> Iterator[str]:
@@ -100,6 +112,7 @@ def tridiag_large() -> Iterator[str]:
 TABLES = {
     "long-scan": long_scan,
     "fft-any": fft_any,
+    "fft-long": fft_long,
     "fft-planes": fft_planes,
     "tridiag-large": tridiag_large,
 }

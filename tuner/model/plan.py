@@ -35,9 +35,6 @@ class Configuration(Mapping[str, TunableValue]):
     def __getitem__(self, name: str) -> TunableValue:
         return self._values[name]
 
-    def __contains__(self, name: object) -> bool:
-        return any(key == name for key, _ in self._items)
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -63,7 +60,7 @@ class Configuration(Mapping[str, TunableValue]):
 
     def as_dict(self) -> dict[str, TunableValue]:
         """A new dictionary of it: many values of many configurations are looked up faster there."""
-        return dict(self._items)
+        return dict(self._values)
 
     def __reduce__(self) -> tuple[type, tuple[tuple[tuple[str, TunableValue], ...]]]:
         return Configuration, (tuple(self._values.items()),)  # hashes of text differ between processes
