@@ -82,6 +82,7 @@ struct Bluestein {
         for_points<Fft, Fft::last>(
             t, [&](int k, unsigned o) { frequencies[k] = swapped<true>(frequencies[k] * table[o]); });
         mixed_fft<Back>(frequencies, w, t, room, true);
+        t = afresh(t);
         for_outputs(t, [&](int k, unsigned o) {
             if (o < N) w[k] = swapped<true>(w[k]) * table[M + o];
         });

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(L, blocks)
     Core::run(v, w, t, room, table);
     if (!exists) return;
     const Complex<T> step = root<T, M>(j), fourth = root<T, M>(A > 8 ? 4 * j : 0);
-    Core::for_outputs(t, [&](int k, unsigned o) {
+    Core::for_outputs(afresh(t), [&](int k, unsigned o) {
         Complex<T> u[A];
 #pragma unroll
         for (int a = 0; a < A; ++a) u[a] = w[a][k];

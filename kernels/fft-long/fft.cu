@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(L, blocks)
     Complex<T>* const frequencies = spectrum + (first + place) * W;
     Word* const room = reinterpret_cast<Word*>(shared) + place * words;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = row[o]; });
+    if (works) for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = row[o]; });
     mixed_fft<Fft>(v, w, t, room, false);
     if constexpr (tabulates) {
         if (works) for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { frequencies[o] = w[k]; });
