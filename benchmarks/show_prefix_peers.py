@@ -46,7 +46,7 @@ def fft_any() -> Iterator[str]:
         "smooth, all": complex_rows,
         "primes, 61 to 4093": [row for row in rows_of("fft-any-primes-h200") if is_prime(row["N"], 61)],
         "primes 17 to 31, and 17 · 31": rows_of("fft-any-radices-h200"),
-        "complex128, 30 to 6000": rows_of("fft-any-double-h200", "double"),
+        "complex128, 30 to 5000": rows_of("fft-any-double-h200", "double"),
         "float64 to frequencies": rows_of("fft-any-double-real-h200", "double-real"),
         "float32 to frequencies": rows_of("fft-any-real-h200", "real"),
         "float32 back": rows_of("fft-any-real-back-h200", "real-back"),
