@@ -89,7 +89,7 @@ for connection in held:
 
 
 @dataclass
-class Seen:
+class AttackCounts:
     """What attacks of one kind met."""
 
     connections: int = 0
@@ -192,7 +192,7 @@ def assault(target: Target, count: int, examples: int, seed: int) -> dict[str, A
 
 def raw(target: Target, count: int, seed: int) -> dict[str, Any]:
     """Raw attacks from several threads."""
-    table: dict[str, Seen] = collections.defaultdict(Seen)
+    table: dict[str, AttackCounts] = collections.defaultdict(AttackCounts)
     lock = threading.Lock()
 
     def work(number: int) -> None:

@@ -43,7 +43,7 @@ _JOBS = 16  # the fastest machine must not run out of them
 
 
 @dataclass
-class Seen:
+class Responses:
     """What came back."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: collections.defaultdict(list))
@@ -131,9 +131,9 @@ def _targets() -> Iterator[str]:
         yield "/v1/best?" + urlencode({"workload": workload, "objective": "energy", "device": MODELLED})
 
 
-async def _ask(path: Path, rate: float, seconds: float, *, kept: bool) -> Seen:
+async def _ask(path: Path, rate: float, seconds: float, *, kept: bool) -> Responses:
     """Send requests at their times."""
-    seen, pool = Seen(), _Connections(path, kept=kept)
+    seen, pool = Responses(), _Connections(path, kept=kept)
     begun_s = time.monotonic()
     tasks: set[asyncio.Task[None]] = set()
     for number, target in zip(range(round(rate * seconds)), _targets(), strict=False):
@@ -148,7 +148,7 @@ async def _ask(path: Path, rate: float, seconds: float, *, kept: bool) -> Seen:
     return seen
 
 
-async def _one(pool: "_Connections", target: str, due_s: float, seen: Seen) -> None:
+async def _one(pool: "_Connections", target: str, due_s: float, seen: Responses) -> None:
     try:
         status, body = await asyncio.wait_for(pool.get(target), _TIMEOUT_S)
     except (OSError, EOFError, asyncio.TimeoutError) as error:
@@ -214,7 +214,7 @@ def _rss_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _all(seen: Seen) -> list[float]:
+def _all(seen: Responses) -> list[float]:
     return [one for values in seen.seconds.values() for one in values]
 
 

@@ -30,7 +30,7 @@ class Sensors(NamedTuple):
     ring: Meter | None
 
 
-class Seen(NamedTuple):
+class SensorPair(NamedTuple):
     """Mean power of a window by the meter and by the ring."""
 
     meter: PowerReading
@@ -47,16 +47,16 @@ def reading_of(recording: Recording, start_s: float, end_s: float) -> PowerReadi
 
 def played(
     sensors: Sensors, pulses: Sequence[tuple[float, float]]
-) -> tuple[list[tuple[float, float]], Callable[[float, float], Seen]]:
+) -> tuple[list[tuple[float, float]], Callable[[float, float], SensorPair]]:
     """Play pulses while both sensors record; what was played, and a way to ask for windows of it."""
     with ExitStack() as stack:
         recording = stack.enter_context(sensors.meter.recording())
         second = None if sensors.ring is None else stack.enter_context(sensors.ring.recording())
         busy = sensors.device.pulse(pulses)
 
-    def seen(start_s: float, end_s: float) -> Seen:
+    def seen(start_s: float, end_s: float) -> SensorPair:
         ring = None if second is None else reading_of(second, start_s, end_s)
-        return Seen(reading_of(recording, start_s, end_s), ring)
+        return SensorPair(reading_of(recording, start_s, end_s), ring)
 
     return busy, seen
 

@@ -63,7 +63,7 @@ class Plan:
 
 
 @dataclass
-class Seen:
+class NeighbourRecord:
     """What the other user met, in blocks of one kind.
 
     Attributes:
@@ -102,7 +102,7 @@ def main() -> int:
 def measure(folder: Path, plan: Plan) -> dict[str, Any]:
     """The whole measurement, in an empty folder."""
     folder.chmod(0o755)  # so that other users reach the socket
-    calm, flooded = Seen(), Seen()
+    calm, flooded = NeighbourRecord(), NeighbourRecord()
     taken = 0
     with Scene(folder, devices=(MODELLED,), settings=ASKED_ONLY, bare=True) as scene:
         scene.start()
@@ -117,7 +117,9 @@ def measure(folder: Path, plan: Plan) -> dict[str, Any]:
     return judged(calm, flooded, lasted_s, {"asked": plan.flood, "waiting": taken})
 
 
-def judged(calm: Seen, flooded: Seen, lasted_s: Sequence[float], flood: Mapping[str, int]) -> dict[str, Any]:
+def judged(
+    calm: NeighbourRecord, flooded: NeighbourRecord, lasted_s: Sequence[float], flood: Mapping[str, int]
+) -> dict[str, Any]:
     """The figures, and whether they are as required.
 
     Args:
@@ -145,7 +147,7 @@ def judged(calm: Seen, flooded: Seen, lasted_s: Sequence[float], flood: Mapping[
     }
 
 
-def _described(seen: Seen) -> dict[str, Any]:
+def _described(seen: NeighbourRecord) -> dict[str, Any]:
     return {
         "requests": len(seen.best_s),
         "errors": seen.errors,
@@ -160,7 +162,7 @@ def _p99(seconds: Sequence[float]) -> float:
     return sorted(seconds)[max(0, round(0.99 * len(seconds)) - 1)]
 
 
-def flooded_block(scene: Scene, seen: Seen, plan: Plan, before: int = 2) -> int:
+def flooded_block(scene: Scene, seen: NeighbourRecord, plan: Plan, before: int = 2) -> int:
     """A block with the flood; returns how many of its jobs waited.
 
     Args:
@@ -250,7 +252,7 @@ def _cancel_own(client: Client) -> None:
 # --- what the other user meets -----------------------------------------------------------------------
 
 
-def _block(scene: Scene, busy: int, seen: Seen, plan: Plan, before: int = 2) -> None:
+def _block(scene: Scene, busy: int, seen: NeighbourRecord, plan: Plan, before: int = 2) -> None:
     """Wait until so many jobs of the busy user have begun; then ask, with a job submitted in the middle."""
     client = scene.client()
     started: set[int] = set()

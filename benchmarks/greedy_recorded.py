@@ -56,7 +56,7 @@ Costs = Mapping[Trial, float]
 
 
 @dataclass(frozen=True)
-class Found:
+class GreedyOutcome:
     """What one search used, the default trial included, and how far its answer is from exhaustive's."""
 
     trials: int
@@ -178,7 +178,7 @@ def judged(
     look: Callable[[Trial], Measurement],
     order: Sequence[int],
     known: tuple[Costs, Costs],
-) -> Found:
+) -> GreedyOutcome:
     """Play a search and compare its answer, the cheapest it measured, with exhaustive's.
 
     Args:
@@ -193,7 +193,9 @@ def judged(
     asked = {trial for trial, _ in played} | {Trial(search.defaults)}
     cheapest, _ = min(played, key=lambda pair: search.cost(pair[1]))
     answer, exhaustive = restored(cheapest, order), min(costs, key=costs.__getitem__)
-    return Found(len(asked), costs[answer] / costs[exhaustive] - 1, again[answer] / again[exhaustive] - 1)
+    return GreedyOutcome(
+        len(asked), costs[answer] / costs[exhaustive] - 1, again[answer] / again[exhaustive] - 1
+    )
 
 
 # --- modelled ------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ def modelled_rows(policy: Any) -> list[dict[str, Any]]:
 
 
 def row(
-    space: tuple[str, Sequence[str], int], objective: str, start: str, found: Sequence[Found]
+    space: tuple[str, Sequence[str], int], objective: str, start: str, found: Sequence[GreedyOutcome]
 ) -> dict[str, Any]:
     """What searches of one kind used and found."""
     return {

@@ -25,13 +25,13 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Held:
+class UnfinishedAnswer:
     """The beginning of an answer, after which nothing comes until the server stops."""
 
     beginning: bytes = b""
 
 
-Script = Callable[[Request], "bytes | Held | None"]
+Script = Callable[[Request], "bytes | UnfinishedAnswer | None"]
 
 
 def answer(document: object, status: int = 200) -> bytes:
@@ -115,7 +115,7 @@ class ScriptedDaemon:
 
     Attributes:
         path: of the socket.
-        script: what is answered to a request; None is as ``Held()``.
+        script: what is answered to a request; None is as ``UnfinishedAnswer()``.
         asked: requests so far, in their order.
     """
 
@@ -175,10 +175,10 @@ class ScriptedDaemon:
                 return
             self.asked.append(request)
             said = self.script(request)
-            said = Held() if said is None else said
+            said = UnfinishedAnswer() if said is None else said
             with contextlib.suppress(OSError):
-                connection.sendall(said.beginning if isinstance(said, Held) else said)
-            if isinstance(said, Held):
+                connection.sendall(said.beginning if isinstance(said, UnfinishedAnswer) else said)
+            if isinstance(said, UnfinishedAnswer):
                 self._ended.wait(PATIENCE_S)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_process import COMMAND, PATIENCE_S, SMALL, document, tuner
 from click.testing import Result
-from scripted_daemon import Held, Request, ScriptedDaemon, answer, best, error, event, job, stream
+from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, best, error, event, job, stream
 
 from tuner.cli import remote
 from tuner.cli.jobs import STATES
@@ -41,10 +41,10 @@ class Daemon:
 
     def __init__(self, daemon: ScriptedDaemon) -> None:
         self._daemon = daemon
-        self.answers: dict[str, bytes | Held] = {}
+        self.answers: dict[str, bytes | UnfinishedAnswer] = {}
         daemon.script = self._answer
 
-    def _answer(self, request: Request) -> bytes | Held:
+    def _answer(self, request: Request) -> bytes | UnfinishedAnswer:
         return self.answers.get(request.path, error("unknown-path", f"no {request.path}", 404))
 
     @property
@@ -309,7 +309,9 @@ def test_submit_may_follow(daemon: Daemon) -> None:
 def test_ctrl_c_stops_following_not_the_job(daemon: Daemon) -> None:
     """Ctrl-C ends the command with 130 and a sentence; nothing is asked of the daemon."""
     daemon.answers["/v1/jobs/1"] = answer(job(1, state="running"))
-    daemon.answers["/v1/jobs/1/events"] = Held(stream(event(1, "told", sentence="here"), whole=False))
+    daemon.answers["/v1/jobs/1/events"] = UnfinishedAnswer(
+        stream(event(1, "told", sentence="here"), whole=False)
+    )
     # a shell that runs tests in the background has Ctrl-C ignored for all below it
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     with subprocess.Popen(

@@ -52,7 +52,7 @@ def test_a_loaded_daemon_answers(
 def test_a_flood_lets_another_in(proofs: SimpleNamespace) -> None:
     """Behind a flood of jobs of the highest priority, another user's job starts with the next turn."""
     fairness = proofs.fairness
-    seen, plan = fairness.Seen(), fairness.Plan(blocks=1, flood=30, requests=20, rate=100.0, budget=1)
+    seen, plan = fairness.NeighbourRecord(), fairness.Plan(blocks=1, flood=30, requests=20, rate=100.0, budget=1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # other users enter
@@ -69,7 +69,7 @@ def test_a_flood_lets_another_in(proofs: SimpleNamespace) -> None:
 
 def test_unfairness_is_seen(proofs: SimpleNamespace) -> None:
     """A job that starts late or never, and slow or failed answers, break what is required."""
-    seen, judged = proofs.fairness.Seen, proofs.fairness.judged
+    seen, judged = proofs.fairness.NeighbourRecord, proofs.fairness.judged
     calm = seen([0.01] * 100, [1.0])
 
     def kept(flooded: object) -> list[bool]:

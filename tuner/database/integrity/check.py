@@ -11,7 +11,7 @@ from tuner.database.files import connect_to_read, locked
 from tuner.database.integrity.comparison import Difference, Tally, differences
 from tuner.database.integrity.copy_state import Copy, Form, inspected
 from tuner.database.integrity.examination import Examination, Key, RowRepair
-from tuner.database.integrity.harvest import Found, Harvest, same_database
+from tuner.database.integrity.harvest import Harvest, NeededRows, same_database
 from tuner.database.integrity.pages import text_or_bytes
 from tuner.database.integrity.repair import nothing_of_ours, refuse_newer, were_ours
 from tuner.database.integrity.row_repair import Mending, planned
@@ -76,7 +76,7 @@ def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
         main, mirror = (connection, None) if of_main else (None, connection)
         found = list(differences(main, mirror, tally))
     needed = {(each.table.name, each.key): each for each in found}
-    beside = Found(needed, above=whole.count)
+    beside = NeededRows(needed, above=whole.count)
     harvest = Harvest(other, beside.keep)
     mending = Mending()
     for at, each in needed.items():

@@ -63,7 +63,7 @@ class Harvest:
                 self.damaged[each.table, key] = each.row
 
 
-class Found:
+class NeededRows:
     """Sound rows that are needed, and those of later transactions than a count; of each the highest version.
 
     Args:

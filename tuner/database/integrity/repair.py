@@ -19,7 +19,7 @@ from tuner.database.integrity.checksums import TABLES
 from tuner.database.integrity.comparison import Difference, Tally, differences
 from tuner.database.integrity.copy_state import Copy, Form, inspected
 from tuner.database.integrity.examination import Examination, RowRepair
-from tuner.database.integrity.harvest import Found, Harvest, is_there, same_database
+from tuner.database.integrity.harvest import Harvest, NeededRows, is_there, same_database
 from tuner.database.integrity.pages import begins_a_file, text_or_bytes
 from tuner.database.integrity.replacement import (
     new_file,
@@ -164,7 +164,7 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
         found = list(differences(main, mirror, tally))
         mending, count = Mending(), _count(connection)
         needed = {(each.table.name, each.key): each for each in found}
-        beside = Found(needed, above=count)
+        beside = NeededRows(needed, above=count)
         harvest = Harvest(other, beside.keep)
         ours = same_database(whole.identity, harvest.identity)
         for (name, key), row in beside.rows.items() if ours else ():
