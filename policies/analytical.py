@@ -21,15 +21,15 @@ from tuner.model import Configuration, DeviceLimits, Measurement, Trial, Tunable
 from .front_runners import TOGETHER, FrontRunners, front_runners, in_order
 from .guideline import guideline
 from .ordering import Resolve
-from .rating import RADIX, CandidateRating, Criterion, Facts, decisive, facts_of, rate
+from .rating import RADIX, CandidateRating, Facts, RuleCriterion, decisive, facts_of, rate
 from .server_rule import server_rule
 
-RULES: Mapping[str, Callable[[Facts], tuple[Criterion, ...]]] = {
+RULES: Mapping[str, Callable[[Facts], tuple[RuleCriterion, ...]]] = {
     "embedded": guideline,
     "server": server_rule,
 }
 STATED = "stated"
-_AS_STATED = Criterion(
+_AS_STATED = RuleCriterion(
     "what its kernel file states",
     lambda rated: (float(not rated.candidate.stated),),
     lambda _: "as its kernel file states",
@@ -53,7 +53,7 @@ class Choice:
     rule: str
     because: str
     best: CandidateRating
-    criteria: tuple[Criterion, ...]
+    criteria: tuple[RuleCriterion, ...]
     found: FrontRunners
     roles: Mapping[str, str]
 
@@ -140,7 +140,7 @@ def choose(
     if limits is None or roles is None or missing(candidates, limits, roles):
         return None
     known = tuple(one for one in candidates if one.launches)
-    criteria: tuple[Criterion, ...]
+    criteria: tuple[RuleCriterion, ...]
     if rule is None and (stated := _stated(known)):
         name, because, criteria, known = STATED, "the kernel file has an answer", (_AS_STATED,), stated
     else:

@@ -13,7 +13,7 @@ from tuner.interfaces import Candidate
 from tuner.model import DeviceLimits, TunableValue, tunable_names
 
 from .ordering import Resolve
-from .rating import Criterion, Key, key, rate, without_resources
+from .rating import Key, RuleCriterion, key, rate, without_resources
 
 TOGETHER = 8  # compiled at a time, the same on every machine: so are answers where `MOST` binds
 MOST = 160  # compiled of a workload: a quarter of a minute on two cores
@@ -39,7 +39,7 @@ def front_runners(
     candidates: Sequence[Candidate],
     limits: DeviceLimits,
     roles: Mapping[str, str],
-    criteria: Sequence[Criterion],
+    criteria: Sequence[RuleCriterion],
     resolve: Resolve,
 ) -> FrontRunners:
     """Compile candidates, the most promising first, until no other can be ahead of the best.
@@ -83,7 +83,7 @@ def in_order(
     candidates: Sequence[Candidate],
     limits: DeviceLimits,
     roles: Mapping[str, str],
-    criteria: Sequence[Criterion],
+    criteria: Sequence[RuleCriterion],
 ) -> list[Candidate]:
     """The candidates that are not compiled, those with the best bounds first."""
     ranked = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
@@ -95,7 +95,7 @@ def places(
     candidates: Sequence[Candidate],
     limits: DeviceLimits,
     roles: Mapping[str, str],
-    criteria: Sequence[Criterion],
+    criteria: Sequence[RuleCriterion],
 ) -> list[int]:
     """An order of candidates, to choose among those that no criterion tells apart, by what is declared alone.
 

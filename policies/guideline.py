@@ -18,27 +18,29 @@ Where the text is silent or needs a reading:
   smallest on.
 """
 
-from .rating import CandidateRating, Criterion, Facts, Key, launched, listed, shared, warps
+from .rating import CandidateRating, Facts, Key, RuleCriterion, launched, listed, shared, warps
 
 ENOUGH_WARPS = 0.6  # of W^max: "keeps between [60% 100%]"
 
 
-def guideline(facts: Facts) -> tuple[Criterion, ...]:
+def guideline(facts: Facts) -> tuple[RuleCriterion, ...]:
     """The criteria of the embedded rule, the first one first."""
-    radix = (Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),)
+    radix = (RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),)
     return (
-        Criterion("fewer kernels", lambda one: (len(one.launches),), launched),
-        Criterion("at least 60 % of the warps", lambda one: (not is_enough(one),), warps),
+        RuleCriterion("fewer kernels", lambda one: (len(one.launches),), launched),
+        RuleCriterion("at least 60 % of the warps", lambda one: (not is_enough(one),), warps),
         *(radix if facts.radix_varies else ()),
-        Criterion("all warps and all blocks", _both_at_maximum, lambda one: f"{warps(one)}, {_blocks(one)}"),
-        Criterion("more active blocks", _more_blocks, _blocks),
-        Criterion("more warps", lambda one: tuple(-W_SM for W_SM in sorted(one.W_SM)), warps),
-        Criterion(
+        RuleCriterion(
+            "all warps and all blocks", _both_at_maximum, lambda one: f"{warps(one)}, {_blocks(one)}"
+        ),
+        RuleCriterion("more active blocks", _more_blocks, _blocks),
+        RuleCriterion("more warps", lambda one: tuple(-W_SM for W_SM in sorted(one.W_SM)), warps),
+        RuleCriterion(
             "more elements per thread",
             lambda one: (-one.candidate.elements_per_thread,),
             lambda one: f"P {one.candidate.elements_per_thread}",
         ),
-        Criterion(
+        RuleCriterion(
             "less shared memory",
             lambda one: (max(one.shared_bytes),),
             shared,

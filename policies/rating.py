@@ -98,7 +98,7 @@ Key = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Criterion:
+class RuleCriterion:
     """One sentence of a rule.
 
     Attributes:
@@ -144,7 +144,7 @@ def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts
     return Facts(radix_varies=len(radices) > 1, several_launches=launches > 1)
 
 
-def key(rated: CandidateRating, criteria: Sequence[Criterion]) -> tuple[Key, ...]:
+def key(rated: CandidateRating, criteria: Sequence[RuleCriterion]) -> tuple[Key, ...]:
     """What candidates are ordered by: one criterion after another."""
     return tuple(criterion.key(rated) for criterion in criteria)
 
@@ -168,8 +168,8 @@ def without_resources(candidate: Candidate, limits: DeviceLimits) -> Candidate:
 
 
 def decisive(
-    better: CandidateRating, worse: CandidateRating, criteria: Sequence[Criterion]
-) -> Criterion | None:
+    better: CandidateRating, worse: CandidateRating, criteria: Sequence[RuleCriterion]
+) -> RuleCriterion | None:
     """The first criterion in which two candidates differ; None when none tells them apart."""
     return next((one for one in criteria if one.key(better) != one.key(worse)), None)
 

@@ -21,7 +21,7 @@ The order of the first list was found on N = 128, 512 and 2048 of the single-ker
 second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
 """
 
-from .rating import CandidateRating, Criterion, Facts, Key, launched, shared, warps
+from .rating import CandidateRating, Facts, Key, RuleCriterion, launched, shared, warps
 
 KIB = 1024
 ENOUGH_BYTES = (
@@ -30,7 +30,7 @@ ENOUGH_BYTES = (
 ENOUGH_WARPS = 0.5  # of those a multiprocessor holds: in the large FFTs, and where bytes are not known
 
 
-def server_rule(facts: Facts) -> tuple[Criterion, ...]:
+def server_rule(facts: Facts) -> tuple[RuleCriterion, ...]:
     """The criteria of the server rule, the first one first."""
     return _SHARED_PROBLEM if facts.several_launches else _WHOLE_PROBLEMS
 
@@ -67,25 +67,25 @@ def _threads(one: CandidateRating) -> str:
 
 
 _WHOLE_PROBLEMS = (
-    Criterion("enough in flight", _enough_in_flight, _in_flight),
-    Criterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
-    Criterion(
+    RuleCriterion("enough in flight", _enough_in_flight, _in_flight),
+    RuleCriterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
+    RuleCriterion(
         "fewer elements per thread",
         lambda one: (one.candidate.elements_per_thread,),
         lambda one: f"P {one.candidate.elements_per_thread}",
     ),
-    Criterion("less shared memory", lambda one: (max(one.shared_bytes),), shared),
+    RuleCriterion("less shared memory", lambda one: (max(one.shared_bytes),), shared),
 )
 
 _SHARED_PROBLEM = (
-    Criterion(
+    RuleCriterion(
         "fewer passes over memory",
         lambda one: (len(one.launches),),
         launched,
     ),
-    Criterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
-    Criterion("persistent blocks, or half of the warps", _staying, _stays),
-    Criterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
-    Criterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
-    Criterion("more shared memory", lambda one: (-(sum(one.dynamic_shared_bytes) // KIB),), shared),
+    RuleCriterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
+    RuleCriterion("persistent blocks, or half of the warps", _staying, _stays),
+    RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
+    RuleCriterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
+    RuleCriterion("more shared memory", lambda one: (-(sum(one.dynamic_shared_bytes) // KIB),), shared),
 )

@@ -16,7 +16,7 @@ from prepared_process import PreparedProcess
 
 from tuner.daemon.attempts import launching, runner
 from tuner.daemon.attempts.attempt import Attempt
-from tuner.daemon.attempts.launching import Launch, Process
+from tuner.daemon.attempts.launching import AttemptLauncher, Process
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database import Database, Jobs, Store, StoredRun
 from tuner.devices.choice import OpenedDevice
@@ -115,7 +115,7 @@ class Workshop:
     job_spec: JobSpec = ORDER
     events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     _job: JobRecord | None = None
-    launch: Launch = prepared
+    launch: AttemptLauncher = prepared
 
     @property
     def database(self) -> Path:

@@ -374,7 +374,7 @@ def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
         if plan.buffers == kernel.plan(workload, kernel.default(workload)).buffers:  # it knows no batch
             small = workload
         inputs = [b for b in plan.buffers if b.role in ("in", "inout")]
-        forms = [signature.Form(b.shape, b.dtype) for b in inputs]
+        forms = [signature.ArrayForm(b.shape, b.dtype) for b in inputs]
         hidden = {name: value for name, value in small.sizes if name not in told}
         if kernel.name == "fft-real" and hidden["direction"] == "inverse":
             hidden["N"] = dict(small.sizes)["N"]  # as many frequencies have rows of two lengths

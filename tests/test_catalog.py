@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.application.signature import Form, workload_for
+from tuner.application.signature import ArrayForm, workload_for
 from tuner.config.catalog import Catalog, default_search_path, kernels_root, origin
 from tuner.errors import InputError, KernelFileError, UnknownNameError
 
@@ -74,7 +74,7 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         ((3, 16384), "complex128", "fft-long"),
         ((3, 9001), "complex64", "fft-long"),
     ):
-        at = partial(workload_for, forms=[Form(shape, dtype)], sizes={})
+        at = partial(workload_for, forms=[ArrayForm(shape, dtype)], sizes={})
         assert shipped.workload_of(shipped.kernel("fft"), at).kernel == taken
     with pytest.raises(
         UnknownNameError,
@@ -83,7 +83,7 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
         shipped.workload("fft:N=16777217")
     with pytest.raises(InputError, match="x has dtype float32; it must be complex64"):
         shipped.workload_of(
-            shipped.kernel("fft"), partial(workload_for, forms=[Form((3, 1024), "float32")], sizes={})
+            shipped.kernel("fft"), partial(workload_for, forms=[ArrayForm((3, 1024), "float32")], sizes={})
         )
 
 

@@ -11,17 +11,17 @@ from termios import TIOCSWINSZ
 
 import pytest
 from cli_process import COMMAND, PATIENCE_S, tuner
-from scripted_daemon import Held, Request, ScriptedDaemon, answer, event, job, stream
+from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, event, job, stream
 
 from tuner.cli import remote, top
 
 
-def script(request: Request) -> "bytes | Held":
+def script(request: Request) -> "bytes | UnfinishedAnswer":
     """A daemon with one job, whose stream goes on."""
     if request.path != "/v1/events":
         return answer({"answers": [], "devices": []})
     told = [event(None, "begin", resumed=False), event(None, "job", **job(state="running", reason="first"))]
-    return Held(stream(*told, whole=False))
+    return UnfinishedAnswer(stream(*told, whole=False))
 
 
 def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(tmp_path: Path) -> None:

@@ -52,7 +52,10 @@ def test_a_loaded_daemon_answers(
 def test_a_flood_lets_another_in(proofs: SimpleNamespace) -> None:
     """Behind a flood of jobs of the highest priority, another user's job starts with the next turn."""
     fairness = proofs.fairness
-    seen, plan = fairness.NeighbourRecord(), fairness.Plan(blocks=1, flood=30, requests=20, rate=100.0, budget=1)
+    seen, plan = (
+        fairness.NeighbourRecord(),
+        fairness.Plan(blocks=1, flood=30, requests=20, rate=100.0, budget=1),
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # other users enter

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.application.signature import Form, workload_for
+from tuner.application.signature import ArrayForm, workload_for
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import CompilerUnavailableError, UnknownNameError
@@ -177,13 +177,13 @@ def test_every_length_has_a_default_in_a_space_to_search(kernel: KernelFile) -> 
 @pytest.mark.parametrize(
     ("form", "sizes", "workload"),
     [
-        (Form((3, 1000), "float32"), {}, "fft-real:N=1000"),
-        (Form((1001,), "float64"), {}, "fft-real:N=1001,dtype=float64"),
-        (Form((3, 501), "complex64"), {"N": 1000}, "fft-real:N=1000,direction=inverse"),
-        (Form((3, 501), "complex64"), {"N": 1001}, "fft-real:N=1001,direction=inverse"),
+        (ArrayForm((3, 1000), "float32"), {}, "fft-real:N=1000"),
+        (ArrayForm((1001,), "float64"), {}, "fft-real:N=1001,dtype=float64"),
+        (ArrayForm((3, 501), "complex64"), {"N": 1000}, "fft-real:N=1000,direction=inverse"),
+        (ArrayForm((3, 501), "complex64"), {"N": 1001}, "fft-real:N=1001,direction=inverse"),
     ],
 )
-def test_real_rows_tell_their_length(form: Form, sizes: dict[str, int | str], workload: str) -> None:
+def test_real_rows_tell_their_length(form: ArrayForm, sizes: dict[str, int | str], workload: str) -> None:
     """The length of a real row is its axis, by the formula of the shape; of frequencies it is given."""
     assert str(workload_for(REAL, [form], sizes)) == workload
 
@@ -191,7 +191,7 @@ def test_real_rows_tell_their_length(form: Form, sizes: dict[str, int | str], wo
 def test_frequencies_need_the_length_of_their_row() -> None:
     """501 frequencies are those of 1000 or of 1001 numbers, so N is asked for."""
     with pytest.raises(UnknownNameError, match="size N is missing"):
-        workload_for(REAL, [Form((3, 501), "complex64")], {"direction": "inverse"})
+        workload_for(REAL, [ArrayForm((3, 501), "complex64")], {"direction": "inverse"})
 
 
 LEAN = [

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.application.signature import Form, workload_for
+from tuner.application.signature import ArrayForm, workload_for
 from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
 from tuner.errors import CompilerUnavailableError
@@ -118,9 +118,9 @@ def test_spaces_hold_what_is_searched() -> None:
 
 def test_arrays_tell_the_sizes() -> None:
     """A plane or a stack of them is taken as it is, and so are rows with the spectrum of a filter."""
-    assert str(workload_for(PLANES, [Form((30, 62), "complex64")], {})) == "fft-2d:M=30,N=62"
-    assert str(workload_for(COLUMNS, [Form((4, 30, 9), "complex64")], {})) == "fft-columns:N=30,W=9"
-    forms = [Form((4, 30), "complex128"), Form((30,), "complex128")]
+    assert str(workload_for(PLANES, [ArrayForm((30, 62), "complex64")], {})) == "fft-2d:M=30,N=62"
+    assert str(workload_for(COLUMNS, [ArrayForm((4, 30, 9), "complex64")], {})) == "fft-columns:N=30,W=9"
+    forms = [ArrayForm((4, 30), "complex128"), ArrayForm((30,), "complex128")]
     assert str(workload_for(CONVOLUTION, forms, {})) == "fft-convolution:N=30,dtype=complex128"
 
 

@@ -17,7 +17,7 @@ from tuner.kernel_tuner.arguments import (
     read_constants,
     restored,
 )
-from tuner.kernel_tuner.geometry import LaunchGeometry, block_names, dynamic_shared_bytes, sizes_of
+from tuner.kernel_tuner.geometry import LaunchRule, block_names, dynamic_shared_bytes, sizes_of
 from tuner.kernel_tuner.objectives import aim_of, with_metrics
 from tuner.kernel_tuner.parameters import PLACEHOLDER, tunables_of
 from tuner.kernel_tuner.restrictions import rules_of
@@ -70,7 +70,7 @@ def test_wrong_problem_sizes_name_the_argument(problem_size: Any) -> None:
 )
 def test_grids_are_rounded_up(divisors: tuple[Any, Any, Any], expected: tuple[int, int, int]) -> None:
     """The problem size by the product of the divisors; texts are cut to whole numbers, functions are not."""
-    geometry = LaunchGeometry((1000, 100), divisors, block_names(None, ()))
+    geometry = LaunchRule((1000, 100), divisors, block_names(None, ()))
     assert geometry.grid({"block_size_x": 32, "block_size_y": 2, "tile": 4}) == expected
 
 
@@ -78,12 +78,12 @@ def test_grids_are_rounded_up(divisors: tuple[Any, Any, Any], expected: tuple[in
 def test_wrong_divisors_name_the_argument(divisor: Any) -> None:
     """Also where the divisor is zero."""
     with pytest.raises(InputError, match="grid_div_y"):
-        LaunchGeometry((8, 8), (None, divisor, None), block_names(None, ())).grid({"block_size_x": 32})
+        LaunchRule((8, 8), (None, divisor, None), block_names(None, ())).grid({"block_size_x": 32})
 
 
 def test_blocks_have_kernel_tuners_defaults() -> None:
     """256 threads along x, but a divisor of 1, where no parameter has the name."""
-    geometry = LaunchGeometry(512, (None, None, None), block_names(None, ()))
+    geometry = LaunchRule(512, (None, None, None), block_names(None, ()))
     assert (geometry.block({}), geometry.grid({})) == ((256, 1, 1), (512, 1, 1))
     assert geometry.rules({}) == []
 
@@ -93,7 +93,7 @@ def test_block_names_in_another_case_or_of_the_callers_own() -> None:
     assert block_names(None, ["BLOCK_SIZE_Y"]) == ("block_size_x", "BLOCK_SIZE_Y", "block_size_z")
     names = block_names(["bx", "by"], ["bx", "bz"])
     assert names == ("bx", "by", "block_size_z")
-    geometry = LaunchGeometry(1, (None, None, None), names)
+    geometry = LaunchRule(1, (None, None, None), names)
     assert geometry.rules({"bx": (32,)}) == ["bx <= 1024"]
     assert geometry.rules({"bx": (32,), "by": (4,), "block_size_z": (1,)})[1:] == ["block_size_z <= 64"]
 

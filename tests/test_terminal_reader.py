@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scripted_daemon import PATIENCE_S, Held, Request, ScriptedDaemon, error, event, stream
+from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswer, error, event, stream
 
 from tuner.client import Client, LiveEvent
 from tuner.errors import DaemonAbsentError, DaemonRefusedError, TunerError
@@ -20,7 +20,7 @@ def taken(reader: EventReader) -> Iterator[LiveEvent | TunerError]:
 
 def test_it_asks_for_power_and_ends_when_it_is_closed(tmp_path: Path) -> None:
     """The stream is the one that has power sampled; after closing nothing is looked for any more."""
-    began = Held(stream(event(None, "begin", resumed=False), whole=False))
+    began = UnfinishedAnswer(stream(event(None, "begin", resumed=False), whole=False))
     with ScriptedDaemon(tmp_path / "s", lambda _: began) as daemon:
         reader = EventReader(Client(daemon.path))
         reader.start()
@@ -40,7 +40,9 @@ def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
     reader = EventReader(Client(tmp_path / "s"))
     reader.start()
     assert isinstance(next(taken(reader)), DaemonAbsentError)
-    with ScriptedDaemon(tmp_path / "s", lambda _: Held(stream(event(None, "begin"), whole=False))):
+    with ScriptedDaemon(
+        tmp_path / "s", lambda _: UnfinishedAnswer(stream(event(None, "begin"), whole=False))
+    ):
         assert next(one for one in taken(reader) if isinstance(one, LiveEvent)).kind == "begin"
         reader.close()
     reader._thread.join(PATIENCE_S)

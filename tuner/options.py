@@ -19,7 +19,7 @@ _Model = TypeVar("_Model", bound="BaseModel")
 _YEAR_S = 365 * 86400.0
 
 
-class Effect(Enum):
+class OptionEffect(Enum):
     """What an option changes."""
 
     ANSWER = "answer"  # what is looked for
@@ -145,7 +145,7 @@ class Option:
     help: str
     form: Range | Text | Switch | None = None
     metavar: str | None = None
-    effect: Effect = Effect.ANSWER
+    effect: OptionEffect = OptionEffect.ANSWER
     table: str = ""
     name: str = ""
     default: Any = None
@@ -193,7 +193,7 @@ class SearchOptions:
         " expected.",
         Range(1, 10**9, whole=True),
         metavar="N",
-        effect=Effect.LIMIT,
+        effect=OptionEffect.LIMIT,
     )
     clocks: str = _option(
         "off",
@@ -214,7 +214,7 @@ class SearchOptions:
         "Measure at most this many trials.",
         Range(1, 10**9, whole=True),
         metavar="N",
-        effect=Effect.LIMIT,
+        effect=OptionEffect.LIMIT,
     )
     solo_bests: int | None = _option(
         None,
@@ -222,14 +222,14 @@ class SearchOptions:
         " compared with these solo bests together.",
         Range(1, 10**9, whole=True),
         metavar="N",
-        effect=Effect.METHOD,
+        effect=OptionEffect.METHOD,
     )
     verify: bool = _option(
         False,
         "Where another GPU of the kind has an answer, measure it here against the default and its rivals, in"
         " place of a search.",
         Switch(),
-        effect=Effect.METHOD,
+        effect=OptionEffect.METHOD,
     )
     stream_priorities: int = _option(
         1,
@@ -244,7 +244,7 @@ class SearchOptions:
         "How often the answer will be run. The search stops when it no longer pays for itself.",
         Range(0, 1e15, above=True),
         metavar="N",
-        effect=Effect.LIMIT,
+        effect=OptionEffect.LIMIT,
         table="set",
     )
     pay_back_days: float = _option(
@@ -252,14 +252,14 @@ class SearchOptions:
         "Days within which the tuning is to pay for itself.",
         Range(0, 1e6, above=True),
         metavar="DAYS",
-        effect=Effect.LIMIT,
+        effect=OptionEffect.LIMIT,
     )
     time_limit_s: float | None = _option(
         None,
         "Search at most this many seconds.",
         Range(0, _YEAR_S, above=True),
         metavar="SECONDS",
-        effect=Effect.LIMIT,
+        effect=OptionEffect.LIMIT,
     )
     min_occupancy: float | None = _option(
         None,
@@ -281,7 +281,7 @@ class SearchOptions:
         " while a trial may be the best.",
         Range(0.01, 600),
         metavar="SECONDS",
-        effect=Effect.METHOD,
+        effect=OptionEffect.METHOD,
     )
     trial_timeout_s: float = _option(
         60.0,  # one minute, as in section IV-B of the embedded paper
@@ -295,20 +295,20 @@ class SearchOptions:
         "Random seed, of policy and inputs.",
         Range(0, 2**63 - 1, whole=True),
         metavar="N",
-        effect=Effect.METHOD,
+        effect=OptionEffect.METHOD,
     )
     joules: bool = _option(
         False,
         "Measure the joules of every trial: also for the objective time, and of trials that bounds rule out.",
         Switch(),
-        effect=Effect.METHOD,
+        effect=OptionEffect.METHOD,
     )
     sensor: str | None = _option(
         None,
         "The power reading to use (see `tuner power sensors`), or pipe:FILE. Default: the best that answers.",
         Text(r"[A-Za-z0-9._:+-]+", 64, "the name of a sensor: letters, digits and ._:+-", r"pipe:.+"),
         metavar="NAME",
-        effect=Effect.METHOD,
+        effect=OptionEffect.METHOD,
     )
     scope: str = _option(
         "gpu",
@@ -335,10 +335,10 @@ JOB_OPTIONS: Mapping[str, Option] = {
 Jobs set no power limits, and a job is one run: workloads alone are jobs of their own.
 """
 
-LIMITS = frozenset(name for name, option in OPTIONS.items() if option.effect is Effect.LIMIT)
+LIMITS = frozenset(name for name, option in OPTIONS.items() if option.effect is OptionEffect.LIMIT)
 """Options that end a search before it has found what it looks for."""
 
-METHODS = frozenset(name for name, option in OPTIONS.items() if option.effect is Effect.METHOD)
+METHODS = frozenset(name for name, option in OPTIONS.items() if option.effect is OptionEffect.METHOD)
 """Options that change how is measured, not what is looked for."""
 
 

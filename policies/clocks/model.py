@@ -27,7 +27,7 @@ import numpy as np
 
 from tuner.model import Measurement
 
-from .regression import Curve, Floats, Form
+from .regression import Curve, CurveForm, Floats
 
 EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Of the norm that joins the parts of the time."""
@@ -84,7 +84,7 @@ class ClockModel:
             (mhz / self._highest, one.makespan_s or 0.0, one.makespan_uncertainty_s) for mhz, one in points
         )
         self._time = Curve(
-            [Form(partial(_parts, exponent), exponent) for exponent in EXPONENTS],
+            [CurveForm(partial(_parts, exponent), exponent) for exponent in EXPONENTS],
             x,
             values,
             np.hypot(relative, TIME_REPEATABILITY),
@@ -112,7 +112,7 @@ class ClockModel:
             return None
         x, watts, relative = _columns(rows)
         forms = [
-            Form(partial(self._switched, knee, low, rated))
+            CurveForm(partial(self._switched, knee, low, rated))
             for rated in (False, True)[: 1 + (len(rows) >= _OF_RATE)]
             for low in LOW_VOLTAGES
             for knee in KNEES

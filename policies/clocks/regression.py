@@ -24,7 +24,7 @@ _RIDGE = 1e-9  # of the diagonal of the information, where two columns are the s
 
 
 @dataclass(frozen=True)
-class Form:
+class CurveForm:
     """A curve ``y`` with ``y ** exponent == columns(x) @ coefficients``, coefficients at least 0.
 
     Attributes:
@@ -40,7 +40,7 @@ class Form:
 class _Fit:
     """One form with one size of the discrepancy."""
 
-    form: Form
+    form: CurveForm
     deviation: float
     coefficients: Floats
     white: Floats
@@ -73,7 +73,7 @@ class Curve:
 
     def __init__(
         self,
-        forms: Sequence[Form],
+        forms: Sequence[CurveForm],
         x: Floats,
         values: Floats,
         relative: Floats,
@@ -102,7 +102,7 @@ class Curve:
         return self._scale * mean, np.sqrt(variance) / mean
 
     def _fits(
-        self, forms: Sequence[tuple[Form, Floats]], y: Floats, covariance: Floats, deviation: float
+        self, forms: Sequence[tuple[CurveForm, Floats]], y: Floats, covariance: Floats, deviation: float
     ) -> list[_Fit]:
         """Every form, with its columns at the points, for one size of the discrepancy."""
         from scipy.optimize import nnls  # noqa: PLC0415 - imported only where it is used

@@ -17,7 +17,7 @@ Singles = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Tunable:
+class EncodedTunable:
     """One tunable that varies.
 
     Attributes:
@@ -41,7 +41,7 @@ class Encoding:
         tunables: those that vary.
     """
 
-    tunables: tuple[Tunable, ...]
+    tunables: tuple[EncodedTunable, ...]
 
     @property
     def groups(self) -> Integers:
@@ -76,7 +76,7 @@ def encoding(
         lists: values by tunable, of which others than those of the sample will be encoded; None where there
             are no others.
     """
-    tunables: list[Tunable] = []
+    tunables: list[EncodedTunable] = []
     partitions: set[bytes] = set()
     known = [configuration.as_dict() for configuration in configurations]
     for name in tunable_names(configurations):
@@ -90,7 +90,7 @@ def encoding(
     return Encoding(tuple(tunables))
 
 
-def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
+def _tunable(name: str, found: list[TunableValue | None]) -> EncodedTunable:
     """Features of a tunable's values.
 
     Two texts are one apart, whichever they are; permutations are the further apart the more their items have
@@ -118,7 +118,7 @@ def _tunable(name: str, found: list[TunableValue | None]) -> Tunable:
     if len(values) < len(found):
         ranks[None] = len(values)
         parts = tuple(_with_none(part) for part in parts)
-    return Tunable(name, ranks, parts, _sizes(list(ranks)))
+    return EncodedTunable(name, ranks, parts, _sizes(list(ranks)))
 
 
 def _with_none(part: Floats) -> Floats:

@@ -33,7 +33,7 @@ _SQRT_3 = 3.0**0.5
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _PlausibleSamples:
     """Plausible samples of a reading, and notes on the others."""
 
     info: SensorInfo
@@ -86,7 +86,7 @@ def span_energy(readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: S
 
 def _first(
     readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: Span, *, counter: bool
-) -> _Shown | None:
+) -> _PlausibleSamples | None:
     """The first reading of a kind that has samples enough in and around the span."""
     for info, samples in readings:
         if (info.kind == "counter") == counter:
@@ -98,7 +98,7 @@ def _first(
             first_s, last_s = span.start_s - around_s, span.end_s + around_s
             series, notes = screened([s for s in samples if first_s <= s.time_s <= last_s], info)
             if len(series) >= _PAIR:
-                return _Shown(info, series, notes)
+                return _PlausibleSamples(info, series, notes)
     return None
 
 
@@ -106,7 +106,7 @@ def _is_short(span: Span, info: SensorInfo) -> bool:
     return span.duration_s < info.period_s and span.starts and span.ends
 
 
-def _notes(used: Sequence[_Shown], info: SensorInfo, span: Span) -> Iterator[str]:
+def _notes(used: Sequence[_PlausibleSamples], info: SensorInfo, span: Span) -> Iterator[str]:
     for reading in used:
         yield from (f"{reading.info.name}: {note}" for note in reading.notes)
     if _is_short(span, info):
@@ -126,7 +126,7 @@ def _notes(used: Sequence[_Shown], info: SensorInfo, span: Span) -> Iterator[str
 # --- a reading of power --------------------------------------------------------------------------
 
 
-def _by_curve(shown: _Shown, curve: EnergyCurve, span: Span) -> tuple[float, float] | None:
+def _by_curve(shown: _PlausibleSamples, curve: EnergyCurve, span: Span) -> tuple[float, float] | None:
     """Joules and their variance; None where no sample lies near.
 
     Power is that of the nearest sample before the first and after the last one, from none to twice as much.
@@ -153,14 +153,14 @@ def _point(curve: EnergyCurve, time_s: float, *, starts: bool = False, ends: boo
     return curve.at_end(time_s) if ends else curve.inside(time_s)
 
 
-def _pauses(shown: _Shown, span: Span) -> list[tuple[float, float]]:
+def _pauses(shown: _PlausibleSamples, span: Span) -> list[tuple[float, float]]:
     """Times in the span without a sample, between two samples."""
     seen = shown.series.earlier(shown.info.response.delay_s)
     start_s, end_s = max(span.start_s, float(seen.times_s[0])), min(span.end_s, float(seen.times_s[-1]))
     return list(gaps(seen, start_s, end_s, shown.info)) if start_s < end_s else []
 
 
-def _peak(shown: _Shown, span: Span) -> tuple[float | None, float]:
+def _peak(shown: _PlausibleSamples, span: Span) -> tuple[float | None, float]:
     """Highest mean power over a time that the reading resolves, and that time; None of too few samples."""
     seen_s = shown.series.times_s - shown.info.response.delay_s
     first = max(0, int(np.searchsorted(seen_s, span.start_s, side="right")) - 1)

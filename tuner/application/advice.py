@@ -27,7 +27,7 @@ _MOST_TALLIES = 4096  # as many as the daemon counts; what is worked out after t
 _AT_ONCE = 256  # uses in one request
 
 
-class Tally:
+class LaunchCount:
     """Launches of a configuration: a launch adds to ``count`` and does nothing else."""
 
     __slots__ = ("count", "told")
@@ -55,7 +55,7 @@ class Advisor:
         self._not_before_s = -float("inf")
         self._said = False
         self._devices: dict[str, str] = {}
-        self._tallies: dict[Use, Tally] = {}
+        self._tallies: dict[Use, LaunchCount] = {}
         self._lock = threading.Lock()
         self._telling = threading.Lock()
         self._ended = threading.Event()
@@ -83,18 +83,18 @@ class Advisor:
             self._note(error)
             return None
 
-    def tally(self, workload: Workload, device: DeviceIdentity) -> Tally:
+    def tally(self, workload: Workload, device: DeviceIdentity) -> LaunchCount:
         """Where launches for which ``best`` was asked with a count of one are counted."""
         use = self._use(workload, device, "time") if self._devices else None
         with self._lock:
             if use is None or (use not in self._tallies and len(self._tallies) >= _MOST_TALLIES):
-                return Tally()
+                return LaunchCount()
             if self._process != os.getpid():  # the first one, also after a fork
                 self._process = os.getpid()
                 self._tallies.clear()
                 threading.Thread(target=self._tell_now_and_then, name="tuner-uses", daemon=True).start()
                 atexit.register(self.tell)
-            tally = self._tallies.setdefault(use, Tally())
+            tally = self._tallies.setdefault(use, LaunchCount())
             tally.told += 1  # the daemon counted the question
             return tally
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tuner.application.advice import Tally
+from tuner.application.advice import LaunchCount
 from tuner.application.choice import Chosen
 from tuner.application.rows import Array, overlap, row_pitch
 from tuner.application.signature import (
-    Form,
+    ArrayForm,
     check_alignment,
     check_array,
     is_flat,
@@ -47,9 +47,9 @@ class CallArray:
     pitch: int | None = None
 
     @property
-    def form(self) -> Form:
+    def form(self) -> ArrayForm:
         """As arrays of a call must be."""
-        return Form(self.shape, self.dtype.name, self.pitch)
+        return ArrayForm(self.shape, self.dtype.name, self.pitch)
 
     @cached_property
     def dtype(self) -> "np.dtype[Any]":
@@ -101,7 +101,7 @@ class LoadedKernel:
     scratch: tuple[CallArray, ...]
     results: tuple[int, ...]
     replaced: int | None
-    tally: Tally
+    tally: LaunchCount
 
     def graphs(self, cp: ModuleType) -> RunGraphs:
         """Runs on buffers in the order inputs, outputs, scratch."""
@@ -196,7 +196,7 @@ class LoadedKernel:
         return ["out"] if len(self.outputs) == 1 else [f"out ({one.name})" for one in self.outputs]
 
     def _check_form(self, made: CallArray, array: Array, label: str) -> None:
-        form = Form(array.shape, array.dtype.name, row_pitch(array))
+        form = ArrayForm(array.shape, array.dtype.name, row_pitch(array))
         if form[:2] == made.form[:2] and made.pitch is None and form.pitch is not None:
             raise InputError(
                 f"{self.kernel}: {label} is not contiguous ({form}); this plan is for a contiguous array"
@@ -208,14 +208,14 @@ class LoadedKernel:
 def loaded_kernel(
     file: KernelFile,
     plan: Plan,
-    forms: Sequence[Form],
+    forms: Sequence[ArrayForm],
     chosen: Chosen,
     *,
     layout: RowLayout = DENSE,
     device: int,
     program: Program,
     home: HomeContext,
-    tally: Tally,
+    tally: LaunchCount,
 ) -> LoadedKernel:
     """A kernel for arrays of some forms and layout; see ``LoadedKernel``.
 

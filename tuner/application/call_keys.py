@@ -7,7 +7,7 @@ from typing import TypeAlias
 from tuner.application.borrowing import BorrowedArray
 from tuner.application.choice import DEFAULT
 from tuner.application.rows import row_pitch
-from tuner.application.signature import Form, taken
+from tuner.application.signature import ArrayForm, taken
 from tuner.config import KernelFile
 from tuner.errors import InputError
 from tuner.model import RowLayout, TunableValue
@@ -32,7 +32,7 @@ class ApplicationCall:
     """
 
     kernel: str
-    forms: tuple[Form, ...]
+    forms: tuple[ArrayForm, ...]
     device: int
     configuration: Settings
     sizes: Mapping[str, int | str]
@@ -74,7 +74,7 @@ def asked_of(
     pitches = tuple(row_pitch(one.array) for one in outs)
     return ApplicationCall(
         kernel,
-        tuple(Form(one.array.shape, one.dtype, row_pitch(one.array)) for one in arrays),
+        tuple(ArrayForm(one.array.shape, one.dtype, row_pitch(one.array)) for one in arrays),
         int(held[0].data.device_id),
         configuration,
         sizes,

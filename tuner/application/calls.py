@@ -26,7 +26,7 @@ from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
 from tuner.application.signature import (
     SEVERAL,
-    Form,
+    ArrayForm,
     Stream,
     check_array,
     check_count,
@@ -197,7 +197,7 @@ class Application:
         file = self._catalog.kernel(kernel)
         check_count(file, len(shapes))
         forms = tuple(
-            Form(checked_shape(file.name, buffer.name, shape), "")
+            ArrayForm(checked_shape(file.name, buffer.name, shape), "")
             for buffer, shape in zip(taken(file), shapes, strict=True)
         )
         device = int(cp.cuda.runtime.getDevice())
@@ -249,7 +249,9 @@ class Application:
         self._check(kernel, [one.array for one in call.arrays], [one.array for one in call.outs])
         return call
 
-    def _workload(self, file: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
+    def _workload(
+        self, file: KernelFile, forms: Sequence[ArrayForm], sizes: Mapping[str, int | str]
+    ) -> Workload:
         return self._catalog.workload_of(file, lambda one: workload_for(one, forms, sizes))
 
     def _work_out(self, cp: ModuleType, key: tuple[object, ...], asked: ApplicationCall) -> KernelRunner:

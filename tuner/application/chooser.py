@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tuner.application.advice import Advisor, Tally
+from tuner.application.advice import Advisor, LaunchCount
 from tuner.application.call_keys import ApplicationCall, Settings
 from tuner.application.choice import DEFAULT, Chosen, choose, for_layout, given
 from tuner.application.untuned import UntunedAnswers
@@ -51,10 +51,10 @@ class ConfigurationChooser:
         found = self._for_contiguous(file, workload, gpu, asked.configuration, count=count)
         return found if layout == DENSE else for_layout(file, workload, layout, found)
 
-    def tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> Tally:
+    def tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> LaunchCount:
         """What counts launches; a configuration of the caller is no use of an answer."""
         if self._advisor is None or asked.configuration is not None:
-            return Tally()
+            return LaunchCount()
         return self._advisor.tally(workload, gpu.identity)
 
     def _for_contiguous(

@@ -119,7 +119,7 @@ def checked_stream(cp: ModuleType, stream: Stream, device: int) -> Stream:
         return stream_of(cp, handle)
 
 
-class Form(NamedTuple):
+class ArrayForm(NamedTuple):
     """The form of an array.
 
     Attributes:
@@ -137,7 +137,7 @@ class Form(NamedTuple):
         return f"{self.dtype} of shape {self.shape}{apart}".removeprefix(" of ")
 
 
-_Given = tuple[BufferRecipe, Form]
+_Given = tuple[BufferRecipe, ArrayForm]
 
 
 def taken(kernel: KernelFile) -> tuple[BufferRecipe, ...]:
@@ -163,7 +163,7 @@ def check_count(kernel: KernelFile, count: int) -> None:
     )
 
 
-def workload_for(kernel: KernelFile, forms: Sequence[Form], sizes: Mapping[str, int | str]) -> Workload:
+def workload_for(kernel: KernelFile, forms: Sequence[ArrayForm], sizes: Mapping[str, int | str]) -> Workload:
     """The kernel at the problem that arrays hold.
 
     An axis that is a size, or the batch, gives its value; a type follows from sizes, so that those not known
@@ -195,7 +195,7 @@ def workload_for(kernel: KernelFile, forms: Sequence[Form], sizes: Mapping[str, 
     return kernel.workload({**known, **_types(kernel, given, env, free)}, batch)
 
 
-def check_forms(kernel: KernelFile, forms: Sequence[Form], plan: Plan) -> None:
+def check_forms(kernel: KernelFile, forms: Sequence[ArrayForm], plan: Plan) -> None:
     """Refuse arrays that are not as large as the plan's, which sizes decide alone where axes are formulas.
 
     Only a batch of one may lack its axis.

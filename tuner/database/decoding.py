@@ -151,7 +151,7 @@ class _RunColumns:
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _RecordedConditions:
     """The conditions of a run: see ``Conditions.record``."""
 
     workloads: tuple[tuple[str, int], ...]
@@ -182,7 +182,7 @@ def run(row: Row, origin: Row | None = None) -> StoredRun | NotUnderstood:
         )
         Objective(known.objective.split(" ", 1)[0])
         bound = document(conditions)
-        names = _names(typed(_Bound, bound, "conditions"))
+        names = _names(typed(_RecordedConditions, bound, "conditions"))
         found = None if answer is None else document(answer)
         if found is not None:
             _check_answer(found, names)
@@ -221,7 +221,7 @@ def trial(
     return understood("trial", f"{number} of run {run_id}", decode)
 
 
-def _names(bound: _Bound) -> set[str]:
+def _names(bound: _RecordedConditions) -> set[str]:
     """Names of the workloads of a run, whose batches are checked too."""
     if not bound.workloads:
         raise UnfitError("conditions.workloads is empty")

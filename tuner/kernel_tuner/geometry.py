@@ -22,7 +22,7 @@ _AXES = "xyz"
 
 
 @dataclass(frozen=True)
-class LaunchGeometry:
+class LaunchRule:
     """What a launch's block and grid follow from.
 
     Attributes:

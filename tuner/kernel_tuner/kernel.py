@@ -14,7 +14,7 @@ from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import InputError
 from tuner.expressions import Expression, NoValue, PythonExpression, function_digest
 from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
-from tuner.kernel_tuner.geometry import LaunchGeometry, block_names, dynamic_shared_bytes
+from tuner.kernel_tuner.geometry import LaunchRule, block_names, dynamic_shared_bytes
 from tuner.kernel_tuner.parameters import Parameters, UserValue, replaced, tunables_of
 from tuner.kernel_tuner.restrictions import rules_of
 from tuner.kernel_tuner.sources import (
@@ -51,7 +51,7 @@ class KernelCall:
 
     name: str
     sources: KernelSources
-    geometry: LaunchGeometry
+    geometry: LaunchRule
     arguments: tuple[Given, ...]
     constants: tuple[GivenArray, ...]
     shared_bytes: Callable[[Parameters], int]
@@ -127,7 +127,7 @@ def read_call(
     return KernelCall(
         name=kernel_name,
         sources=sources,
-        geometry=LaunchGeometry(problem_size, grid_div, block_names(block_size_names, tunables)),
+        geometry=LaunchRule(problem_size, grid_div, block_names(block_size_names, tunables)),
         arguments=read_arguments(arguments, kernel_name, sources.text),
         constants=read_constants(cmem_args),
         shared_bytes=dynamic_shared_bytes(smem_args),

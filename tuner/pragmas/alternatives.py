@@ -8,7 +8,7 @@ from tuner.pragmas.clauses import named
 from tuner.pragmas.directives import Directive, PragmaSource
 from tuner.pragmas.edits import Edit
 from tuner.pragmas.syntax import SyntaxTree
-from tuner.pragmas.tunables import PREFIX, Tunable, check_free, instead_of
+from tuner.pragmas.tunables import PREFIX, PragmaTunable, check_free, instead_of
 
 KEYWORDS = ("select", "case", "end")
 MOST_CASES = 32
@@ -80,7 +80,7 @@ def read_selections(source: PragmaSource) -> list[Selection]:
     return found
 
 
-def alternative(tree: SyntaxTree, selection: Selection) -> Tunable:
+def alternative(tree: SyntaxTree, selection: Selection) -> PragmaTunable:
     """The tunable of a choice, whose values are the names of its pieces.
 
     Raises:
@@ -106,7 +106,7 @@ def alternative(tree: SyntaxTree, selection: Selection) -> Tunable:
         edits.append(_condition_line(source, directive, f"{word} {macro} == {number}  // {name}"))
     if selection.closing is not None:
         edits.append(_condition_line(source, selection.closing, "#endif"))
-    return Tunable(
+    return PragmaTunable(
         selection.opening,
         selection.name,
         names,

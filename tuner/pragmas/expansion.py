@@ -14,11 +14,18 @@ from tuner.pragmas.clauses import named
 from tuner.pragmas.directives import OWN, PragmaSource, read_pragmas
 from tuner.pragmas.edits import OverlapError, edited
 from tuner.pragmas.kernel_launcher import read_kernel_launcher
-from tuner.pragmas.statements import Launch, Statements, keywords, merge, read_statements, scalar_text
+from tuner.pragmas.statements import (
+    LaunchStatement,
+    Statements,
+    keywords,
+    merge,
+    read_statements,
+    scalar_text,
+)
 from tuner.pragmas.syntax import SyntaxTree
 from tuner.pragmas.tiling import tiled_loops
 from tuner.pragmas.tunables import KEYWORDS as OF_TUNABLES
-from tuner.pragmas.tunables import Tunable, declared_tunable, instead_of
+from tuner.pragmas.tunables import PragmaTunable, declared_tunable, instead_of
 from tuner.pragmas.unrolling import unrolled_loop
 
 _ALL = (*OF_TUNABLES, *OF_ALTERNATIVES, "unroll", "tile", *keywords())
@@ -82,7 +89,9 @@ def _check_keywords(source: PragmaSource) -> None:
         raise source.error(0, "the source has no #pragma tuner; docs/pragmas.md tells them")
 
 
-def _tunables(tree: SyntaxTree, selections: Sequence[Selection], statements: Statements) -> list[Tunable]:
+def _tunables(
+    tree: SyntaxTree, selections: Sequence[Selection], statements: Statements
+) -> list[PragmaTunable]:
     """All tunables, with the conditions of the alternatives that they stand in."""
     found = [alternative(tree, selection) for selection in selections]
     source = tree.source
@@ -108,7 +117,7 @@ def _condition(selections: Sequence[Selection], byte: int) -> str:
     return " and ".join(conditions)
 
 
-def _check_names(source: PragmaSource, tunables: Sequence[Tunable], statements: Statements) -> None:
+def _check_names(source: PragmaSource, tunables: Sequence[PragmaTunable], statements: Statements) -> None:
     seen: dict[str, int] = {}
     for tunable in tunables:
         if tunable.name in seen:
@@ -128,7 +137,7 @@ class _Writer:
         tree: SyntaxTree,
         selections: Sequence[Selection],
         statements: Statements,
-        tunables: Sequence[Tunable],
+        tunables: Sequence[PragmaTunable],
     ) -> None:
         self._tree = tree
         self._source = tree.source
@@ -196,7 +205,7 @@ class _Writer:
                 }
             )
 
-    def _entry(self, launch: Launch) -> str:
+    def _entry(self, launch: LaunchStatement) -> str:
         """The entry: sizes, tunables and derived names fill the template; others stay as declared.
 
         It begins with the namespaces around the launch.
@@ -220,7 +229,7 @@ class _Writer:
         name = self._tree.namespaces(launch.directive.end) + launch.function.name
         return name + (f"<{', '.join(arguments)}>" if arguments else "")
 
-    def _parameters(self, launch: Launch) -> list[Parameter]:
+    def _parameters(self, launch: LaunchStatement) -> list[Parameter]:
         """Parameters with the types of the instance."""
         if not launch.function.template:
             return list(launch.function.parameters)
@@ -263,7 +272,7 @@ class _Writer:
             return f"{role} {parameter.dtype}{rest}"
         return scalar_text(text, parameter) if parameter.dtype else text
 
-    def _missing(self, launch: Launch, parameter: Parameter) -> str:
+    def _missing(self, launch: LaunchStatement, parameter: Parameter) -> str:
         what = f"#pragma tuner value {parameter.name} = N"
         if parameter.pointer:
             role = "input" if parameter.const else "output"

@@ -10,8 +10,8 @@ from typing import Any
 
 from tuner.pragmas.clauses import Value, clauses, one_value, split_list
 from tuner.pragmas.directives import Directive, PragmaSource
-from tuner.pragmas.statements import Launch, Statements, kernel_below
-from tuner.pragmas.tunables import Tunable
+from tuner.pragmas.statements import LaunchStatement, Statements, kernel_below
+from tuner.pragmas.tunables import PragmaTunable
 
 _LARGEST = 2**31 - 1
 _KEYS = (
@@ -23,7 +23,7 @@ _BUFFER = re.compile(r"([A-Za-z_]\w*)\s*\[(.+)\]", re.DOTALL)
 _EQUATION = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 
 
-def read_kernel_launcher(source: PragmaSource, statements: Statements, tunables: list[Tunable]) -> None:
+def read_kernel_launcher(source: PragmaSource, statements: Statements, tunables: list[PragmaTunable]) -> None:
     """Add what Kernel Launcher's pragmas of a source say, if it has any.
 
     Raises:
@@ -38,7 +38,7 @@ def read_kernel_launcher(source: PragmaSource, statements: Statements, tunables:
         for last in directives:
             _read(last, said, statements, tunables)
         function = kernel_below(source, last)
-        _add_launch(last, Launch(last, function, {}), said, statements)
+        _add_launch(last, LaunchStatement(last, function, {}), said, statements)
     except ValueError as e:
         raise source.error(last, e) from e
 
@@ -47,7 +47,7 @@ def _read(
     directive: Directive,
     said: dict[str, list[str]],
     statements: Statements,
-    tunables: list[Tunable],
+    tunables: list[PragmaTunable],
 ) -> None:
     for key, inside in clauses(directive.text):
         if key not in _KEYS:
@@ -67,7 +67,7 @@ def _read(
             said.setdefault(key.replace("buffers", "buffer"), []).extend(map(_expression, split_list(inside)))
 
 
-def _tunable(directive: Directive, inside: str) -> Tunable:
+def _tunable(directive: Directive, inside: str) -> PragmaTunable:
     match = _EQUATION.fullmatch(inside)
     if match is None:
         raise ValueError("write tune(NAME = VALUE, VALUE)")
@@ -77,16 +77,16 @@ def _tunable(directive: Directive, inside: str) -> Tunable:
         values.append(part[1:-1] if quoted else one_value(part))
     if not values:
         raise ValueError(f"{match[1]} has no values")
-    return Tunable(directive, match[1], tuple(values), values[0], edits=())
+    return PragmaTunable(directive, match[1], tuple(values), values[0], edits=())
 
 
-def _with_default(tunable: Tunable | None, inside: str) -> Tunable:
+def _with_default(tunable: PragmaTunable | None, inside: str) -> PragmaTunable:
     if tunable is None:
         raise ValueError("default(...) follows no tune(...)")
     value = one_value(inside)
     if value not in tunable.values:
         raise ValueError(f"{inside} is none of the values of {tunable.name}")
-    return Tunable(tunable.directive, tunable.name, tunable.values, value)
+    return PragmaTunable(tunable.directive, tunable.name, tunable.values, value)
 
 
 def _expression(text: str) -> str:
@@ -96,7 +96,7 @@ def _expression(text: str) -> str:
 
 
 def _add_launch(
-    directive: Directive, launch: Launch, said: dict[str, list[str]], statements: Statements
+    directive: Directive, launch: LaunchStatement, said: dict[str, list[str]], statements: Statements
 ) -> None:
     if "problem_size" not in said and "grid_size" not in said:
         raise ValueError("has neither problem_size(...) nor grid_size(...)")

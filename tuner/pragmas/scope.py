@@ -33,7 +33,7 @@ _INTEGER = re.compile(r"0[xX][0-9a-fA-F']+([uUlL]*)|\d[\d']*([uUlL]*)")
 
 
 @dataclass(frozen=True)
-class Declared:
+class NameDeclaration:
     """A declaration of a name.
 
     Attributes:
@@ -80,7 +80,7 @@ class Scope:
         self.macros: Macros = tree.macros
         self.function: Node | None = None
         self._types: set[str] = set()  # template parameters that are types
-        self._found: dict[str, list[Declared]] = {}
+        self._found: dict[str, list[NameDeclaration]] = {}
         outer: Node | None = nest
         while outer is not None:
             if outer.type == "lambda_expression" and self.function is None:
@@ -95,7 +95,7 @@ class Scope:
             outside = (one for one in tree.outline if one.type == "declaration")
             self._add_all(outside, local=False)
 
-    def declared(self, name: str) -> list[Declared]:
+    def declared(self, name: str) -> list[NameDeclaration]:
         """All declarations of a name outside the nest."""
         return self._found.get(name, [])
 
@@ -156,7 +156,7 @@ class Scope:
     def _add(self, node: Node, *, local: bool, template: bool = False) -> None:
         for name, declared in declarations(self._tree, node):
             qualifiers = declared.qualifiers | ({"constexpr"} if template else set())
-            one = Declared(
+            one = NameDeclaration(
                 declared.type,
                 frozenset(qualifiers),
                 declared.dimensions,
@@ -168,7 +168,7 @@ class Scope:
             self._found.setdefault(name, []).append(one)
 
 
-def declarations(tree: SyntaxTree, node: Node) -> Iterator[tuple[str, Declared]]:
+def declarations(tree: SyntaxTree, node: Node) -> Iterator[tuple[str, NameDeclaration]]:
     """The names that a declaration introduces."""
     typed = node.child_by_field_name("type")
     text = "" if typed is None else " ".join(tree.text(typed).split())
@@ -181,7 +181,7 @@ def declarations(tree: SyntaxTree, node: Node) -> Iterator[tuple[str, Declared]]
 
 def _declarator(
     tree: SyntaxTree, declarator: Node, typed: str, words: frozenset[str]
-) -> Iterator[tuple[str, Declared]]:
+) -> Iterator[tuple[str, NameDeclaration]]:
     arrays = pointers = 0
     restrict = odd = outer_array = False
     node: Node | None = declarator
@@ -208,7 +208,7 @@ def _declarator(
     pointer = pointers > 0
     if outer_array and not pointer:
         dimensions = arrays
-    yield tree.text(node), Declared(typed, words, dimensions, pointer, restrict)
+    yield tree.text(node), NameDeclaration(typed, words, dimensions, pointer, restrict)
 
 
 def _ordered(name: str) -> str:

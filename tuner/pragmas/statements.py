@@ -41,7 +41,7 @@ _EQUATION = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
 
 
 @dataclass
-class Launch:
+class LaunchStatement:
     """A launch of a ``__global__`` function.
 
     Attributes:
@@ -73,7 +73,7 @@ class Statements:
     arguments: dict[str, str] = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[LaunchStatement] = field(default_factory=list)
     other: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
 
@@ -254,7 +254,7 @@ def _launch(source: PragmaSource, directive: Directive, found: Statements) -> No
         raise ValueError(f"{function.name} has another launch; give each a name(...)")
     if len(found.launches) >= MOST_LAUNCHES:
         raise ValueError(f"more than {MOST_LAUNCHES} launches")
-    found.launches.append(Launch(directive, function, keys))
+    found.launches.append(LaunchStatement(directive, function, keys))
 
 
 def _launch_value(key: str, inside: str) -> object:

@@ -17,7 +17,7 @@ from tuner.pragmas.loop_nests import Loop, loop_nest
 from tuner.pragmas.order import check_kept, check_order
 from tuner.pragmas.scope import Scope
 from tuner.pragmas.syntax import SyntaxTree
-from tuner.pragmas.tunables import Tunable, guarded, instead_of, read_list
+from tuner.pragmas.tunables import PragmaTunable, guarded, instead_of, read_list
 
 _FORM = re.compile(r"([A-Za-z_]\w*)\s+(.*)", re.DOTALL)
 _LARGEST_TILE = 2**20
@@ -25,7 +25,7 @@ _LARGEST_TILE = 2**20
 
 def tiled_loops(
     tree: SyntaxTree, directives: Sequence[Directive], numbers: Collection[str] = ()
-) -> list[Tunable]:
+) -> list[PragmaTunable]:
     """The tunables of ``tile`` pragmas that stand above the same nest, outermost tile first.
 
     Args:
@@ -60,7 +60,7 @@ def tiled_loops(
             _entered_again(tree, loop, name) if kept else _hoisted(tree, loop, name, casts[counter])
         )
         edit = instead_of(source, directive, *guarded(name, default), header)
-        found.append(Tunable(directive, name, values, default, edits=(edit, *edits)))
+        found.append(PragmaTunable(directive, name, values, default, edits=(edit, *edits)))
     return found
 
 

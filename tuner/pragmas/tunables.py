@@ -17,7 +17,7 @@ _INITIALISED = ("init_declarator", "optional_parameter_declaration")
 
 
 @dataclass(frozen=True)
-class Tunable:
+class PragmaTunable:
     """A tunable, and how the source gets its value.
 
     Attributes:
@@ -40,7 +40,7 @@ class Tunable:
     option: str = ""
     edits: tuple[Edit, ...] = ()
 
-    def under(self, condition: str) -> "Tunable":
+    def under(self, condition: str) -> "PragmaTunable":
         """The tunable where a condition holds as well."""
         if not condition:
             return self
@@ -93,7 +93,7 @@ def check_free(source: PragmaSource, directive: Directive, name: str) -> None:
         raise source.error(directive, f"the source has the name {name} already; choose another")
 
 
-def declared_tunable(tree: SyntaxTree, directive: Directive) -> Tunable:
+def declared_tunable(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     """The tunable of ``erange``, ``range`` or ``values``: a macro, a constant or a template parameter below.
 
     Raises:
@@ -116,7 +116,7 @@ def declared_tunable(tree: SyntaxTree, directive: Directive) -> Tunable:
     )
 
 
-def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
+def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> PragmaTunable:
     source = tree.source
     around = ""
     if node.type == "preproc_ifdef":  # the source leaves room for the macro already
@@ -150,7 +150,7 @@ def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node
             instead_of(source, directive, f"#ifndef {name}"),
             Edit(_line_end(source, node), _line_end(source, node), "#endif\n"),
         )
-    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
+    return PragmaTunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
 
 
 def _check_guard(tree: SyntaxTree, directive: Directive, name: str, define: Node) -> None:
@@ -180,7 +180,7 @@ def _line_end(source: PragmaSource, node: Node) -> int:
     return end + 1
 
 
-def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
+def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> PragmaTunable:
     """A constant with an initialiser, or a template parameter that the pragma stands before."""
     source = tree.source
     written = source.code[node.start_byte : node.end_byte].decode(errors="replace")
@@ -217,7 +217,7 @@ def _is_deduced(tree: SyntaxTree, declaration: Node) -> bool:
 
 def _replaced(
     tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, value_node: Node, *, typed: bool
-) -> Tunable:
+) -> PragmaTunable:
     """A declared name whose value becomes a macro."""
     default = _default(tree, directive, stated, name, value_node, typed=typed)
     if any(isinstance(value, float) for value in stated.values):
@@ -229,10 +229,14 @@ def _replaced(
         Edit(value_node.start_byte, value_node.end_byte, macro),
     )
     option = f"-D{macro}={{{name}}}"
-    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, option, edits)
+    return PragmaTunable(
+        directive, name, stated.values, default, stated.when, stated.otherwise, option, edits
+    )
 
 
-def _template_parameter(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node) -> Tunable:
+def _template_parameter(
+    tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node
+) -> PragmaTunable:
     source = tree.source
     parameters = child_of(node, "template_parameter_list")
     listed = [] if parameters is None else [one for one in parameters.children if one.is_named]
@@ -258,7 +262,7 @@ def _template_parameter(tree: SyntaxTree, directive: Directive, stated: ValueLis
         return _replaced(tree, directive, stated, name, value_node, typed=_is_deduced(tree, parameter))
     default = _default(tree, directive, stated, name, value_node, typed=_is_deduced(tree, parameter))
     edits = (instead_of(source, directive),)
-    return Tunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
+    return PragmaTunable(directive, name, stated.values, default, stated.when, stated.otherwise, edits=edits)
 
 
 def _parameter_name(tree: SyntaxTree, node: Node) -> str:

@@ -4,13 +4,13 @@ import re
 
 from tuner.pragmas.directives import Directive
 from tuner.pragmas.syntax import SyntaxTree
-from tuner.pragmas.tunables import Tunable, check_free, guarded, instead_of, read_list
+from tuner.pragmas.tunables import PragmaTunable, check_free, guarded, instead_of, read_list
 
 _LEAST, _MOST = 1, 1024
 _LIST = re.compile(r"(?:(\w+)\s*:\s*)?values\b(.*)", re.DOTALL)
 
 
-def unrolled_loop(tree: SyntaxTree, directive: Directive) -> Tunable:
+def unrolled_loop(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     """The tunable of ``unroll``: the factor of the loop below; 1 leaves it rolled.
 
     Raises:
@@ -36,7 +36,7 @@ def unrolled_loop(tree: SyntaxTree, directive: Directive) -> Tunable:
     check_free(source, directive, name)
     last = source.text.count(b"\n", 0, directive.end)  # of the pragma; nothing may stand before the loop
     edit = instead_of(source, directive, *guarded(name, default), f"#line {last}", f"#pragma unroll {name}")
-    return Tunable(directive, name, factors, default, stated.when, stated.otherwise, edits=(edit,))
+    return PragmaTunable(directive, name, factors, default, stated.when, stated.otherwise, edits=(edit,))
 
 
 def _has_unroll(tree: SyntaxTree, directive: Directive) -> bool:

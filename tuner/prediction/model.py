@@ -53,7 +53,7 @@ class TrainedDevice:
 
 
 @dataclass(frozen=True)
-class Selection:
+class ModelAnswer:
     """What a model says of an input.
 
     Attributes:
@@ -101,7 +101,7 @@ class SelectionModel:
 
     def select(
         self, sizes: Mapping[str, int | str], allowed: Callable[[Configuration], bool] | None = None
-    ) -> Selection | None:
+    ) -> ModelAnswer | None:
         """The version for an input; one outside the trained range is told with the nearest trained one.
 
         Args:
@@ -120,7 +120,7 @@ class SelectionModel:
         for place in self.portfolio.order(sizes):
             version = self.portfolio.versions[place]
             if self._is_allowed(place, sizes) and (allowed is None or allowed(version)):
-                return Selection(version, self._outside(sizes))
+                return ModelAnswer(version, self._outside(sizes))
         return None
 
     def _is_allowed(self, place: int, sizes: Mapping[str, int | str]) -> bool:

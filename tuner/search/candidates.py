@@ -13,7 +13,7 @@ from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError,
 from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
 from tuner.recordings import RecordedKernel
-from tuner.search.declared import BEFORE_COMPILING, Declaration
+from tuner.search.declared import BEFORE_COMPILING, TraitReader
 from tuner.search.large_spaces import CandidateSource, PlansOnDemand
 from tuner.space import Space
 from tuner.space.launches import candidate, launches, own_resources, own_stages
@@ -192,7 +192,7 @@ def _prepared(
     threshold = min_occupancy
     if threshold is None:
         threshold = DEFAULT_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
-    declaration = Declaration(kernel, workload, limits, threshold, stated)
+    declaration = TraitReader(kernel, workload, limits, threshold, stated)
     source = CandidateSource(space, declaration) if isinstance(space, SampledSpace) else None
     pruned: Counter[str] = Counter()
     plans: dict[Configuration, Plan] = {} if source is None else PlansOnDemand(kernel, workload)

@@ -12,7 +12,7 @@ BEFORE_COMPILING = "occupancy, before compiling"
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredTraits:
     """What a kernel file tells of a configuration.
 
     Attributes:
@@ -29,7 +29,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class TraitReader:
     """Looks at the configurations of one workload.
 
     Attributes:
@@ -46,7 +46,7 @@ class Declaration:
     min_occupancy: float
     stated: Configuration | None
 
-    def of(self, configuration: Configuration) -> Declared:
+    def of(self, configuration: Configuration) -> DeclaredTraits:
         """What is declared of a configuration.
 
         Raises:
@@ -55,7 +55,7 @@ class Declaration:
         plan = self.kernel.plan(self.workload, configuration)
         needed = max(stage.min_architecture for stage in plan.stages)
         if not self.limits.reaches(needed):
-            return Declared(plan, None, f"needs compute capability {needed // 10}.{needed % 10}", 0.0)
+            return DeclaredTraits(plan, None, f"needs compute capability {needed // 10}.{needed % 10}", 0.0)
         found = candidate(
             *(configuration, bounds(self.limits, plan), self.kernel.roles),
             work=plan.work,
@@ -63,10 +63,10 @@ class Declaration:
             stated=configuration == self.stated,
         )
         if found.blocks_per_sm == 0:
-            return Declared(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)
+            return DeclaredTraits(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)
         if found.occupancy < self.min_occupancy:
-            return Declared(plan, None, BEFORE_COMPILING, found.occupancy)
-        return Declared(plan, found, "", found.occupancy)
+            return DeclaredTraits(plan, None, BEFORE_COMPILING, found.occupancy)
+        return DeclaredTraits(plan, found, "", found.occupancy)
 
     def _limited_by(self, plan: Plan) -> str:
         """What keeps a plan from being launched, whatever it compiles to."""

@@ -36,7 +36,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Difference:
+class CostDifference:
     """By how much one cost is above another.
 
     Attributes:
@@ -117,12 +117,12 @@ class FleetGroup:
     gpus: tuple[GpuAnswer, ...]
 
     @property
-    def time_spread(self) -> Difference | None:
+    def time_spread(self) -> CostDifference | None:
         """The longest time above the shortest; None of fewer than two."""
         return _spread([gpu.time for gpu in self.gpus], TIME_REPEATABILITY)
 
     @property
-    def energy_spread(self) -> Difference | None:
+    def energy_spread(self) -> CostDifference | None:
         """The most joules above the least; None of fewer than two."""
         return _spread([gpu.energy for gpu in self.gpus], ENERGY_REPEATABILITY)
 
@@ -259,20 +259,20 @@ def _median(amounts: Sequence[Amount]) -> Amount:
     return Amount(statistics.fmean(one.value for one in middle), interval)
 
 
-def _spread(amounts: Sequence[Amount | None], repeatability: float) -> Difference | None:
+def _spread(amounts: Sequence[Amount | None], repeatability: float) -> CostDifference | None:
     """The highest against the lowest; None of fewer than two."""
     ordered = sorted((one for one in amounts if one is not None), key=lambda one: one.value)
     return _difference(ordered[-1], ordered[0], repeatability) if len(ordered) > 1 else None
 
 
-def _difference(more: Amount, less: Amount, repeatability: float) -> Difference:
+def _difference(more: Amount, less: Amount, repeatability: float) -> CostDifference:
     """One cost against another; each was measured once, with that relative standard deviation of repeats."""
     ratio = more.value / less.value
     parts = [one.interval / one.value for one in (more, less)]
-    return Difference(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
+    return CostDifference(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
 
 
-def _spread_document(name: str, spread: Difference | None) -> dict[str, float | None]:
+def _spread_document(name: str, spread: CostDifference | None) -> dict[str, float | None]:
     return {
         name: None if spread is None else spread.value,
         f"{name}_interval": None if spread is None else spread.interval,

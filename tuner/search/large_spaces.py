@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tuner.config import KernelFile
 from tuner.interfaces import Candidate, LargeSpace
 from tuner.model import Configuration, Plan, Workload
-from tuner.search.declared import Declaration
+from tuner.search.declared import TraitReader
 from tuner.space.sampled import SampledSpace
 
 
@@ -20,7 +20,7 @@ class CandidateSource:
         made: by configuration; None where one is pruned. Listed ones are among them once they were asked for.
     """
 
-    def __init__(self, space: SampledSpace, declaration: Declaration) -> None:
+    def __init__(self, space: SampledSpace, declaration: TraitReader) -> None:
         self._space = space
         self._declaration = declaration
         self.made: dict[Configuration, Candidate | None] = {}

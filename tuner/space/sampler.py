@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Sample:
+class SpaceSample:
     """Configurations drawn from a space.
 
     Attributes:
@@ -61,7 +61,7 @@ class SpaceSampler:
         self._supports = supports(enumeration)
         self._tied = self._ties()
 
-    def sample(self, count: int, draw: np.random.Generator) -> Sample:
+    def sample(self, count: int, draw: np.random.Generator) -> SpaceSample:
         """So many different configurations, or as many as some growths find.
 
         The size is estimated by how many rows were left for each that was kept: Knuth, "Estimating the
@@ -81,7 +81,7 @@ class SpaceSampler:
             found = np.unique(np.vstack([found, rows]), axis=0)
         if len(found) > count:
             found = found[some(len(found), count)]
-        return Sample(found, float(np.mean(sizes)))
+        return SpaceSample(found, float(np.mean(sizes)))
 
     def first(self) -> Positions:
         """The first configuration in the order of the space; none where the first rows lead nowhere."""

@@ -77,7 +77,7 @@ def check_workloads(jobs: Iterable[SweepJob], catalog: Catalog) -> None:
     Raises:
         RefusedJobsError: unknown kernels or sizes.
     """
-    refused = _Refused()
+    refused = _Refusals()
     for job in jobs:
         refused.allows(job, partial(catalog.workloads, job.workloads))
     if refused.reasons:
@@ -104,7 +104,7 @@ def told_conditions(jobs: Iterable[SweepJob], catalog: Catalog) -> ToldCondition
         jobs: of a sweep.
         catalog: where their kernels are.
     """
-    refused = _Refused()
+    refused = _Refusals()
     found: list[tuple[SweepJob, Conditions]] = []
     alike: dict[str, list[SweepJob]] = defaultdict(list)
     for job in jobs:
@@ -148,7 +148,7 @@ def of_kind(record: Mapping[str, Any]) -> str:
     return canonical({**record, "device": device})
 
 
-class _Refused:
+class _Refusals:
     """Collects why jobs cannot be, each reason once."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ def _setup_key(job: SweepJob) -> str:
 def _tell(
     jobs: Sequence[SweepJob],
     catalog: Catalog,
-    refused: _Refused,
+    refused: _Refusals,
     found: list[tuple[SweepJob, Conditions]],
 ) -> None:
     """Add the conditions of jobs that are measured on the same setup."""

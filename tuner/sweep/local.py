@@ -29,7 +29,7 @@ _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks 
 
 
 @dataclass(frozen=True)
-class _Left:
+class _LaneEnd:
     """A lane has nothing to do any more."""
 
 
@@ -87,7 +87,7 @@ class LocalLanes:
         """
         Store(self._database).close()  # where that fails, every job would
         waiting = WaitingJobs(jobs, self._devices.of)
-        happening: queue.SimpleQueue[JobStarted | JobResult | _Left] = queue.SimpleQueue()
+        happening: queue.SimpleQueue[JobStarted | JobResult | _LaneEnd] = queue.SimpleQueue()
         lanes = [
             _LaneThread(waiting, happening, self._begun_on, self._kernel_files, self._database)
             for _ in range(min(self._count, len(jobs)))
@@ -98,7 +98,7 @@ class LocalLanes:
         try:
             while left:
                 event = happening.get()
-                if isinstance(event, _Left):
+                if isinstance(event, _LaneEnd):
                     left -= 1
                 else:
                     yield event
@@ -123,7 +123,7 @@ class _LaneThread(threading.Thread):
     def __init__(
         self,
         waiting: WaitingJobs,
-        happening: "queue.SimpleQueue[JobStarted | JobResult | _Left]",
+        happening: "queue.SimpleQueue[JobStarted | JobResult | _LaneEnd]",
         begun_on: Callable[[SweepJob], str],
         kernel_files: Sequence[Path],
         database: Path | None,
@@ -149,7 +149,7 @@ class _LaneThread(threading.Thread):
         finally:
             if self._child is not None:
                 self._child.close()
-            self._happening.put(_Left())
+            self._happening.put(_LaneEnd())
 
     def _conclude(self, placed: PlacedJob, found: Mapping[str, Any], begun_s: float) -> None:
         """Tell what became of a job, or have it wait again; one that was stopped is left."""

@@ -23,7 +23,7 @@ chosen device, or for the job whose trials are shown.
 round of all workloads. ★ is the best trial so far."""
 
 
-class Question(ModalScreen[bool]):
+class Confirmation(ModalScreen[bool]):
     """Asks whether a job is to be changed; yes is never the default.
 
     Args:

@@ -20,7 +20,7 @@ ALL = frozenset((DEVICES, JOBS, TRIALS, ANSWERS, HEAD))
 
 
 @dataclass
-class Search:
+class LiveSearch:
     """The trials of a job, and what its search says.
 
     Attributes:
@@ -76,7 +76,7 @@ class LiveState:
         self.status: Data = {}
         self.devices: dict[str, Data] = {}
         self.jobs: dict[int, Job] = {}
-        self.searches: dict[int, Search] = {}
+        self.searches: dict[int, LiveSearch] = {}
         self.power: dict[str, deque[Data]] = {}
         self.answers: list[Data] = []
         self.away = ""
@@ -93,9 +93,9 @@ class LiveState:
         take = getattr(self, f"_take_{event.kind}", None)
         return back | (frozenset() if take is None else take(event.job, event.data))
 
-    def search(self, job: int) -> Search:
+    def search(self, job: int) -> LiveSearch:
         """The search of a job; those of the oldest jobs that do not run are forgotten."""
-        found = self.searches.setdefault(job, Search())
+        found = self.searches.setdefault(job, LiveSearch())
         for other in list(self.searches):
             if len(self.searches) <= MOST_SEARCHES:
                 break

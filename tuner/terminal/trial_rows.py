@@ -10,7 +10,7 @@ from tuner.model.objective import NAMES, UNITS, Objective
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, si, with_uncertainty
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import Data, LiveState, Search
+from tuner.terminal.live_state import Data, LiveSearch, LiveState
 
 _LEAST = 14  # characters of the column that is cut
 _COLUMNS = (
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 @dataclass(slots=True)
-class _Known:
+class _RatedTrial:
     """A trial with what was made of it: time, cost by the objective of the job, and its row."""
 
     data: Data
@@ -39,7 +39,7 @@ class TrialRows:
 
     def __init__(self) -> None:
         self._job = 0
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _RatedTrial] = {}
 
     def listing(self, state: LiveState, chosen: int | None) -> Listing:
         """A row per trial of a job, the newest first.
@@ -51,7 +51,7 @@ class TrialRows:
         job = state.shown_job(chosen)
         if job is None:
             return Listing("trials", _COLUMNS, (), empty="no job has run yet")
-        search = state.searches.get(job.id, Search())
+        search = state.searches.get(job.id, LiveSearch())
         trials = self._of(job, search)
         best = _best(trials, job)
         rows = tuple(_row(one, job, starred=one is best) for one in reversed(trials))
@@ -60,25 +60,25 @@ class TrialRows:
         caption = _caption(job, search, None if best is None else best.data)
         return Listing(title, _COLUMNS, rows, caption, _empty(job))
 
-    def _of(self, job: Job, search: Search) -> list[_Known]:
+    def _of(self, job: Job, search: LiveSearch) -> list[_RatedTrial]:
         """The trials of a search in their order; those that are new or have changed are made anew."""
         before = self._known if self._job == job.id else {}
         self._job, self._known = job.id, {}
         for number, data in search.trials.items():
             known = before.get(number)
             if known is None or known.data is not data:
-                known = _Known(data, _number(data.get("time_s")), _cost(data, job.objective))
+                known = _RatedTrial(data, _number(data.get("time_s")), _cost(data, job.objective))
             self._known[number] = known
         return list(self._known.values())
 
 
-def _row(known: _Known, job: Job, *, starred: bool) -> Row:
+def _row(known: _RatedTrial, job: Job, *, starred: bool) -> Row:
     if known.row is None or known.starred is not starred:
         known.row, known.starred = _trial(known.data, job, starred=starred), starred
     return known.row
 
 
-def _best(trials: Sequence[_Known], job: Job) -> _Known | None:
+def _best(trials: Sequence[_RatedTrial], job: Job) -> _RatedTrial | None:
     """The trial of the lowest cost, among those within the limit of the job.
 
     A search with a limit tells other costs while it looks for the fastest.
@@ -109,7 +109,7 @@ def _empty(job: Job) -> str:
     return "no trial was stored" if job.ended and job.run is None else "no trial yet"
 
 
-def _caption(job: Job, search: Search, best: Data | None) -> str:
+def _caption(job: Job, search: LiveSearch, best: Data | None) -> str:
     """How far the search is, as `tuner follow` says it."""
     parts = []
     if search.trials:

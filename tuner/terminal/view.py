@@ -14,13 +14,13 @@ from tuner.model.jobs import JobState
 from tuner.terminal import live_state
 from tuner.terminal.answer_rows import answer_listing
 from tuner.terminal.device_rows import device_listing
-from tuner.terminal.dialogs import Help, Question
+from tuner.terminal.dialogs import Confirmation, Help
 from tuner.terminal.headline import headline, warning
 from tuner.terminal.inquiries import Inquiries
 from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, pause_or_resume, question, why_not
 from tuner.terminal.job_rows import job_listing
 from tuner.terminal.listing import Listing
-from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveState, Search
+from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveSearch, LiveState
 from tuner.terminal.pane import Pane
 from tuner.terminal.style import STYLE
 from tuner.terminal.trial_rows import TrialRows
@@ -260,7 +260,7 @@ class TerminalView(App[None]):
             if agreed:
                 self._inquiries.change(verb, job.id, self._say)
 
-        self.push_screen(Question(question(verb, job), CONSEQUENCES[verb]), answered)
+        self.push_screen(Confirmation(question(verb, job), CONSEQUENCES[verb]), answered)
 
     def _say(self, words: str, done: bool) -> None:
         self.notify(plain(words), severity="information" if done else "warning", markup=False)
@@ -285,7 +285,7 @@ class TerminalView(App[None]):
             search.asked = True
             self._inquiries.trials(job.run, lambda trials: self._take_trials(search, trials), self._say)
 
-    def _take_trials(self, search: Search, trials: list[live_state.Data]) -> None:
+    def _take_trials(self, search: LiveSearch, trials: list[live_state.Data]) -> None:
         for trial in trials:
             search.take(trial)
         self.draw((TRIALS,))

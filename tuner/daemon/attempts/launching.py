@@ -42,7 +42,7 @@ class Process(Protocol):
         """Wait for its end; returns ``returncode``."""
 
 
-class Launch(Protocol):
+class AttemptLauncher(Protocol):
     """Starts the process of an attempt."""
 
     async def __call__(self, spec: int, lines: int, lifeline: int) -> Process:
@@ -89,7 +89,7 @@ class Launcher:
         self._starting = asyncio.Lock()
 
     async def launch(self, spec: int, lines: int, lifeline: int) -> Process:
-        """See ``Launch``.
+        """See ``AttemptLauncher``.
 
         Raises:
             OSError, ChildCrashedError: as there.

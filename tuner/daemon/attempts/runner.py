@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.daemon.attempts.launching import Launch, Process, fresh_interpreter
+from tuner.daemon.attempts.launching import AttemptLauncher, Process, fresh_interpreter
 from tuner.daemon.attempts.messages import (
     RESULT,
     SPENT,
@@ -36,7 +36,9 @@ _TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take 
 _KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
 
 
-async def start(spec: AttemptSpec, on_event: OnEvent, launch: Launch = fresh_interpreter) -> "AttemptProcess":
+async def start(
+    spec: AttemptSpec, on_event: OnEvent, launch: AttemptLauncher = fresh_interpreter
+) -> "AttemptProcess":
     """Start the process of an attempt.
 
     It has a session of its own, and writes its log to standard error. The kernel ends it when this process

@@ -30,7 +30,7 @@ _MOST_USERS = 1024  # remembered; beyond it, those who have used next to nothing
 _MOST_SHOWN = 20  # users in status and metrics; the others are one row
 
 
-class Span(NamedTuple):
+class HeldSpan(NamedTuple):
     """A time for which a job held its device, as monotonic seconds."""
 
     begin_s: float
@@ -83,7 +83,7 @@ class Shares:
             self._running.setdefault(job.id, (user_of(job), self._now()))
         elif (begun := self._running.pop(job.id, None)) is not None:
             user, begin_s = begun
-            self._count(user, Span(begin_s, self._now()))
+            self._count(user, HeldSpan(begin_s, self._now()))
 
     def restore(self, job: JobRecord, events: Iterable[JobEvent]) -> None:
         """Count the device seconds that the stored events of a job show.
@@ -105,7 +105,7 @@ class Shares:
                 if begin_s is not None:
                     # one that was killed is known to have run until its last event
                     end_s = last_s if event.data.get("reason") == KILLED and last_s is not None else this_s
-                    self._count(user_of(job), Span(begin_s, end_s))
+                    self._count(user_of(job), HeldSpan(begin_s, end_s))
                 begin_s = this_s if event.data.get("state") == JobState.RUNNING.value else None
             last_s = this_s
 
@@ -113,10 +113,10 @@ class Shares:
         """Seconds on devices lately, decayed; those of now included."""
         now_s = self._now()
         value, as_of_s = self._used.get(user, (0.0, now_s))
-        running = (Span(begin_s, now_s) for owner, begin_s in self._running.values() if owner == user)
+        running = (HeldSpan(begin_s, now_s) for owner, begin_s in self._running.values() if owner == user)
         return _faded(value, now_s - as_of_s) + sum(span.decayed_s(now_s) for span in running)
 
-    def _count(self, user: User, span: Span) -> None:
+    def _count(self, user: User, span: HeldSpan) -> None:
         now_s = self._now()
         value, as_of_s = self._used.get(user, (0.0, now_s))
         if len(self._used) >= _MOST_USERS:

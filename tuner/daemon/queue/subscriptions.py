@@ -27,7 +27,7 @@ _RETRY_S = 1.0  # until the database is asked again
 _LOG = logging.getLogger(__name__)
 
 
-class Numbered(Protocol):
+class NumberedEvent(Protocol):
     """An event; one without a number is progress, which a subscriber may miss."""
 
     @property
@@ -35,7 +35,7 @@ class Numbered(Protocol):
         """Counts up; None for progress."""
 
 
-E = TypeVar("E", bound=Numbered)
+E = TypeVar("E", bound=NumberedEvent)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tuner.database.faults import SuspectError, damaged, mirror_of, translated
 from tuner.database.files import connect_to_read, locked
-from tuner.database.integrity.comparison import Difference, Tally, differences
-from tuner.database.integrity.copy_state import Copy, Form, inspected
+from tuner.database.integrity.comparison import RowDifference, VerifiedRows, differences
+from tuner.database.integrity.copy_state import Copy, CopyState, inspected
 from tuner.database.integrity.examination import Examination, Key, RowRepair
 from tuner.database.integrity.harvest import Harvest, NeededRows, same_database
 from tuner.database.integrity.pages import text_or_bytes
@@ -34,7 +34,7 @@ def check_copies(path: Path) -> Examination:
     with locked(path, alone=False):
         main, mirror = inspected(path, to_change=False), inspected(mirror_of(path), to_change=False)
         refuse_newer(main, mirror)
-        if Form.EARLIER in (main.form, mirror.form) and not main.whole:
+        if CopyState.EARLIER in (main.form, mirror.form) and not main.whole:
             return Examination(rebuilt=(f"{path} is of an earlier version; opening it brings it up",))
         try:
             return _checked(main, mirror)
@@ -62,7 +62,7 @@ def _compared(main: Copy, mirror: Copy) -> Examination:
         with _open(main.path) as first, _open(mirror.path) as second:
             counts = [_count(connection) for connection in (first, second)]
             if counts[0] == counts[1] or turn == _TURNS - 1:
-                tally = Tally()
+                tally = VerifiedRows()
                 mending = planned(differences(first, second, tally), ahead=_ahead(counts))
                 lacks = _lacks(main, mirror, _ahead(counts))
                 return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), lacks)
@@ -71,7 +71,7 @@ def _compared(main: Copy, mirror: Copy) -> Examination:
 
 
 def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
-    tally = Tally()
+    tally = VerifiedRows()
     with _open(whole.path) as connection:
         main, mirror = (connection, None) if of_main else (None, connection)
         found = list(differences(main, mirror, tally))
@@ -103,7 +103,7 @@ def _from_pages(main: Copy, mirror: Copy) -> Examination:
     return Examination(len(there), tuple(mending.repaired), tuple(mending.isolated()), whys)
 
 
-def _both(each: Difference, harvest: Harvest) -> tuple[Row | None, Row | None]:
+def _both(each: RowDifference, harvest: Harvest) -> tuple[Row | None, Row | None]:
     raw = harvest.damaged.get((each.table.name, each.key))
     return (each.main or raw, each.mirror or raw)
 

@@ -11,7 +11,7 @@ from tuner.database.transaction import Row
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A row that is not sound and the same in both files.
 
     Attributes:
@@ -37,15 +37,15 @@ class Difference:
 
 
 @dataclass
-class Tally:
+class VerifiedRows:
     """How many rows were verified so far."""
 
     rows: int = 0
 
 
 def differences(
-    main: sqlite3.Connection | None, mirror: sqlite3.Connection | None, tally: Tally
-) -> Iterator[Difference]:
+    main: sqlite3.Connection | None, mirror: sqlite3.Connection | None, tally: VerifiedRows
+) -> Iterator[RowDifference]:
     """All rows of both files that are not sound and the same; of one file those that are not sound.
 
     Args:
@@ -75,8 +75,8 @@ def page_of(connection: sqlite3.Connection, table: Table, after: Sequence[object
 
 
 def compared(
-    table: Table, main: Iterator[Row], mirror: Iterator[Row], tally: Tally, *, both: bool = True
-) -> Iterator[Difference]:
+    table: Table, main: Iterator[Row], mirror: Iterator[Row], tally: VerifiedRows, *, both: bool = True
+) -> Iterator[RowDifference]:
     """The differences of some rows of a table, which come in the order of their keys."""
     left: dict[Key, Row] = {}
     right: dict[Key, Row] = {}
@@ -102,7 +102,7 @@ def compared(
                     right[table.key(second)] = second
             second = next(mirror, None)
     for key in {**left, **right}:
-        yield Difference(table, key, left.get(key), right.get(key))
+        yield RowDifference(table, key, left.get(key), right.get(key))
 
 
 def _place(table: Table, row: Row | None) -> tuple[tuple[int, object], ...]:

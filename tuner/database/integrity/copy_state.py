@@ -20,7 +20,7 @@ _LOOK_AGAIN_S = 0.02
 _OURS = {"runs", "trials", "migrations"}
 
 
-class Form(Enum):
+class CopyState(Enum):
     """What a file is; ``WHOLE`` only says that SQLite can read all of it, not that its rows are sound."""
 
     MISSING = "missing"
@@ -46,7 +46,7 @@ class Copy:
     """
 
     path: Path
-    form: Form
+    form: CopyState
     trouble: str = ""
     changes: int = 0
     identity: str | None = None
@@ -56,7 +56,7 @@ class Copy:
     @property
     def whole(self) -> bool:
         """True for a file of this version that SQLite can read all of."""
-        return self.form is Form.WHOLE
+        return self.form is CopyState.WHOLE
 
 
 def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -> Copy:
@@ -77,22 +77,22 @@ def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -
     seen = log_of(path) if log is None else log
     if size == 0:  # SQLite would remove the log of an empty file
         frames = frames_of(seen).places
-        return Copy(path, Form.DAMAGED, trouble, log=seen) if frames else Copy(path, Form.MISSING)
+        return Copy(path, CopyState.DAMAGED, trouble, log=seen) if frames else Copy(path, CopyState.MISSING)
     try:
         with closing(connect(path) if to_change else connect_to_read(path)) as connection:
             connection.text_factory = text_or_bytes
             copy = _looked_at(path, connection)
-        if copy.form is Form.WHOLE and not _log_is_whole(path, seen, live=log is None):
-            copy = Copy(path, Form.DAMAGED, "its log is damaged")
+        if copy.form is CopyState.WHOLE and not _log_is_whole(path, seen, live=log is None):
+            copy = Copy(path, CopyState.DAMAGED, "its log is damaged")
         return replace(copy, log=seen)
     except UnicodeDecodeError as error:  # of a message of SQLite's, which has bytes of the file in it
-        return Copy(path, Form.DAMAGED, f"the database is corrupted ({error.reason})", log=seen)
+        return Copy(path, CopyState.DAMAGED, f"the database is corrupted ({error.reason})", log=seen)
     except sqlite3.Error as error:
         if to_change and lacks_shared_memory(error, path):
             use_journal(path)
             return inspected(path, seen)
         if damaged(error):
-            return Copy(path, Form.DAMAGED, f"the database is corrupted, or none ({error})", log=seen)
+            return Copy(path, CopyState.DAMAGED, f"the database is corrupted, or none ({error})", log=seen)
         raise translated(error, path) from error
 
 
@@ -100,21 +100,21 @@ def _looked_at(path: Path, connection: sqlite3.Connection) -> Copy:
     connection.execute("PRAGMA cell_size_check = ON")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if not tables:
-        return Copy(path, Form.MISSING)
+        return Copy(path, CopyState.MISSING)
     if not tables & _OURS:
-        return Copy(path, Form.FOREIGN, "no database of tuner")
+        return Copy(path, CopyState.FOREIGN, "no database of tuner")
     names = [name for (name,) in connection.execute("SELECT name FROM migrations")]
     if set(names) > set(NAMES):
         unknown = ", ".join(sorted(str(name) for name in set(names) - set(NAMES)))
-        return Copy(path, Form.NEWER, unknown)
+        return Copy(path, CopyState.NEWER, unknown)
     trouble = _trouble(path, connection, len(names))
     if trouble:
-        return Copy(path, Form.DAMAGED, trouble)
+        return Copy(path, CopyState.DAMAGED, trouble)
     identity = count = None
     if len(names) >= _COUNTED:
         with suppress(SuspectError):
             identity, count = standing(connection)
-    form = Form.WHOLE if len(names) == len(MIGRATIONS) else Form.EARLIER
+    form = CopyState.WHOLE if len(names) == len(MIGRATIONS) else CopyState.EARLIER
     return Copy(path, form, changes=len(names), identity=identity, count=count)
 
 

@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Callable, Container
 
 from tuner.database.integrity.checksums import TABLES
-from tuner.database.integrity.copy_state import Copy, Form
+from tuner.database.integrity.copy_state import Copy, CopyState
 from tuner.database.integrity.examination import Key
-from tuner.database.integrity.salvage import Salvaged, salvaged
+from tuner.database.integrity.salvage import SalvagedRecord, salvaged
 from tuner.database.transaction import LARGEST_COUNT, Row
 
 _ALIKE = 8  # digits of 32 that damage may change; those of two databases differ in thirty
@@ -41,11 +41,11 @@ class Harvest:
         self.count = 0
         self.sequences: dict[str, int] = {}
         self.found = 0
-        if copy.form is Form.DAMAGED:
+        if copy.form is CopyState.DAMAGED:
             for each in salvaged(copy.path, copy.log):
                 self._note(each, keep)
 
-    def _note(self, each: Salvaged, keep: Callable[[str, Key, Row], None]) -> None:
+    def _note(self, each: SalvagedRecord, keep: Callable[[str, Key, Row], None]) -> None:
         if each.table == "writes":
             _, identity, count = each.row
             if each.sound and len(identity) == _DIGITS:

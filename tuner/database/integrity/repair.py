@@ -16,8 +16,8 @@ from tuner.database.faults import SuspectError, advice, damaged, mirror_of, tran
 from tuner.database.file_systems import use_log
 from tuner.database.files import connect, locked
 from tuner.database.integrity.checksums import TABLES
-from tuner.database.integrity.comparison import Difference, Tally, differences
-from tuner.database.integrity.copy_state import Copy, Form, inspected
+from tuner.database.integrity.comparison import RowDifference, VerifiedRows, differences
+from tuner.database.integrity.copy_state import Copy, CopyState, inspected
 from tuner.database.integrity.examination import Examination, RowRepair
 from tuner.database.integrity.harvest import Harvest, NeededRows, is_there, same_database
 from tuner.database.integrity.pages import begins_a_file, text_or_bytes
@@ -81,7 +81,7 @@ def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
         for each in (path, second):
             remove_side_files(each)
         main, mirror = inspected(path), inspected(second)
-    if main.form is mirror.form is Form.MISSING:
+    if main.form is mirror.form is CopyState.MISSING:
         _make(path)
         main = inspected(path)
     trouble: Exception | None = None
@@ -95,9 +95,9 @@ def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
             distrusted = getattr(error, "distrusted", None) or (path if turn else second)
             main, mirror = inspected(path), inspected(second)
             if distrusted == path:
-                main = replace(main, form=Form.DAMAGED, trouble=main.trouble or str(error))
+                main = replace(main, form=CopyState.DAMAGED, trouble=main.trouble or str(error))
             else:
-                mirror = replace(mirror, form=Form.DAMAGED, trouble=mirror.trouble or str(error))
+                mirror = replace(mirror, form=CopyState.DAMAGED, trouble=mirror.trouble or str(error))
     raise StoreDamagedError(f"{path}: {trouble}; {advice(path)}")
 
 
@@ -105,7 +105,7 @@ def _healed(main: Copy, mirror: Copy) -> Examination:
     if main.whole and mirror.whole:
         if same_database(main.identity, mirror.identity):
             return _heal_both(main, mirror)
-        mirror = replace(mirror, form=Form.FOREIGN, trouble="it was the mirror of another database")
+        mirror = replace(mirror, form=CopyState.FOREIGN, trouble="it was the mirror of another database")
     if main.whole:
         return _heal_other(main, mirror)
     if mirror.whole:
@@ -117,7 +117,7 @@ def _heal_both(main: Copy, mirror: Copy) -> Examination:
     """Both can be read: rows that differ or are not sound are replaced where they are."""
     for kind in ("DEFERRED", "IMMEDIATE"):  # nobody is kept from writing while nothing is wrong
         with _open(main.path, kind) as first, _open(mirror.path, kind) as second:
-            tally = Tally()
+            tally = VerifiedRows()
             found = list(differences(first, second, tally))
             if not found and aside(first) == aside(second) and _stands(first):
                 return Examination(tally.rows)
@@ -129,8 +129,8 @@ def _heal_both(main: Copy, mirror: Copy) -> Examination:
 def _mend_both(
     copies: tuple[Copy, Copy],
     connections: tuple[sqlite3.Connection, sqlite3.Connection],
-    found: list[Difference],
-    tally: Tally,
+    found: list[RowDifference],
+    tally: VerifiedRows,
 ) -> Examination:
     counts = [_count(connection) for connection in connections]
     known = [count for count in counts if count is not None]
@@ -144,7 +144,7 @@ def _mend_both(
             raise SuspectError(str(error), copy.path) from error
     align(connections, _identity(*copies), max(known, default=0) + bool(not ahead))
     for connection, copy in zip(connections, copies, strict=True):
-        if next(differences(connection, None, Tally()), None) is not None:
+        if next(differences(connection, None, VerifiedRows()), None) is not None:
             raise SuspectError("a damaged row stays where it is", copy.path)
     for connection in connections:
         connection.execute("COMMIT")
@@ -159,7 +159,7 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
     """One can be read: its rows, and what only the pages of the other hold, are in both afterwards."""
     mirrored = other.path == mirror_of(whole.path)
     with _open(whole.path, "IMMEDIATE") as connection:
-        tally = Tally()
+        tally = VerifiedRows()
         main, mirror = (connection, None) if mirrored else (None, connection)
         found = list(differences(main, mirror, tally))
         mending, count = Mending(), _count(connection)
@@ -179,8 +179,10 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
             align([connection], _identity(whole) or (harvest.identity if ours else None), (count or 0) + 1)
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
-        why = other.trouble or ("it was empty or gone" if other.form is Form.MISSING else "")
-        if other.form is Form.EARLIER or (mirrored and not tally.rows and other.form is Form.MISSING):
+        why = other.trouble or ("it was empty or gone" if other.form is CopyState.MISSING else "")
+        if other.form is CopyState.EARLIER or (
+            mirrored and not tally.rows and other.form is CopyState.MISSING
+        ):
             why = ""
         told = rebuild(other.path, whole.path, why)
     rebuilt = (told,) if told else ()
@@ -254,7 +256,7 @@ def refuse_newer(*copies: Copy) -> None:
         StoreError: one of them is.
     """
     for copy in copies:
-        if copy.form is Form.NEWER:
+        if copy.form is CopyState.NEWER:
             raise StoreError(
                 f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
                 " upgrade tuner or name another file with --database"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tuner.database.faults import SuspectError
 from tuner.database.files import now
 from tuner.database.integrity.checksums import TABLES, Table, row_checksum
-from tuner.database.integrity.comparison import Difference
+from tuner.database.integrity.comparison import RowDifference
 from tuner.database.integrity.examination import IsolatedRow, Key, RowRepair
 from tuner.database.transaction import LARGEST_COUNT, Row
 
@@ -47,7 +47,7 @@ class Mending:
         ]
 
 
-def planned(found: Iterable[Difference], *, ahead: int) -> Mending:
+def planned(found: Iterable[RowDifference], *, ahead: int) -> Mending:
     """What to do about the differences of two files that SQLite can read.
 
     Args:
@@ -76,7 +76,7 @@ def planned(found: Iterable[Difference], *, ahead: int) -> Mending:
     return mending
 
 
-def _knows(difference: Difference, ahead: int) -> Row | None:
+def _knows(difference: RowDifference, ahead: int) -> Row | None:
     """A row as the file has it that is ahead."""
     return difference.main if ahead >= 0 else difference.mirror
 

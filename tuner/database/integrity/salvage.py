@@ -27,7 +27,7 @@ _WRITES, _SEQUENCE = 3, 2  # columns of tables without checksums
 
 
 @dataclass(frozen=True)
-class Salvaged:
+class SalvagedRecord:
     """A record.
 
     Attributes:
@@ -41,7 +41,7 @@ class Salvaged:
     sound: bool
 
 
-def salvaged(path: Path, log: bytes) -> Iterator[Salvaged]:
+def salvaged(path: Path, log: bytes) -> Iterator[SalvagedRecord]:
     """What is on the pages of a file, as its log leaves them; a row may come twice.
 
     Args:
@@ -63,7 +63,7 @@ class _Search:
         self._least = (usable - 12) * 32 // 255 - 23  # of a long record that stays on its page, at least
         self._most = {True: usable - 35, False: (usable - 12) * 64 // 255 - 23}
 
-    def found(self) -> Iterator[Salvaged]:
+    def found(self) -> Iterator[SalvagedRecord]:
         unclear: list[int] = []
         strange: list[int] = []
         for number in self._numbers:
@@ -88,7 +88,7 @@ class _Search:
         for number in unclear + strange:
             yield from self._searched(number)
 
-    def _searched(self, number: int) -> Iterator[Salvaged]:
+    def _searched(self, number: int) -> Iterator[SalvagedRecord]:
         """Every sound row that begins at any byte of a page."""
         page = self._pages.page(number) or b""
         for end in _HEADER_END.finditer(page):
@@ -96,7 +96,7 @@ class _Search:
                 if page[place] == end.end() - place:
                     yield from self._before(page, place)
 
-    def _before(self, page: bytes, header: int) -> Iterator[Salvaged]:
+    def _before(self, page: bytes, header: int) -> Iterator[SalvagedRecord]:
         """The sound row whose record has its header at a place, whatever numbers stand in front of it."""
         for place in range(max(header - _LONGEST_NUMBERS, 0), header):
             self._tries -= 1
@@ -107,7 +107,7 @@ class _Search:
                     if found.sound and found.table in TABLES:
                         yield found
 
-    def _cell(self, page: bytes, place: int, numbered: bool) -> list[Salvaged] | None:
+    def _cell(self, page: bytes, place: int, numbered: bool) -> list[SalvagedRecord] | None:
         """What the record in a cell is: nothing of interest, or a row; None where it is no record."""
         payload_bytes, at = form.varint(page, place)
         if not _SMALLEST <= payload_bytes < _LARGEST:
@@ -160,19 +160,19 @@ def _by_columns(count: int, numbered: bool) -> list[Table]:
     ]
 
 
-def _told(row: Row, rowid: int | None, tables: list[Table]) -> list[Salvaged]:
+def _told(row: Row, rowid: int | None, tables: list[Table]) -> list[SalvagedRecord]:
     """A record as a row of one of some tables."""
     if rowid is not None:
         if len(row) == _SEQUENCE and isinstance(row[0], str) and type(row[1]) is int:
-            return [Salvaged("sqlite_sequence", row, sound=row[0] in TABLES)]
+            return [SalvagedRecord("sqlite_sequence", row, sound=row[0] in TABLES)]
         if len(row) == _WRITES and rowid == 1 and isinstance(row[1], str) and type(row[2]) is int:
-            return [Salvaged("writes", (rowid, *row[1:]), sound=0 <= row[2] < LARGEST_COUNT)]
+            return [SalvagedRecord("writes", (rowid, *row[1:]), sound=0 <= row[2] < LARGEST_COUNT)]
         row = (rowid, *row[1:])
     guesses = []
     for table in tables:
         as_read = table.as_read(row)
         if is_sound(table.name, as_read):
-            return [Salvaged(table.name, as_read, sound=True)]
+            return [SalvagedRecord(table.name, as_read, sound=True)]
         if type(row[-1]) is int and type(row[-2]) is int and table.could_have(row):
-            guesses.append(Salvaged(table.name, as_read, sound=False))
+            guesses.append(SalvagedRecord(table.name, as_read, sound=False))
     return guesses[:1]

@@ -4,7 +4,7 @@ import json
 
 from tuner.database.faults import SuspectError
 from tuner.database.integrity.checksums import TABLES, verified
-from tuner.database.integrity.comparison import Tally, compared, page_of
+from tuner.database.integrity.comparison import VerifiedRows, compared, page_of
 from tuner.database.integrity.examination import Examination, IsolatedRow, Position
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
@@ -31,7 +31,7 @@ def scrubbed(pair: Pair, after: Position | None, most_rows: int) -> tuple[Positi
     """
     names = list(TABLES)
     begin = names.index(after.table) if after is not None and after.table in TABLES else 0
-    left, tally = max(most_rows, 1), Tally()
+    left, tally = max(most_rows, 1), VerifiedRows()
     with pair.snapshot() as view:
         for name in names[begin:]:
             table, key = TABLES[name], after.key if after is not None and name == after.table else ()

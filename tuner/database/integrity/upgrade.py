@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tuner.database.files import connect
 from tuner.database.integrity.checksums import TABLES, is_sound
-from tuner.database.integrity.copy_state import Copy, Form, inspected
+from tuner.database.integrity.copy_state import Copy, CopyState, inspected
 from tuner.database.integrity.pages import BadText, text_or_bytes
 from tuner.database.integrity.replacement import rebuild
 from tuner.database.integrity.schema import apply
@@ -33,23 +33,23 @@ def brought_up(main: Copy, mirror: Copy) -> tuple[Copy, Copy]:
 
     The mirror of a database that was brought up is no source of anything any more, and is to be rebuilt.
     """
-    if mirror.form is Form.EARLIER and (main.form is not Form.EARLIER or _knows_more(mirror, main)):
+    if mirror.form is CopyState.EARLIER and (main.form is not CopyState.EARLIER or _knows_more(mirror, main)):
         if main.whole:
             return main, mirror
         why = main.trouble or (
-            "it lacked transactions" if main.form is Form.EARLIER else "it was empty or gone"
+            "it lacked transactions" if main.form is CopyState.EARLIER else "it was empty or gone"
         )
         rebuild(main.path, mirror.path, why)
         main = inspected(main.path)
-    if main.form is not Form.EARLIER:
+    if main.form is not CopyState.EARLIER:
         return main, mirror
     if mirror.whole and _knows_more(mirror, main) and mirror.identity == main.identity:
-        return replace(main, form=Form.MISSING), mirror
+        return replace(main, form=CopyState.MISSING), mirror
     _bring_up(main, mirror)
-    if mirror.form is Form.MISSING or (mirror.form is Form.EARLIER and _same(main, mirror)):
-        mirror = replace(mirror, form=Form.EARLIER)  # nothing that anybody could miss
-    elif mirror.form in (Form.WHOLE, Form.EARLIER):
-        mirror = replace(mirror, form=Form.FOREIGN, trouble="it was not at the same transaction")
+    if mirror.form is CopyState.MISSING or (mirror.form is CopyState.EARLIER and _same(main, mirror)):
+        mirror = replace(mirror, form=CopyState.EARLIER)  # nothing that anybody could miss
+    elif mirror.form in (CopyState.WHOLE, CopyState.EARLIER):
+        mirror = replace(mirror, form=CopyState.FOREIGN, trouble="it was not at the same transaction")
     return inspected(main.path), mirror
 
 
@@ -57,7 +57,7 @@ def _bring_up(main: Copy, mirror: Copy) -> None:
     with closing(connect(main.path)) as connection:
         connection.text_factory = text_or_bytes
         connection.execute("BEGIN IMMEDIATE")
-        if mirror.form is Form.EARLIER and _same(main, mirror):
+        if mirror.form is CopyState.EARLIER and _same(main, mirror):
             with closing(connect(mirror.path)) as second:
                 second.text_factory = text_or_bytes
                 for table in TABLES:

@@ -16,7 +16,7 @@ import numpy as np
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.faults import Faults
-from tuner.devices.simulated.power_hold import Rounds, window_of
+from tuner.devices.simulated.power_hold import RoundsAtClock, window_of
 from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.time_model import Timeline
@@ -197,7 +197,7 @@ class SimulatedDevice:
             return RunRecord(results=tuple(results), start_s=start, end_s=self.now_s())
         draws = self._draws(plans)
         wanted, allowed = self._model.round_at(plans, self._set_mhz), self._model.round(plans, self._set_mhz)
-        free, held = (Rounds.of(one, draws, self._noise) for one in (wanted, allowed))
+        free, held = (RoundsAtClock.of(one, draws, self._noise) for one in (wanted, allowed))
         warm_s = max(min(_WARM_UP_S, _WARM_PART * window_s), held.round_s)
         over, after = window_of(free, held, self.gpu.power.hold_s - warm_s, window_s)
         last, most = after if after.count else over, max(over, after, key=lambda one: one.count)

@@ -15,7 +15,7 @@ _LONG_ROUND_S = 0.1
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundsAtClock:
     """Rounds at one clock.
 
     Attributes:
@@ -31,7 +31,7 @@ class Rounds:
     count: int = 0
 
     @staticmethod
-    def of(modelled: Round, draws: Sequence[float], noise: float) -> "Rounds":
+    def of(modelled: Round, draws: Sequence[float], noise: float) -> "RoundsAtClock":
         """A modelled round with the noise of its trial.
 
         Args:
@@ -40,17 +40,17 @@ class Rounds:
             noise: relative standard deviation.
         """
         times = [end * (1.0 + noise * draw) for end, draw in zip(modelled.ends_s, draws, strict=False)]
-        return Rounds(times, modelled.watts * (1.0 + noise * draws[-1]), modelled.clock_mhz)
+        return RoundsAtClock(times, modelled.watts * (1.0 + noise * draws[-1]), modelled.clock_mhz)
 
     @property
     def round_s(self) -> float:
         """Time of a round."""
         return max(self.times_s)
 
-    def lasting(self, seconds: float, least: int = 0) -> "Rounds":
+    def lasting(self, seconds: float, least: int = 0) -> "RoundsAtClock":
         """As many as take about so long."""
         count = max(least, round(seconds / self.round_s))
-        return Rounds(self.times_s, self.watts, self.clock_mhz, count)
+        return RoundsAtClock(self.times_s, self.watts, self.clock_mhz, count)
 
     @property
     def least(self) -> int:
@@ -58,7 +58,9 @@ class Rounds:
         return _LEAST_LONG_ROUNDS if self.round_s >= _LONG_ROUND_S else _LEAST_ROUNDS
 
 
-def window_of(free: Rounds, held: Rounds, over_s: float, window_s: float) -> tuple[Rounds, Rounds]:
+def window_of(
+    free: RoundsAtClock, held: RoundsAtClock, over_s: float, window_s: float
+) -> tuple[RoundsAtClock, RoundsAtClock]:
     """The rounds of a window of about ``window_s`` seconds: those over the power limit, then the others.
 
     Args:

@@ -18,7 +18,7 @@ _MOST_ROWS = 120  # of values with an effect: as many as one chart has room for
 
 
 @dataclass(frozen=True)
-class Effect:
+class ValueEffect:
     """The cost of one value against the best value of the same tunable, all else equal.
 
     Attributes:
@@ -50,7 +50,7 @@ class Effects:
         complete: every configuration that may be chosen was measured.
     """
 
-    known: list[Effect]
+    known: list[ValueEffect]
     tried: list[str]
     complete: bool
 
@@ -71,7 +71,7 @@ def effects_of(document: Mapping[str, Any], ranked: Sequence[RankedTrial]) -> Ef
     ]
     keys = [_key(one, columns) for one in trials]
     costs = [one.cost or 0.0 for one in trials]
-    known: list[Effect] = []
+    known: list[ValueEffect] = []
     tried: list[str] = []
     for place, (workload, tunable) in enumerate(columns):
         values = [key[place] for key in keys]
@@ -95,7 +95,7 @@ def _key(one: RankedTrial, columns: Sequence[tuple[str, str]]) -> Key:
 
 def _of_one(
     workload: str, tunable: str, place: int, keys: Sequence[Key], costs: Sequence[float]
-) -> list[Effect]:
+) -> list[ValueEffect]:
     """Effects of one tunable's values, from groups of trials that are alike but for it."""
     groups: dict[Key, dict[tuple[type, Any], float]] = {}
     for key, cost in zip(keys, costs, strict=True):
@@ -108,7 +108,7 @@ def _of_one(
             for value, cost in group.items():
                 excess.setdefault(value, []).append(cost / best - 1.0)
     return [
-        Effect(workload, tunable, value[1], statistics.median(found), min(found), max(found), len(found))
+        ValueEffect(workload, tunable, value[1], statistics.median(found), min(found), max(found), len(found))
         for value, found in sorted(excess.items(), key=lambda item: _order(item[0][1]))
     ]
 
