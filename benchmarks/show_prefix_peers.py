@@ -44,8 +44,7 @@ def fft_any() -> Iterator[str]:
         "smooth, 320 to 2048": [row for row in complex_rows if SHORT < row["N"] <= 8 * SHORT],
         "smooth, above": [row for row in complex_rows if row["N"] > 8 * SHORT],
         "smooth, all": complex_rows,
-        "primes, 61 to 4093": [row for row in rows_of("fft-any-primes-h200") if is_prime(row["N"], 61)],
-        "primes 17 to 31, and 17 · 31": rows_of("fft-any-radices-h200"),
+        "primes, 17 to 4093": rows_of("fft-any-primes-h200", "primes"),
         "complex128, 30 to 5000": rows_of("fft-any-double-h200", "double"),
         "float64 to frequencies": rows_of("fft-any-double-real-h200", "double-real"),
         "float32 to frequencies": rows_of("fft-any-real-h200", "real"),
@@ -71,19 +70,13 @@ def fft_planes() -> Iterator[str]:
     """A row for each plane, set of columns and convolution: time, part of a copy, ratio to cuFFT, default."""
     yield "| kernel | sizes | time | of a copy | × cuFFT | of the default | configuration |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    files = ("fft-planes-h200", "fft-columns-h200", "fft-convolution-h200")
-    for row in (row for name in files for row in rows_of(name)):
+    for row in rows_of("fft-planes-h200"):
         sizes = ", ".join(str(row[name]) for name in ("M", "N", "W", "direction") if name in row)
         time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
         yield (
             f"| `{row['kernel']}` | {sizes} | {time} | {100 * row['copy_ms'] / row['ms']:.1f} %"
             f" | {row['ratio']:.2f} | {row['peer_ms'] / row['default_ms']:.2f} | {row['configuration']} |"
         )
-
-
-def is_prime(number: int, least: int) -> bool:
-    """Whether a number of at least ``least`` is a prime."""
-    return number >= least and all(number % d for d in range(2, math.isqrt(number) + 1))
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
