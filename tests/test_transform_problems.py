@@ -84,3 +84,13 @@ def test_arrays_of_another_form_are_refused(name: str) -> None:
     flat = [Buffer(one.name, one.dtype, (6,), one.role) for one in buffers(name)]
     with pytest.raises(KernelFileError, match=r"needs .* of shape \[batch"):
         problem_for(ProblemSpec(name)).validate(flat)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("fft-columns", (4000, 2, 5)), ("fft-2d", (4000, 2, 1))])
+def test_short_transforms_are_granted_the_rounding_of_the_test(name: str, shape: tuple[int, ...]) -> None:
+    """Of transforms of two points in double precision every right answer passes, of thousands."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+    y = np.fft.fft(x, axis=1)
+    sizes = {"N": 2, "W": shape[2], "M": 2, "direction": "forward", "dtype": "complex128"}
+    assert problem_for(ProblemSpec(name)).residual(np, {"x": x}, {"y": y}, sizes).ok

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.model import Buffer
 from tuner.problems.arrays import Array, Arrays, Namespace
 from tuner.problems.base import Deviation, expect_buffers, relative, sweep, unit_roundoff
-from tuner.problems.fft import FUNCTIONAL_SPREAD, Fft, norm
+from tuner.problems.fft import FUNCTIONAL_SPREAD, LEAST_LEVELS, Fft, norm
 
 PLANE = (1, 2)
 """Axes of a plane in an array of shape (batch, rows, columns)."""
@@ -72,11 +72,11 @@ class PlaneFft(Fft):
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
     def allowed(self, output: Array) -> float:
-        """Two units of roundoff per radix-2 level of all axes."""
+        """Two units of roundoff per radix-2 level of all axes, of three at least: see ``Fft.allowed``."""
         if self.spec.tolerance is not None:
             return self.spec.tolerance
         points = math.prod(output.shape[axis] for axis in self.axes)
-        return 2 * unit_roundoff(output) * max(1.0, math.log2(points))
+        return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(points))
 
 
 class ColumnFft(PlaneFft):
