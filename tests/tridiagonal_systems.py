@@ -121,11 +121,36 @@ def error(x: Array, right: Array) -> float:
     return float((abs(x - right).max(axis=1) / abs(right).max(axis=1)).max())
 
 
-def backward_error(system: System, x: Array) -> float:
-    """Largest defect of a system by the norms of matrix and solution."""
+def backward_error(system: System, x: Array, *, periodic: bool = False) -> float:
+    """Largest defect of a system, whose ends may meet, by the norms of matrix and solution."""
     a, b, c, d = (system[name].astype(np.float64) for name in "abcd")
     defect = b * x - d
     defect[:, 1:] += a[:, 1:] * x[:, :-1]
     defect[:, :-1] += c[:, :-1] * x[:, 1:]
+    if periodic:
+        defect[:, 0] += a[:, 0] * x[:, -1]
+        defect[:, -1] += c[:, -1] * x[:, 0]
     norm = (abs(a) + abs(b) + abs(c)).max(axis=1) * abs(x).max(axis=1)
     return float((abs(defect).max(axis=1) / norm).max())
+
+
+def barriers_of_tiles(plan: Plan) -> list[host_build.Barrier]:
+    """The barriers of long systems that a plan reaches, but for those that the host does without."""
+    return [
+        barrier
+        for barrier in host_build.barriers_reached(plan)
+        if barrier.file in ("tile.cuh", "cluster.cu")
+        and "started" not in barrier.code
+        and "whole warps" not in barrier.code
+    ]
+
+
+def errs_without(
+    barrier: host_build.Barrier, plan: Plan, system: System, right: Array, order: host_build.Order
+) -> bool:
+    """Whether the host finds something, or the answer is wrong, where a barrier is left out."""
+    try:
+        x = solved(plan, system, order, host_build.CHECKED, without=barrier)
+    except host_build.HostRunError:
+        return True
+    return not error(x, right) <= 1e-6
