@@ -67,6 +67,19 @@ def dominant(batch: int, n: int, seed: int = 0, dtype: str = "float32") -> Syste
     return {name: array.astype(dtype) for name, array in zip("abcd", (a, b, c, d), strict=True)}
 
 
+def several(batch: int, n: int, sides: int, dtype: str = "float32") -> System:
+    """Dominant systems whose right sides lie one after the other."""
+    right = [dominant(batch, n, k, dtype)["d"] for k in range(sides)]
+    return {**dominant(batch, n, dtype=dtype), "d": np.concatenate(right, axis=1)}
+
+
+def one_by_one(system: System) -> System:
+    """Systems of one right side each, from systems of several."""
+    n = system["b"].shape[1]
+    matrix = {name: system[name].repeat(system["d"].shape[1] // n, axis=0) for name in "abc"}
+    return {**matrix, "d": system["d"].reshape(-1, n)}
+
+
 def second_differences(batch: int, n: int) -> System:
     """Rows (-1, 2, -1), whose condition number grows with the square of their number."""
     system = {

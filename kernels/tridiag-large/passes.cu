@@ -34,60 +34,66 @@ __global__ void __launch_bounds__(L, blocks)
     if (threadIdx.x == tile.last_warp()) to[1] = own.last;
 }
 
-// One thread has P tiles of a system, a block P L / M systems (M: tiles up to a power of two).
+// An equation with one of its right sides
+template <class T>
+__device__ __forceinline__ Row<T> of_side(const Row<T>& row, int) {
+    return row;
+}
+template <class T, int K>
+__device__ __forceinline__ Row<T> of_side(const Row<T, Several<T, K>>& row, int side) {
+    return {row.l, row.r, row.d.at[side]};
+}
+
+// One thread has P tiles of a system and one of its right sides, a block P L / M of these (M: tiles up to a power of two).
 template <class T, int tiles, int P, int L, int K = 1>
 __global__ void __launch_bounds__(L) solve_ends(const T* __restrict__ ends, T* __restrict__ lasts, int batch) {
     using Here = Shape<T, tiles, P, L>;
-    using D = Sides<T, K>;
-    using Method = Reduced<T, ParallelCyclicReduction, Here::G, L, true, D>;
+    using Method = Reduced<T, ParallelCyclicReduction, Here::G, L, true>;
     const int rank = threadIdx.x % Here::G;
-    const size_t system = size_t(blockIdx.x) * (P * L / Here::M) + threadIdx.x / Here::G;
-    const Row<T, D>* const from = reinterpret_cast<const Row<T, D>*>(ends) + system * tiles * 2;
-    T rows[3][P];
-    D right[P];
+    const size_t solved = size_t(blockIdx.x) * (P * L / Here::M) + threadIdx.x / Here::G;
+    const size_t system = solved / K;
+    const int side = solved % K;
+    const Row<T, Sides<T, K>>* const from = reinterpret_cast<const Row<T, Sides<T, K>>*>(ends) + system * tiles * 2;
+    T rows[4][P];
 #pragma unroll
     for (int i = 0; i < P; ++i) {
         const int tile = rank * P + i;
-        Row<T, D> last = {}, next = {};
-        if (system < batch && tile < tiles) last = from[2 * tile + 1];
-        if (system < batch && tile < tiles - 1) next = from[2 * tile + 2];
+        Row<T> last = {}, next = {};
+        if (system < batch && tile < tiles) last = of_side(from[2 * tile + 1], side);
+        if (system < batch && tile < tiles - 1) next = of_side(from[2 * tile + 2], side);
         join(last, next);
-        rows[0][i] = last.l, rows[1][i] = T{1}, rows[2][i] = last.r, right[i] = last.d;
+        rows[0][i] = last.l, rows[1][i] = T{1}, rows[2][i] = last.r, rows[3][i] = last.d;
     }
-    solve_rows<Here, Method>(rows[0], rows[1], rows[2], right);
-    D* const to = reinterpret_cast<D*>(lasts);
+    solve_rows<Here, Method>(rows[0], rows[1], rows[2], rows[3]);
 #pragma unroll
     for (int i = 0; i < P; ++i)
-        if (system < batch && rank * P + i < tiles) to[system * tiles + rank * P + i] = right[i];
+        if (system < batch && rank * P + i < tiles) lasts[(system * tiles + rank * P + i) * K + side] = rows[3][i];
 }
 
-// The same of a circle of tiles: one thread has P of them, a block a system, which is reduced as a tile is.
-template <class T, int tiles, int P, int L, int K = 1>
+// Of a circle of tiles: one thread has P of them, a block a system, which is reduced as a tile is.
+template <class T, int tiles, int P, int L>
 __global__ void __launch_bounds__(L) solve_circle(const T* __restrict__ ends, T* __restrict__ lasts) {
-    using D = Sides<T, K>;
     using Spot = Place<tiles, P * L, P, true>;
     static_assert(Spot::tiles == 1, "a block holds a system");
-    __shared__ Ends<T, D> places[L / kWarp];
+    __shared__ Ends<T> places[L / kWarp];
     const Spot place(0);
-    const Row<T, D>* const from = reinterpret_cast<const Row<T, D>*>(ends) + size_t(blockIdx.x) * tiles * 2;
-    T rows[3][P];
-    D right[P];
+    const Row<T>* const from = reinterpret_cast<const Row<T>*>(ends) + size_t(blockIdx.x) * tiles * 2;
+    T rows[4][P];
 #pragma unroll
     for (int i = 0; i < P; ++i) {
         const int tile = place.rank * P + i;
-        Row<T, D> last = {}, next = {};
+        Row<T> last = {}, next = {};
         if (tile < tiles) last = from[2 * tile + 1], next = from[tile < tiles - 1 ? 2 * tile + 2 : 0];
         join(last, next);
-        rows[0][i] = last.l, rows[1][i] = T{1}, rows[2][i] = last.r, right[i] = last.d;
+        rows[0][i] = last.l, rows[1][i] = T{1}, rows[2][i] = last.r, rows[3][i] = last.d;
     }
-    const Ends<T, D> mine = eliminated(place, rows[0], rows[1], rows[2], right);
-    TileReduction<T, L, D, Spot> circle(place);
-    const D last = closed(told_to_all(circle.reduce(mine.first, mine.last, places), circle.last_warp()));
-    substituted(place, rows[0], rows[2], right, circle.expand(last, last));
-    D* const to = reinterpret_cast<D*>(lasts) + size_t(blockIdx.x) * tiles;
+    const Ends<T> mine = eliminated(place, rows[0], rows[1], rows[2], rows[3]);
+    TileReduction<T, L, T, Spot> circle(place);
+    const T last = closed(told_to_all(circle.reduce(mine.first, mine.last, places), circle.last_warp()));
+    substituted(place, rows[0], rows[2], rows[3], circle.expand(last, last));
 #pragma unroll
     for (int i = 0; i < P; ++i)
-        if (place.rank * P + i < tiles) to[place.rank * P + i] = right[i];
+        if (place.rank * P + i < tiles) lasts[size_t(blockIdx.x) * tiles + place.rank * P + i] = rows[3][i];
 }
 
 // One block solves one tile.
