@@ -9,7 +9,7 @@
 // parallel cyclic reduction. Each warp does the last level for itself, so one barrier is enough.
 //
 // A periodic system is a circle of tiles: the first one follows the last. Rows that fill up the last tile may not stand
-// in between, so that tile ends at the last row that exists (`Place::lacking`), whatever threads and rows are beyond.
+// in between, so that tile ends at the last row that exists, within a thread and with threads lacking behind it.
 #pragma once
 #include "tridiag_pcr.cuh"
 #include "tridiag_sides.cuh"
@@ -91,6 +91,7 @@ __device__ __forceinline__ Ends<T, D> told_to_all(Ends<T, D> ends, int end) {
     return {first, exchange.template of<Row<T, D>>(end)};
 }
 
+// The equations of a tile's threads, reduced to those of the tile and expanded to the threads' unknowns
 template <class T, int L, class D, class Place>
 class TileReduction {
 public:
