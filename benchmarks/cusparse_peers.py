@@ -1,7 +1,7 @@
 """Forms in which cuSPARSE solves batches of tridiagonal systems."""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -13,7 +13,7 @@ from vendor_library import VendorLibrary, address, launched
 STRIDED, INTERLEAVED = "cuSPARSE gtsv2StridedBatch", "cuSPARSE gtsvInterleavedBatch"
 ONE_SYSTEM = ("gtsv2_nopivot", "gtsv2")
 ALGORITHMS = ("Thomas", "LU", "QR")
-_LETTERS = {"float32": "S", "float64": "D", "complex64": "C"}
+LETTERS = {"float32": "S", "float64": "D", "complex64": "C"}
 _STRIDED_CALLS = ((0, 1), (1, 1), (4, 1), (16, 1), (4, 4), (16, 4), (64, 4), (16, 8), (32, 8), (64, 8))
 _USUAL_CALLS = ((0, 1), (1, 1), (4, 4), (16, 4))
 _JOINED = tuple(2**k for k in (11, 12, 13, 14, 16))
@@ -59,7 +59,7 @@ class CusparsePeers:
 
     def peers(self, data: Data) -> list[Peer]:
         """Every form that this version of the library runs."""
-        room = _Room(self._cp)
+        room = Room(self._cp)
         return [
             *self._strided_forms(data, room),
             *self._one_system_forms(data, room),
@@ -73,7 +73,7 @@ class CusparsePeers:
             data: the systems.
             interleaved: whether to try the routine of a thread a system, which takes long for few systems.
         """
-        room, found = _Room(self._cp), []
+        room, found = Room(self._cp), []
         for calls in (Calls(*numbers) for numbers in _USUAL_CALLS if max(1, numbers[0]) <= data.batch):
             key = f"{STRIDED}, {calls}"
             found += self._tried(key, lambda c=calls: self._strided(data, room, c, Rows()))
@@ -96,7 +96,7 @@ class CusparsePeers:
             self._handles[stream] = handle
         return self._handles[stream]
 
-    def _strided_forms(self, data: Data, room: "_Room") -> Iterator[Peer]:
+    def _strided_forms(self, data: Data, room: "Room") -> Iterator[Peer]:
         """One call, chunks that stay in the L2, systems joined to longer ones and in other places."""
         for calls in (Calls(*numbers) for numbers in _STRIDED_CALLS):
             yield from self._tried(
@@ -109,7 +109,7 @@ class CusparsePeers:
         for rows in (Rows(padding=4), Rows(padding=32), Rows(shift_bytes=1024), Rows(shift_bytes=65536)):
             yield from self._tried(f"{STRIDED}{rows}", lambda r=rows: self._strided(data, room, Calls(), r))
 
-    def _strided(self, data: Data, room: "_Room", calls: Calls, rows: Rows) -> Peer:
+    def _strided(self, data: Data, room: "Room", calls: Calls, rows: Rows) -> Peer:
         """The right-hand sides are overwritten by the solution."""
         cp, n = self._cp, data.n * rows.joined
         stride, count = n + rows.padding, data.batch // rows.joined // max(1, calls.chunks)
@@ -134,27 +134,40 @@ class CusparsePeers:
             STRIDED, f"{calls}{rows}", run, lambda: unknowns, lambda: cp.copyto(unknowns, d), keep=room
         )
 
-    def _one_system_forms(self, data: Data, room: "_Room") -> Iterator[Peer]:
+    def _one_system_forms(self, data: Data, room: "Room") -> Iterator[Peer]:
         """The whole batch as one system, with zeros where its parts meet."""
         for name in ONE_SYSTEM:
             yield from self._tried(f"cuSPARSE {name}", lambda name=name: self._one_system(data, room, name))
 
-    def _one_system(self, data: Data, room: "_Room", name: str) -> Peer:
+    def _one_system(self, data: Data, room: "Room", name: str) -> Peer:
         """The right-hand side is overwritten by the solution."""
-        cp, x, n, size = self._cp, data.output, data.n * data.batch, ctypes.c_size_t()
+        cp, x = self._cp, data.output
         *matrix, d = data.inputs
-        arguments = (self._handle(0), n, 1, *map(address, (*matrix, x)), n)
-        routine = f"cusparse{_letter(data)}{name}"
+        run = self.solver(room, name, matrix, x.reshape(1, -1))
+        form = "the batch as one system"
+        return Peer(f"cuSPARSE {name}", form, run, lambda: x, lambda: cp.copyto(x, d), keep=room)
+
+    def solver(self, room: "Room", name: str, matrix: Sequence[Any], right: Any) -> Callable[[], None]:
+        """What solves the batch as one system, by a routine of ``ONE_SYSTEM``.
+
+        Args:
+            room: for its work space.
+            name: of the routine.
+            matrix: below, on and above the diagonal.
+            right: right sides of shape (sides, rows of the batch), overwritten by the solutions.
+        """
+        (sides, n), size = right.shape, ctypes.c_size_t()
+        arguments = (self._handle(0), n, sides, *map(address, (*matrix, right)), n)
+        routine = f"cusparse{LETTERS[right.dtype.name]}{name}"
         self._library.call(f"{routine}_bufferSizeExt", *arguments, ctypes.byref(size))
         (work,) = room.pieces(size.value, 1)
 
         def run() -> None:
             self._library.call(routine, *arguments, work)
 
-        form = "the batch as one system"
-        return Peer(f"cuSPARSE {name}", form, run, lambda: x, lambda: cp.copyto(x, d), keep=room)
+        return run
 
-    def _interleaved_forms(self, data: Data, room: "_Room") -> Iterator[Peer]:
+    def _interleaved_forms(self, data: Data, room: "Room") -> Iterator[Peer]:
         """Every algorithm, in one call and in chunks that stay in the L2."""
         padded = [(Calls(), 32), (Calls(), 160)]
         for calls, padding in (*((Calls(*numbers), 0) for numbers in _INTERLEAVED_CALLS), *padded):
@@ -168,7 +181,7 @@ class CusparsePeers:
                     form, lambda a=algorithm, c=calls, w=work: self._interleaved(data, room, (a, c), w)
                 )
 
-    def _interleaved(self, data: Data, room: "_Room", way: tuple[int, Calls], work: list[Any]) -> Peer:
+    def _interleaved(self, data: Data, room: "Room", way: tuple[int, Calls], work: list[Any]) -> Peer:
         """Rows of a system lie a chunk apart; destroys its arrays. The conversion is not counted."""
         cp, n, batch, (algorithm, calls) = self._cp, data.n, data.batch, way
         chunks, _, count = work[0].shape
@@ -203,7 +216,7 @@ class CusparsePeers:
             self.failed[key] = str(error)
 
 
-class _Room:
+class Room:
     """Work space that the forms of one problem share: they run one after another."""
 
     def __init__(self, cp: Any) -> None:
@@ -219,7 +232,7 @@ class _Room:
 
 def _letter(data: Data) -> str:
     """Of the routines for the type of the numbers."""
-    return _LETTERS[data.output.dtype.name]
+    return LETTERS[data.output.dtype.name]
 
 
 def _placed(cp: Any, sources: tuple[Any, ...], rows: Rows) -> list[Any]:

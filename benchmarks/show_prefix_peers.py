@@ -1,12 +1,13 @@
 """Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems.
 
-python benchmarks/show_prefix_peers.py long-scan | fft-any | fft-long | fft-planes | tridiag-large
+python benchmarks/show_prefix_peers.py TABLE
 """
 
 import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,11 @@ def _mean(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def tridiag_large() -> Iterator[str]:
+def tridiagonal(name: str) -> Iterator[str]:
     """A row for each system: time, part of bare memory traffic, ratio to cuSPARSE."""
     yield "| systems | time | of bare | × cuSPARSE | the stated answer | configuration |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for row in rows_of("tridiag-large-h200"):
+    for row in rows_of(name):
         time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
         yield (
             f"| {row['name']} | {time} | {100 * row['of_bare']:.1f} % | {row['ratio']:.2f}"
@@ -107,7 +108,8 @@ TABLES = {
     "fft-any": fft_any,
     "fft-long": fft_long,
     "fft-planes": fft_planes,
-    "tridiag-large": tridiag_large,
+    "tridiag-large": partial(tridiagonal, "tridiag-large-h200"),
+    "tridiag-sides": partial(tridiagonal, "tridiag-sides-h200"),
 }
 
 

@@ -13,7 +13,8 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,20 @@ CASES = _cases()
 
 @dataclass(frozen=True)
 class Systems(answers.Data):
-    """Systems of any type; the error is the backward error."""
+    """Systems of any type; the error is the backward error.
+
+    Attributes:
+        problem: that judges.
+        sizes: that it is told.
+    """
 
     problem: Problem
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
     def error(self, cp: Any, answer: Any = None) -> float:
         """See ``Problem.residual``."""
         given = self.output if answer is None else answer
-        return self.problem.residual(cp, self.named, {"x": given}, {}).error
+        return self.problem.residual(cp, self.named, {"x": given}, self.sizes).error
 
     @property
     def named(self) -> dict[str, Any]:
@@ -103,7 +110,7 @@ class Systems(answers.Data):
             return self.error(cp, answer), math.nan, allowed
         rows = np.unique([0, self.batch - 1])
         inputs, outputs = take_rows(self.named, rows, 2), take_rows({"x": answer}, rows, 2)
-        return self.error(cp, answer), self.problem.compare(inputs, outputs, {}).error, allowed
+        return self.error(cp, answer), self.problem.compare(inputs, outputs, self.sizes).error, allowed
 
 
 def make(cp: Any, case: Case) -> Systems:
@@ -163,21 +170,53 @@ def contest(bench: Bench, case: Case, peers: CusparsePeers) -> dict[str, Any]:
     cp, kernel = bench.cp, bench.catalog.kernel(case.kernel)
     data = make(cp, case)
     workload = kernel.workload({"N": case.n, "dtype": case.dtype}, batch=case.batch)
-    results = bench.sweep(kernel, workload, data, TRIALS, shortlist(kernel, workload))
+    contenders = Contenders(
+        kernel,
+        workload,
+        shortlist(kernel, workload),
+        lambda: peers.usual(data, interleaved=is_short(case)),
+        lambda: bare(cp, "tridiagonal", data.inputs, data.output),
+    )
+    return compared(bench, case.name, data, contenders)
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """What is compared.
+
+    Attributes:
+        kernel: ours.
+        workload: of it.
+        configurations: that are timed.
+        peers: makes what it is compared with.
+        moves: makes the kernels that only move bytes, by their names.
+    """
+
+    kernel: KernelFile
+    workload: Workload
+    configurations: Sequence[Configuration]
+    peers: Callable[[], list[Peer]]
+    moves: Callable[[], dict[str, Callable[[], None]]]
+
+
+def compared(bench: Bench, name: str, data: Systems, contenders: Contenders) -> dict[str, Any]:
+    """What all were timed at, and what the second half of the rounds says of the best."""
+    cp, kernel, workload = bench.cp, contenders.kernel, contenders.workload
+    results = bench.sweep(kernel, workload, data, TRIALS, contenders.configurations)
     good = [result for result in results if not result.trouble]
     chosen = [result for result in good[:FINALISTS] if judged(cp, data, result)]
     if not chosen:
-        return {"name": case.name, "wrong": [f"{r.configuration}: {r.trouble}" for r in results]}
-    tried = [tried_peer(bench, data, peer) for peer in peers.usual(data, interleaved=is_short(case))]
+        return {"name": name, "wrong": [f"{r.configuration}: {r.trouble}" for r in results]}
+    tried = [tried_peer(bench, data, peer) for peer in contenders.peers()]
     right = sorted((one for one in tried if one["correct"]), key=lambda one: one["ms"])[:FINALISTS]
-    moves = bare(cp, "tridiagonal", data.inputs, data.output)
+    moves = contenders.moves()
     runs = {str(result.configuration): result.run for result in chosen}
     runs |= {one["peer"].key: one["peer"].run for one in right} | moves
     prepare = {one["peer"].key: one["peer"].prepare for one in right}
-    times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=case.n)
+    times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=data.n)
     stated = kernel.stated(workload) or kernel.default(workload)
     return {
-        "name": case.name,
+        "name": name,
         **summary(times, [str(result.configuration) for result in chosen], right, list(moves)),
         "stated": str(stated),
         "stated_ms": next((r.ms for r in good if r.configuration == stated), None),

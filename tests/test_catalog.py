@@ -76,6 +76,15 @@ def test_a_kernel_that_extends_another_takes_what_that_refuses() -> None:
     ):
         at = partial(workload_for, forms=[ArrayForm(shape, dtype)], sizes={})
         assert shipped.workload_of(shipped.kernel("fft"), at).kernel == taken
+    for spec, taken in (
+        ("tridiag-periodic:N=4096", "tridiag-periodic"),
+        ("tridiag-periodic:N=8192", "tridiag-periodic-large"),
+        ("tridiag-several:N=2048,K=3", "tridiag-several"),
+        ("tridiag-several:N=8192,K=3", "tridiag-several-large"),
+    ):
+        assert shipped.workload(spec).kernel == taken
+    with pytest.raises(UnknownNameError, match="has no K=5; choose K from 2, 3, 4"):
+        shipped.workload("tridiag-several:N=8192,K=5")
     with pytest.raises(
         UnknownNameError,
         match=r"^fft has no N=16777217.*fft-any, fft-large, fft-long: .* from 128 to 16777216$",

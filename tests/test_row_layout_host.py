@@ -49,6 +49,8 @@ CASES = (
     Case("tridiag-periodic", {"N": 50}, {}, {"a": 1, "d": 4, "x": 3}),
     Case("tridiag-several", {"N": 20, "K": 2}, {}, {"b": 1, "d": 4, "x": 2}),
     Case("tridiag-large", {"N": 300}, {"form": "passes"}, {"c": 4, "d": 8, "x": 4}),
+    Case("tridiag-periodic-large", {"N": 301}, {"form": "passes"}, {"c": 3, "d": 7, "x": 3}),
+    Case("tridiag-several-large", {"N": 300, "K": 2}, {"form": "passes"}, {"c": 4, "d": 8, "x": 4}),
     Case("fft-any", {"N": 12}, {"tile": True}, {"x": 1, "y": 2}),
     Case("fft-long", {"N": 300}, {}, {"x": 1, "y": 2}),
     Case("fft-long", {"N": 131, "direction": "inverse"}, {}, {"x": 3, "y": 5}),

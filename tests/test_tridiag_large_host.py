@@ -10,12 +10,13 @@ import pytest
 from tridiagonal_resources import check_resources
 from tridiagonal_systems import (
     FOLDER,
-    Array,
     System,
     backward_error,
+    barriers_of_tiles,
     built,
     dominant,
     error,
+    errs_without,
     second_differences,
     solved,
     thomas,
@@ -110,24 +111,10 @@ def test_barriers_of_long_systems_are_needed_and_enough(form: str) -> None:
     right = thomas(system)
     for order in host_build.ORDERS:
         assert error(solved(plan, system, order, host_build.CHECKED), right) <= 1e-6, order
-    found = {b for b in host_build.barriers_reached(plan) if b.file in FILES[form]}
-    barriers = [
-        b for b in found if "started" not in b.code and "whole warps" not in b.code
-    ]  # the host needs none
+    barriers = barriers_of_tiles(plan)
     assert {b.file for b in barriers} == FILES[form]
     for barrier in barriers:
         assert any(errs_without(barrier, plan, system, right, order) for order in host_build.ORDERS), barrier
-
-
-def errs_without(
-    barrier: host_build.Barrier, plan: Plan, system: System, right: Array, order: host_build.Order
-) -> bool:
-    """Whether the host finds something, or the answer is wrong, where a barrier is left out."""
-    try:
-        x = solved(plan, system, order, host_build.CHECKED, without=barrier)
-    except host_build.HostRunError:
-        return True
-    return not error(x, right) <= 1e-6
 
 
 def test_spaces_have_a_choice_a_default_and_an_analytical_answer() -> None:

@@ -6,7 +6,7 @@ import host_build
 import numpy as np
 import pytest
 from tridiagonal_resources import check_resources
-from tridiagonal_systems import FOLDER, Array, System, built, dominant, error, solved, thomas
+from tridiagonal_systems import FOLDER, built, error, one_by_one, several, solved, thomas
 
 from tuner.config import load_kernel_file
 from tuner.model import Plan, ProblemSpec, Stage
@@ -27,36 +27,21 @@ def plans(n: int, sides: int, dtype: str) -> list[Plan]:
     return built([KERNEL.plan(workload, c) for c in (KERNEL.default(workload), *moved[:1])])
 
 
-def several(n: int, sides: int, dtype: str) -> System:
-    """Dominant systems; their right sides lie one after the other."""
-    system = dominant(BATCH, n, dtype=dtype)
-    return {**system, "d": np.concatenate([dominant(BATCH, n, k, dtype)["d"] for k in range(sides)], axis=1)}
-
-
-def one_by_one(system: System, x: Array) -> tuple[System, Array]:
-    """Systems of one right side each, and their answers."""
-    n = system["b"].shape[1]
-    sides = x.shape[1] // n
-    matrix = {name: system[name].repeat(sides, axis=0) for name in "abc"}
-    return {**matrix, "d": system["d"].reshape(-1, n)}, x.reshape(-1, n)
-
-
 @needs_compiler
 @every_type
 @pytest.mark.parametrize(("n", "sides"), [(2, 3), (7, 2), (97, 4), (256, 3), (1000, 2)])
 def test_every_right_side_is_solved_to_rounding(n: int, sides: int, dtype: str) -> None:
     """Unknowns of each right side err by 16 roundings of max |x|, in every order."""
-    system = several(n, sides, dtype)
+    system = several(BATCH, n, sides, dtype)
     for k, plan in enumerate(plans(n, sides, dtype)):
         x = solved(plan, system, host_build.ORDERS[(k + n) % len(host_build.ORDERS)])
-        alone, answers = one_by_one(system, x)
-        assert error(answers, thomas(alone)) <= 16 * ROUNDING[dtype], plan.label()
+        assert error(x.reshape(-1, n), thomas(one_by_one(system))) <= 16 * ROUNDING[dtype], plan.label()
 
 
 @needs_compiler
 def test_a_broken_right_side_changes_no_other() -> None:
     """NaN stays in its right side, and a zero pivot in its system."""
-    system = several(97, 3, "float32")
+    system = several(BATCH, 97, 3)
     for plan in plans(97, 3, "float32"):
         before = solved(plan, system)
         broken = {key: array.copy() for key, array in system.items()}
@@ -73,8 +58,7 @@ def test_the_problem_judges_every_right_side() -> None:
     workload = KERNEL.workload({"N": 40, "K": 3}, BATCH)
     plan, problem = KERNEL.plan(workload, KERNEL.default(workload)), problem_for(ProblemSpec("tridiagonal"))
     inputs = problem.inputs(np, np.random.default_rng(0), plan.buffers, {})
-    alone, _ = one_by_one(inputs, inputs["d"])
-    x = thomas(alone).astype(np.float32).reshape(BATCH, 120)
+    x = thomas(one_by_one(inputs)).astype(np.float32).reshape(BATCH, 120)
     for right in (True, False):
         for verdict in (problem.compare(inputs, {"x": x}, {}), problem.residual(np, inputs, {"x": x}, {})):
             assert verdict.ok is right

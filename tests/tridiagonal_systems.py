@@ -67,6 +67,19 @@ def dominant(batch: int, n: int, seed: int = 0, dtype: str = "float32") -> Syste
     return {name: array.astype(dtype) for name, array in zip("abcd", (a, b, c, d), strict=True)}
 
 
+def several(batch: int, n: int, sides: int, dtype: str = "float32") -> System:
+    """Dominant systems whose right sides lie one after the other."""
+    right = [dominant(batch, n, k, dtype)["d"] for k in range(sides)]
+    return {**dominant(batch, n, dtype=dtype), "d": np.concatenate(right, axis=1)}
+
+
+def one_by_one(system: System) -> System:
+    """Systems of one right side each, from systems of several."""
+    n = system["b"].shape[1]
+    matrix = {name: system[name].repeat(system["d"].shape[1] // n, axis=0) for name in "abc"}
+    return {**matrix, "d": system["d"].reshape(-1, n)}
+
+
 def second_differences(batch: int, n: int) -> System:
     """Rows (-1, 2, -1), whose condition number grows with the square of their number."""
     system = {
@@ -121,11 +134,36 @@ def error(x: Array, right: Array) -> float:
     return float((abs(x - right).max(axis=1) / abs(right).max(axis=1)).max())
 
 
-def backward_error(system: System, x: Array) -> float:
-    """Largest defect of a system by the norms of matrix and solution."""
+def backward_error(system: System, x: Array, *, periodic: bool = False) -> float:
+    """Largest defect of a system, whose ends may meet, by the norms of matrix and solution."""
     a, b, c, d = (system[name].astype(np.float64) for name in "abcd")
     defect = b * x - d
     defect[:, 1:] += a[:, 1:] * x[:, :-1]
     defect[:, :-1] += c[:, :-1] * x[:, 1:]
+    if periodic:
+        defect[:, 0] += a[:, 0] * x[:, -1]
+        defect[:, -1] += c[:, -1] * x[:, 0]
     norm = (abs(a) + abs(b) + abs(c)).max(axis=1) * abs(x).max(axis=1)
     return float((abs(defect).max(axis=1) / norm).max())
+
+
+def barriers_of_tiles(plan: Plan) -> list[host_build.Barrier]:
+    """The barriers of long systems that a plan reaches, but for those that the host does without."""
+    return [
+        barrier
+        for barrier in host_build.barriers_reached(plan)
+        if barrier.file in ("tile.cuh", "cluster.cu")
+        and "started" not in barrier.code
+        and "whole warps" not in barrier.code
+    ]
+
+
+def errs_without(
+    barrier: host_build.Barrier, plan: Plan, system: System, right: Array, order: host_build.Order
+) -> bool:
+    """Whether the host finds something, or the answer is wrong, where a barrier is left out."""
+    try:
+        x = solved(plan, system, order, host_build.CHECKED, without=barrier)
+    except host_build.HostRunError:
+        return True
+    return not error(x, right) <= 1e-6

@@ -51,6 +51,12 @@ __device__ __forceinline__ Row<T, D> eliminate(T (&a)[P], T (&b)[P], T (&c)[P], 
     return first;
 }
 
+// The equations of a thread's rows: its first unknown, and its last
+template <class T, class D = T>
+struct Ends {
+    Row<T, D> first, last;
+};
+
 // The unknown before the thread's first, which is any number for the first thread of a system, and its last
 template <class D>
 struct Solution {
