@@ -107,6 +107,12 @@ def _threads_of_blas() -> Iterator[None]:
         pools.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), user_api="blas")
 
 
+@pytest.fixture(scope="session")
+def kernels_differ(pytestconfig: pytest.Config) -> bool:
+    """Whether the kernels, or the host that runs them, may differ from main's: the pairwise tier runs."""
+    return bool(pytestconfig.getoption("pairwise") == "always")
+
+
 @pytest.fixture
 def cubins(tmp_path: Path) -> Path:
     """Where tests of what was compiled keep cubins: across runs, where anything is."""
