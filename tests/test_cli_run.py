@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from cli_process import COMMAND, SMALL, TX1, begun, document, rows, tuner
+from cli_process import COMMAND, PATIENCE_S, SMALL, TX1, begun, document, rows, tuner
 
 from tuner.cli import COMMANDS
 from tuner.devices.simulated import SimulatedDevice
@@ -83,12 +83,9 @@ def test_reader_of_the_tables_may_leave(db: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as closed:  # noqa: PTH123 - a descriptor, not a path
-        subprocess.run(
-            [*COMMAND, "run", *SMALL, "--budget", "2", "--database", db, "--json", path],
-            check=False,
-            stdout=closed,
-            stderr=subprocess.DEVNULL,
-        )
+        words = ("run", *SMALL, "--budget", "2", "--database", db, "--json", path)
+        with begun(*words, output=closed.fileno()) as process:
+            process.communicate(timeout=PATIENCE_S)
 
     assert json.loads(path.read_text())["space"]["measured"] == 2
 
