@@ -102,7 +102,7 @@ def test_the_factors_are_those_of_elimination() -> None:
 
 def test_the_law_allows_rounding_alone_at_the_size_of_table_ii() -> None:
     """At 4096 it accepts a factorisation in float32, and notices one product of blocks of 16 left out."""
-    n, block = 4096, 128
+    n, block = 4096, 64
     before = next(
         iter(inputs_of(LUD.plan(workload := LUD.workload({"N": n}), LUD.default(workload))).values())
     )
