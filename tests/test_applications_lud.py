@@ -58,6 +58,7 @@ def is_missed(plan: Plan, barrier: Barrier) -> bool:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_no_barrier_can_be_left_out() -> None:
     """Every barrier of the source is met, and without any one some configuration fails."""
     plans = compiled_plans(70)
