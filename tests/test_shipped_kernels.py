@@ -66,7 +66,7 @@ def plans(
 @pytest.mark.parametrize("path", sorted(kernels_root().glob("*/kernel.toml")), ids=lambda p: p.parent.name)
 def test_shipped_kernels(path: Path, step: int, *, kernels_differ: bool) -> None:
     """Every shipped kernel has a default at each size, right plans, and a large space at its largest."""
-    part = 1 if kernels_differ else FEWER
+    part = 1 if kernels_differ or step == 1 else FEWER
     kernel = load_kernel_file(path)
     plain = [workload for workload in kernel.workloads() if len(workload.implied) == len(kernel.optional)]
     forms = [workload for workload in kernel.workloads() if workload not in plain]
@@ -87,7 +87,7 @@ def test_shipped_kernels(path: Path, step: int, *, kernels_differ: bool) -> None
 @pytest.mark.parametrize("path", sorted(kernels_root().glob("*/kernel.toml")), ids=lambda p: p.parent.name)
 def test_shipped_kernels_hold_in_all_of_their_ranges(path: Path, sizes: int, *, kernels_differ: bool) -> None:
     """Between the powers of two, and right beside them, defaults obey the rules and plans evaluate, too."""
-    part = 1 if kernels_differ else FEWER
+    part = 1 if kernels_differ or sizes > 20 else FEWER
     kernel = load_kernel_file(path)
     ranges = [(name, values) for name, values in kernel.sizes.items() if isinstance(values, range)]
     others = {name: values[0] for name, values in kernel.sizes.items()}
