@@ -39,6 +39,7 @@ def begun(
     code: str = COMMAND[2],
     environment: Mapping[str, str] | None = None,
     joined: bool = False,
+    output: int | None = None,
 ) -> subprocess.Popen[str]:
     """The command as a process of its own, whose outputs are pipes to here; its imports are done.
 
@@ -47,13 +48,14 @@ def begun(
         code: Python that calls it.
         environment: in place of this process's.
         joined: standard error goes where standard output goes.
+        output: descriptor of its standard output in place of a pipe; stays open here.
     """
-    (output, writes), (errors, warns) = os.pipe(), os.pipe()
-    descriptors = {1: writes, 2: writes if joined else warns}
+    (reads, writes), (errors, warns) = os.pipe(), os.pipe()
+    descriptors = {1: writes if output is None else output, 2: writes if joined else warns}
     process = PreparedProcess(code, [*map(str, words)], descriptors, environment or os.environ)
     for descriptor in (writes, warns):
         os.close(descriptor)
-    process.stdout, process.stderr = (os.fdopen(one, encoding="utf-8") for one in (output, errors))
+    process.stdout, process.stderr = (os.fdopen(one, encoding="utf-8") for one in (reads, errors))
     return process
 
 

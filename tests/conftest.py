@@ -96,6 +96,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(20_000)  # Python's 700 costs a hundredth of the time
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,6 +106,12 @@ def _threads_of_blas() -> Iterator[None]:
     pools = sys.modules.get("threadpoolctl")  # who sets them has imported it
     if pools is not None:
         pools.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), user_api="blas")
+
+
+@pytest.fixture(scope="session")
+def kernels_differ(pytestconfig: pytest.Config) -> bool:
+    """Whether the kernels, or the host that runs them, may differ from main's: the pairwise tier runs."""
+    return bool(pytestconfig.getoption("pairwise") == "always")
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def barriers_reached(plan: Plan) -> list[Barrier]:
     for stage in (stage for stage in plan.stages if stage.library is None):
         reached = _functions[_key(stage.source, stage.entry, stage.options, CHECKED)].reached()
         found += [barrier for barrier in barriers_of(stage.source) if barrier.number in reached]
-    return found
+    return list(dict.fromkeys(found))  # stages may share a source
 
 
 @functools.cache

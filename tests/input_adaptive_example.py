@@ -2,8 +2,10 @@
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from cli_process import tuner
 
 EXAMPLE = Path(__file__).parents[1] / "examples/input-adaptive"
 SIZES = ("16", "10000", "777", "3141", "9999", "33", "1", "1")
@@ -16,10 +18,25 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def multiplied(folder: Path, device: str, architecture: str, include: Path, *libraries: str) -> str:
+def called(*words: str) -> str:
+    """The command in this process, from its folder; what it printed."""
+    result = tuner(*words)
+    assert result.exit_code == 0, f"{words}: {result.output}"
+    return result.stdout
+
+
+def multiplied(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    device: str,
+    architecture: str,
+    include: Path,
+    *libraries: str,
+) -> str:
     """Train, export header and cubins, build the program and run it; what it printed.
 
     Args:
+        monkeypatch: changes to the folder.
         folder: where all that happens.
         device: as of ``--device``.
         architecture: of the cubins.
@@ -28,15 +45,16 @@ def multiplied(folder: Path, device: str, architecture: str, include: Path, *lib
     """
     for file in EXAMPLE.iterdir():
         shutil.copy(file, folder)
-    tuner, database = (sys.executable, "-m", "tuner"), ("--database", "walk.db")
-    run(
-        *(folder, *tuner, "train", "mvmul.cu", "--inputs", "H=2^4..2^14, W=2^4..2^14"),
+    monkeypatch.chdir(folder)
+    database = ("--database", "walk.db")
+    called(
+        *("train", "mvmul.cu", "--inputs", "H=2^4..2^14, W=2^4..2^14"),
         *("--limit", "H * W <= 2**22", "--count", "8", "--device", device, *database),
     )
     sizes = ("mvmul.cu:H=777,W=3141", "--objective", "time", "--device", device)
-    assert "predicted" in run(folder, *tuner, "best", *sizes, *database)
-    run(
-        *(folder, *tuner, "export", "mvmul", "--format", "c-selector", "--kernel", "mvmul.cu"),
+    assert "predicted" in called("best", *sizes, *database)
+    called(
+        *("export", "mvmul", "--format", "c-selector", "--kernel", "mvmul.cu"),
         *("--cubins", "build", "--arch", architecture, "--output", "mvmul.h", *database),
     )
     run(folder, "g++", "-Wall", "-Werror", "-O2", f"-I{include}", "-o", "main", "main.cpp", *libraries)

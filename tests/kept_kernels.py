@@ -1,21 +1,20 @@
-"""The shipped kernels, read once in a process and not by every command that is called in it."""
+"""The shipped kernels, read once in a process and not by every command and test that is in it."""
 
+import functools
 from pathlib import Path
 
+from tuner import config
 from tuner.config import KernelFile, catalog, load_kernel_file
 
 
 def keep_shipped_kernels() -> None:
-    """Let catalogues of this process have the shipped kernels as they were first read."""
-    root, read = catalog.kernels_root(), load_kernel_file
-    kept: dict[Path, KernelFile] = {}
+    """Let this process have the shipped kernels as they were first read, in catalogues and in tests."""
+    root = catalog.kernels_root()
+    kept = functools.cache(load_kernel_file)
 
     def load(path: str | Path) -> KernelFile:
         path = Path(path)
-        if root not in path.parents:
-            return read(path)
-        if path not in kept:
-            kept[path] = read(path)
-        return kept[path]
+        return kept(path) if root in path.parents else load_kernel_file(path)
 
-    setattr(catalog, "load_kernel_file", load)  # noqa: B010 - in place of a function of the module
+    for module in (config, catalog):
+        setattr(module, "load_kernel_file", load)  # noqa: B010 - in place of a function of the module

@@ -167,6 +167,11 @@ def pairs_on_host(name: str) -> list[Row]:
     return [row for row in _pairs_of_kin(tuple(k.name for k in kin(KERNELS[name]))) if row["kernel"] == name]
 
 
+def defaults_on_host(name: str) -> list[Row]:
+    """The default of a kernel at each of its small sizes."""
+    return defaults_at(small_sizes(KERNELS[name]))
+
+
 @functools.cache
 def values_on_host(name: str) -> list[Row]:
     """Rows of a kernel at small sizes: its defaults, and some that hold each value the host sees."""

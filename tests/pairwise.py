@@ -3,7 +3,7 @@
 import heapq
 import itertools
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 Row = TypeVar("Row", bound=Mapping[str, Hashable])
@@ -27,9 +27,9 @@ def pairwise(
     Returns:
         ``first`` and the rows that were drawn.
     """
-    numbers: dict[Hashable, int] = {}
+    numbers = {item: number for number, item in enumerate(dict.fromkeys(_items((*rows, *first))))}
     pairs = [_pairs(row, together, numbers) for row in rows]
-    unseen = (1 << len(numbers)) - 1
+    unseen = -1
     for row in first:
         unseen &= ~_pairs(row, together, numbers)
     chosen = list(first)
@@ -48,10 +48,20 @@ def pairwise(
     return chosen
 
 
-def _pairs(row: Mapping[str, Hashable], together: int, numbers: dict[Hashable, int]) -> int:
-    """Every pair of the row's values, and every value, as bits by their numbers: counted at once."""
-    own = row.items() if together == 1 else itertools.combinations_with_replacement(row.items(), 2)
-    found = 0
-    for one in own:
-        found |= 1 << numbers.setdefault(one, len(numbers))
-    return found
+def _items(rows: Iterable[Mapping[str, Hashable]]) -> Iterator[tuple[str, Hashable]]:
+    return itertools.chain.from_iterable(row.items() for row in rows)
+
+
+def _pairs(row: Mapping[str, Hashable], together: int, numbers: Mapping[tuple[str, Hashable], int]) -> int:
+    """Every pair of the row's values, and every value, as bits of one number: counted at once.
+
+    Args:
+        row: the values.
+        together: as of ``pairwise``.
+        numbers: of all values; the pair of a and b, a <= b, is bit a times their count plus b.
+    """
+    own = [numbers[item] for item in row.items()]
+    values = sum(1 << one for one in own)
+    if together == 1:
+        return values
+    return sum((values >> one) << (one + one * len(numbers)) for one in own)

@@ -129,12 +129,14 @@ if __name__ == "__main__":
     from tuner.config.catalog import Catalog, kernels_root
 
     sys.path[0] = ""  # as of -c
+    gc.disable()
     keep_shipped_kernels()
     for name in IMPORTS:
         importlib.import_module(name)
     Catalog.load(search_path=[kernels_root()])
     gc.collect()
     gc.freeze()
+    gc.enable()
     found = _await_order(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(found["folder"])
     os.environ.clear()

@@ -86,6 +86,7 @@ def test_sanitizers_find_nothing() -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_no_barrier_can_be_left_out() -> None:
     """With one buffer a step meets both barriers, and without either it fails."""
     plan = plan_at(ODD, T=2)

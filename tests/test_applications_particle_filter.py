@@ -68,6 +68,7 @@ def test_sums_of_many_blocks_are_scanned_in_rounds() -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_no_barrier_can_be_left_out() -> None:
     """Scans of several rounds meet both barriers, and without either they fail."""
     values: dict[str, int | str] = {"B": 64, "P": 4, "F": 64, "cdf_by": "scan", "S": 32, "search": "binary"}

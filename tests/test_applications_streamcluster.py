@@ -57,6 +57,7 @@ def test_sanitizers_find_nothing() -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_no_barrier_can_be_left_out() -> None:
     """The default meets both barriers, and without either it fails."""
     workload = KERNEL.workload(SMALL[1])

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_process import COMMAND, FAULTY, PATIENCE_S, SMALL, TX1, document, tuner
+from cli_process import COMMAND, FAULTY, PATIENCE_S, SMALL, TX1, begun, document, tuner
 
 from tuner.database import Database, Store
 
@@ -262,18 +262,12 @@ def test_output_that_cannot_be_written(words: tuple[str, ...], db: Path) -> None
     """Where standard output takes no more, one line says so, and the exit code is 1."""
     tuner("run", *SMALL, "--budget", "1", "--policy", "random", "--database", db)
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [*COMMAND, *words],
-            env={**os.environ, "TUNER_DATABASE": str(db)},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        environment = {**os.environ, "TUNER_DATABASE": str(db)}
+        with begun(*words, environment=environment, output=full.fileno()) as process:
+            _, errors = process.communicate(timeout=PATIENCE_S)
 
-    assert ended.returncode == 1
-    assert ended.stderr == "Error: the output cannot be written: No space left on device\n"
+    assert process.returncode == 1
+    assert errors == "Error: the output cannot be written: No space left on device\n"
 
 
 def test_json_without_standard_output(db: Path) -> None:

@@ -20,21 +20,25 @@ def cuda_include() -> Path:
     return found[0].parent
 
 
-def test_the_program_launches_what_the_selector_picks(tmp_path: Path) -> None:
+def test_the_program_launches_what_the_selector_picks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Names, blocks and threads are those of the version; all rows are covered."""
-    told = multiplied(tmp_path, "sim:h200", "sm_90", Path(__file__).parent / "host_driver")
+    told = multiplied(monkeypatch, tmp_path, "sim:h200", "sm_90", Path(__file__).parent / "host_driver")
     assert told.count("largest relative error") == len(SIZES) // 2
 
 
 @pytest.mark.gpu
-def test_the_program_multiplies_on_a_gpu(tmp_path: Path) -> None:
+def test_the_program_multiplies_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cubins of the versions run, and are right."""
     from tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - needs CuPy
 
     device = CudaDevice(0)
     major, minor = device.limits.compute_capability
     device.close()
-    told = multiplied(tmp_path, "cuda:0", f"sm_{major}{minor}", cuda_include(), "-l:libcuda.so.1")
+    told = multiplied(
+        monkeypatch, tmp_path, "cuda:0", f"sm_{major}{minor}", cuda_include(), "-l:libcuda.so.1"
+    )
     assert told.count("largest relative error") == len(SIZES) // 2
 
 

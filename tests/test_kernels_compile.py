@@ -102,6 +102,7 @@ def is_compiled(name: str) -> bool:
     return name not in LAUNCH_ONLY
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_compile(family: str, cubins: Path) -> None:
     """Any value of a family's kernels compiles, for the oldest device or the newest; spills are reported."""

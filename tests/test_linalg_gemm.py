@@ -100,6 +100,7 @@ def test_blocks_that_stay_are_right(n: int, dtype: str, values: dict[str, int | 
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Before the first slab is read, and before each other."""
     batched.check_barriers([batched.plan_with(GEMM, 36, "float32", depth=8)])
@@ -121,6 +122,7 @@ def test_barriers_are_needed() -> None:
         ("filled = following(filled);", ""),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
     plans = [batched.default_plan(GEMM, n, "float32") for n in (13, 35, 67)]

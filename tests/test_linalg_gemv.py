@@ -59,6 +59,7 @@ def test_pairs_of_values_are_right(n: int, dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Between the sums of warps."""
     batched.check_barriers([batched.plan_with(GEMV, 66, "float32", threads=64)])
@@ -75,6 +76,7 @@ def test_barriers_are_needed() -> None:
         ("flying * stride) {", "flying * stride + 1) {"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
     plans = [

@@ -82,6 +82,7 @@ def test_streams_are_ordered() -> None:
 
 @on_host
 @pytest.mark.parametrize("name", ["panel", "gram"])
+@pytest.mark.pairwise
 def test_a_missing_wait_is_noticed(name: str) -> None:
     """A stage that does not wait for the other stream is wrong where its own is ahead."""
     plan = large.plan_with(GEQRF, 300, "float32", NB=64, ahead=1)
@@ -91,6 +92,7 @@ def test_a_missing_wait_is_noticed(name: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Of a block and of a cluster."""
     plans = [in_form(90, "float32", 2, 1), in_form(90, "float32", 1, 4)]
@@ -109,6 +111,7 @@ def test_barriers_are_needed() -> None:
         ("T(1) : T(1) / of_block[j]", "T(1) : of_block[j]"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index or condition anywhere is a wrong answer to the law."""
     plan = large.plan_with(GEQRF, 200, "float32", NB=64, ahead=1, IB=16)

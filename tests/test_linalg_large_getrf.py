@@ -85,6 +85,7 @@ def test_streams_are_ordered() -> None:
 
 @on_host
 @pytest.mark.parametrize("name", ["panel", "exchange near", "exchange next", "solve next"])
+@pytest.mark.pairwise
 def test_a_missing_wait_is_noticed(name: str) -> None:
     """A stage that does not wait for the other stream is wrong where its own is ahead."""
     plan = large.plan_with(GETRF, 300, "float32", NB=64, ahead=1)
@@ -94,6 +95,7 @@ def test_a_missing_wait_is_noticed(name: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Of a block, of a cluster, and of the exchange of rows."""
     large.check_barriers([in_form(90, "float32", *form) for form in ((2, 1), (0, 1), (1, 4), (0, 4))])
@@ -111,6 +113,7 @@ def test_barriers_are_needed() -> None:
         ("place[r] == k ? other", "place[r] == k ? k"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index or condition anywhere is a wrong answer to the law."""
     plan = large.plan_with(GETRF, 200, "float32", NB=64, ahead=1, IB=16)

@@ -63,6 +63,7 @@ def test_streams_are_ordered() -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_a_missing_wait_is_noticed() -> None:
     """A panel that does not wait for the update of its columns is wrong where the main stream is ahead."""
     plan = large.plan_with(POTRF, 301, "float32", NB=64, ahead=1)
@@ -71,6 +72,7 @@ def test_a_missing_wait_is_noticed() -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Of a panel."""
     large.check_barriers([large.plan_with(POTRF, 70, "float32", IB=64)])
@@ -87,6 +89,7 @@ def test_barriers_are_needed() -> None:
         ("column / columns * columns + columns", "column + 1"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
     plan = large.plan_with(POTRF, 230, "float32", NB=64, IB=32)

@@ -74,6 +74,7 @@ def test_sanitizers_find_nothing(dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Of problems that share a warp, and of warps that share a problem."""
     lu_qr.check_barriers(
@@ -99,6 +100,7 @@ def test_barriers_are_needed() -> None:
         ("e < count; e += team", "e < count - 1; e += team"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index or condition anywhere is a wrong answer to the law."""
     assert lu_qr.is_noticed(lu_qr.with_fault(lu_qr.plan_with(GETRF, 37, "float32"), old, new))
@@ -118,6 +120,7 @@ def test_faults_are_noticed(old: str, new: str) -> None:
         ("rows[k] = pivot.row + 1;", "rows[k] = pivot.row;"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_of_threads_alone_are_noticed(old: str, new: str) -> None:
     """The same, where a thread has a matrix."""
     plan = lu_qr.plan_with(GETRF, 4, "float32", 35, **ALONE, copies="staged")

@@ -74,6 +74,7 @@ def test_pairs_of_values_are_right(n: int, dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Of warps that share a matrix, of matrices that share a block, and of the form in device memory."""
     batched.check_barriers(
@@ -96,6 +97,7 @@ def test_barriers_are_needed() -> None:
         ("info = p + c + 1;", "info = p + 1;"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law, or of an indefinite matrix a wrong info."""
     plan = with_fault(batched.default_plan(POTRF, 37, "float32"), old, new)

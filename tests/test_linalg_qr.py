@@ -67,6 +67,7 @@ def test_sanitizers_find_nothing(dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Of problems that share a warp, and of warps that share a problem."""
     lu_qr.check_barriers(
@@ -92,6 +93,7 @@ def test_barriers_are_needed() -> None:
         ("unit.tau", "unit.beta"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index, sign or condition anywhere shows, that of the rare path in its own matrices."""
     plan = lu_qr.with_fault(lu_qr.plan_with(GEQRF, 37, "float32"), old, new)

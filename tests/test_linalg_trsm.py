@@ -73,6 +73,7 @@ def test_pairs_of_values_are_right(n: int, dtype: str) -> None:
 
 
 @on_host
+@pytest.mark.pairwise
 def test_barriers_are_needed() -> None:
     """Around copies of whole matrices, and of panels."""
     batched.check_barriers(
@@ -96,6 +97,7 @@ def test_barriers_are_needed() -> None:
         ("blockIdx.x % Here::strips * Here::width", "0"),
     ],
 )
+@pytest.mark.pairwise
 def test_faults_are_noticed(old: str, new: str) -> None:
     """A wrong index anywhere is a wrong answer to the law."""
     plans = [

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import lfilter
 
 from tuner.interfaces import ProgramTimeline, Response, Sample, SensorInfo
 
@@ -59,6 +58,8 @@ class Power:
         """What a sensor without noise shows at each point of time."""
         power = self.watts()
         if response.capacitance_s:
+            from scipy.signal import lfilter  # noqa: PLC0415 - takes half a second, of one process
+
             kept = float(np.exp(-FINE_S / response.capacitance_s))
             power = lfilter([0.0, 1.0 - kept], [1.0, -kept], power, zi=[power[0]])[0]
         elif response.window_s:

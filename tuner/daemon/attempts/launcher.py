@@ -42,10 +42,12 @@ def main(orders: int, lifeline: int) -> NoReturn:
         lifeline: descriptor of a pipe whose other end only the daemon holds.
     """
     die_with_parent(lifeline)
+    gc.disable()  # all that is imported stays
     _import_all()
     known = ReadFolder.read(kernels_root())
     gc.collect()
     gc.freeze()  # so that collections in the forks do not copy what they share
+    gc.enable()
     _Launcher(socket.socket(fileno=orders), known).serve()
     os._exit(0)
 
