@@ -2,12 +2,39 @@
 // product of small primes; the inverse is divided by N.
 //
 // A block holds a row in registers and leaves no room for a second one whose loads would overlap with its arithmetic
-// (fft-any). So the grid is what fits on the device, a block walks over rows, and a bulk copy brings the next row to
-// shared memory while the present one is transformed: all of it, or of the points of a thread's butterflies the first
-// ones. Copies begin and end at multiples of 16 bytes; what is left of a row at its ends is read by its thread.
+// (fft-any). So the next row of a multiprocessor is on its way while the present one is transformed:
+//
+//     rows_prefetched   a block asks for the row of a later block to come to the second-level cache
+//     rows_ahead        the grid is what fits on the device, a block walks over rows, and a bulk copy brings the next
+//                       one to shared memory: all of it, or the first points of each butterfly of a thread
+//
+// Copies begin and end at multiples of 16 bytes; what is left of a row at its ends is read by its thread.
 #include "mbarrier.cuh"
 #include "mixed_fft.cuh"
 #include "row_layout.cuh"
+
+// Whether a row begins in the middle of 16 bytes
+template <class T>
+__device__ __forceinline__ unsigned skipped(const Complex<T>* row) {
+    return sizeof(Complex<T>) < 16 ? unsigned(reinterpret_cast<unsigned long long>(row) / sizeof(Complex<T>) % 2) : 0;
+}
+
+// Has numbers brought to the second-level cache; nobody waits for them
+template <int count, class T>
+__device__ __forceinline__ void prefetch(const Complex<T>* row) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const unsigned odd = skipped(row), bytes = (count - odd) * sizeof(Complex<T>) / 16 * 16;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row + odd), "r"(bytes) : "memory");
+#endif
+}
+
+__device__ __forceinline__ unsigned multiprocessors() {
+    unsigned count = 1;
+#if defined(__CUDA_ARCH__)
+    asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+#endif
+    return count;
+}
 
 // Points 0 to count - 1 of a row that lies anywhere in global memory, in shared memory; the first place is a multiple
 // of 16 bytes, and holds count + 1 numbers.
@@ -16,9 +43,6 @@ struct RowAhead {
     Complex<T>* place;
     Mbarrier* arrived;
 
-    __device__ static __forceinline__ unsigned skipped(const Complex<T>* row) {
-        return sizeof(Complex<T>) < 16 ? unsigned(reinterpret_cast<unsigned long long>(row) / sizeof(Complex<T>) % 2) : 0;
-    }
     // By one thread, when no thread reads the place any more
     __device__ __forceinline__ void fetch(const Complex<T>* row) const {
         const unsigned odd = skipped(row), whole = sizeof(Complex<T>) < 16 ? (count - odd) / 2 * 2 : count;
@@ -27,13 +51,41 @@ struct RowAhead {
         mbarrier_expect(arrived, bytes);
         bulk_load(place + 2 * odd, row + odd, bytes, arrived);
     }
-    // Point o of the row that was fetched
-    __device__ __forceinline__ Complex<T> at(unsigned o, const Complex<T>* row) const {
+    // Point o of the row that was fetched; first, last: whether it may be point 0, or count - 1
+    __device__ __forceinline__ Complex<T> at(unsigned o, const Complex<T>* row, bool first, bool last) const {
         const unsigned odd = skipped(row);
-        const bool lacks = sizeof(Complex<T>) < 16 && (o < odd || (o == count - 1 && (count - odd) % 2 == 1));
-        return lacks ? row[o] : place[o + odd];
+        if (sizeof(Complex<T>) < 16 && first && o < odd) return row[o];
+        if (sizeof(Complex<T>) < 16 && last && o == count - 1 && (count - odd) % 2 == 1) return row[o];
+        return place[o + odd];
     }
 };
+
+template <class Fft, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+__global__ void __launch_bounds__(L, blocks)
+    rows_prefetched(const Complex<typename Fft::Real>* __restrict__ x, Complex<typename Fft::Real>* __restrict__ y,
+                    int batch, RowLayout<2, aligned, in_place> layout) {
+    using T = typename Fft::Real;
+    using Word = typename Fft::Word;
+    constexpr int N = Fft::N;
+    static_assert(Fft::pitch * sizeof(Word) <= shared_bytes, "room for a row");
+    static_assert(Fft::spare || L == Fft::G, "every thread has points");
+    extern __shared__ double2 shared[];
+
+    const bool works = !Fft::spare || threadIdx.x < Fft::G;
+    const unsigned t = works ? threadIdx.x : kNoThread + threadIdx.x % Fft::G;
+    const long long pitch = layout.pitch_of(0, 1LL * N);
+    const Complex<T>* const from = layout.source(x, y) + blockIdx.x * pitch;
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    if (works) for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = swapped<inverse>(from[o]); });
+    const unsigned later = multiprocessors() * blocks;  // blocks that are there now
+    if (threadIdx.x == 0 && blockIdx.x + later < batch) prefetch<N>(from + later * pitch);
+    mixed_fft<Fft>(v, w, t, reinterpret_cast<Word*>(shared), false);
+    if (works) {
+        constexpr T scale = inverse ? T(1.0 / N) : T(1);
+        Complex<T>* const to = y + blockIdx.x * layout.pitch_of(1, 1LL * N);
+        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { to[o] = scaled(swapped<inverse>(w[k]), scale); });
+    }
+}
 
 template <class Fft, int early, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
@@ -62,6 +114,7 @@ __global__ void __launch_bounds__(L, blocks)
     }
     __syncthreads();
     unsigned phase = 0;
+#pragma unroll 1
     for (int row = blockIdx.x; row < batch; row += gridDim.x) {
         const unsigned t = afresh(seat);  // else registers would hold for all rows what follows from it
         const Complex<T>* const from = source + row * pitch;
@@ -75,7 +128,7 @@ __global__ void __launch_bounds__(L, blocks)
         phase ^= 1;
         if (works) {
             for_points<Fft, 0>(t, [&](int k, unsigned o) {
-                if (k % R < early) v[k] = swapped<inverse>(next.at(o, from));
+                if (k % R < early) v[k] = swapped<inverse>(next.at(o, from, k == 0, k % R == early - 1));
             });
         }
         __syncthreads();  // the last reads of the row, and of the room by threads with the row before
