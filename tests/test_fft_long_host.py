@@ -54,7 +54,11 @@ CASES = [
     Case(3**9, "complex64", "inverse", batch=3),
     Case(23 * 23 * 31, "complex128"),  # 31 is no radix of complex128
     Case(20480, values={"skew": 2, "split2": True}),
+    Case(8748, values={"r": 27, "load": "prefetch", "split": True}),
+    Case(9000, "complex128", "inverse", batch=3, values={"load": "bulk"}),
+    Case(15625, "complex64", "inverse", batch=5, values={"load": "bulk"}),  # odd rows
 ]
+WALK = Case(8505, batch=5, values={"r": 21, "load": "bulk", "split": True})  # several odd rows of a block
 
 
 def given(plan: Plan) -> Array:
@@ -83,10 +87,10 @@ def test_any_length_is_right_to_rounding(case: Case) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("N", [8232, 10007])
-def test_extreme_values_stay_in_their_row(N: int) -> None:
+@pytest.mark.parametrize("case", [Case(8232, batch=3), Case(10007, batch=3), WALK], ids=str)
+def test_extreme_values_stay_in_their_row(case: Case) -> None:
     """NaN, infinity, 1e35 and denormal numbers in a row leave the others as they are, to the bit."""
-    plan = Case(N, batch=3).plan()
+    plan, others = case.plan(), [0, *range(2, case.batch)]
     x = given(plan)
     whole = transformed(plan, x)
     for value in (np.nan, np.inf, 1e35, 1e-37, 1e-41):
@@ -96,13 +100,32 @@ def test_extreme_values_stay_in_their_row(N: int) -> None:
         else:
             spoilt[1, 7] = value
         y = transformed(plan, spoilt)
-        np.testing.assert_array_equal(y[::2], whole[::2])
+        np.testing.assert_array_equal(y[others], whole[others])
         if np.isfinite(value):
             right = np.fft.fft(spoilt[1].astype(np.complex128))
-            lost = 2.0**-149 * 8 * N  # what denormal numbers round by
+            lost = 2.0**-149 * 8 * case.N  # what denormal numbers round by
             assert np.linalg.norm(y[1] - right) <= 1e-6 * np.linalg.norm(right) + lost
         else:
             assert not np.isfinite(y[1]).any()
+
+
+@needs_compiler
+def test_a_walk_over_rows_needs_its_barriers() -> None:
+    """Checked for races, a block that walks over rows is right, and fails without either of its barriers."""
+    plan = WALK.plan()
+    x = given(plan)
+    right = host_build.run_plan_on_host(plan, {"x": x}, flags=host_build.CHECKED, order="reverse")["y"]
+    np.testing.assert_array_equal(right, transformed(plan, x))
+    own = [one for one in host_build.barriers_reached(plan) if one.file == "ahead.cu"]
+    needed = [
+        one for one in own if "__syncthreads" in one.code
+    ]  # host copies are over when these have passed
+    assert len(needed) == 2
+    for barrier in needed:
+        with pytest.raises(host_build.HostRunError, match="no barrier between"):
+            host_build.run_plan_on_host(
+                plan, {"x": x}, flags=host_build.CHECKED, order="reverse", without=barrier
+            )
 
 
 @needs_compiler

@@ -1,13 +1,9 @@
 // Complex transforms of rows of x, shape (batch, N), that fill a multiprocessor: one pass over device memory. N is a
 // product of small primes; the inverse is divided by N.
 //
-// A block holds a row in registers and leaves no room for a second one whose loads would overlap with its arithmetic
-// (fft-any). So the next row of a multiprocessor is on its way while the present one is transformed:
-//
-//     rows_prefetched   a block asks for the row of a later block to come to the second-level cache
-//     rows_ahead        the grid is what fits on the device, a block walks over rows, and a bulk copy brings the next
-//                       one to shared memory: all of it, or the first points of each butterfly of a thread
-//
+// A block holds a row in registers and leaves no room for many others whose loads would overlap with its arithmetic
+// (fft-any). So the grid is what fits on the device, a block walks over rows, and a bulk copy brings the next row to
+// shared memory while the present one is transformed: all of it, or the first points of each butterfly of a thread.
 // Copies begin and end at multiples of 16 bytes; what is left of a row at its ends is read by its thread.
 #include "mbarrier.cuh"
 #include "mixed_fft.cuh"
@@ -17,23 +13,6 @@
 template <class T>
 __device__ __forceinline__ unsigned skipped(const Complex<T>* row) {
     return sizeof(Complex<T>) < 16 ? unsigned(reinterpret_cast<unsigned long long>(row) / sizeof(Complex<T>) % 2) : 0;
-}
-
-// Has numbers brought to the second-level cache; nobody waits for them
-template <int count, class T>
-__device__ __forceinline__ void prefetch(const Complex<T>* row) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const unsigned odd = skipped(row), bytes = (count - odd) * sizeof(Complex<T>) / 16 * 16;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row + odd), "r"(bytes) : "memory");
-#endif
-}
-
-__device__ __forceinline__ unsigned multiprocessors() {
-    unsigned count = 1;
-#if defined(__CUDA_ARCH__)
-    asm("mov.u32 %0, %%nsmid;" : "=r"(count));
-#endif
-    return count;
 }
 
 // Points 0 to count - 1 of a row that lies anywhere in global memory, in shared memory; the first place is a multiple
@@ -59,33 +38,6 @@ struct RowAhead {
         return place[o + odd];
     }
 };
-
-template <class Fft, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
-__global__ void __launch_bounds__(L, blocks)
-    rows_prefetched(const Complex<typename Fft::Real>* __restrict__ x, Complex<typename Fft::Real>* __restrict__ y,
-                    int batch, RowLayout<2, aligned, in_place> layout) {
-    using T = typename Fft::Real;
-    using Word = typename Fft::Word;
-    constexpr int N = Fft::N;
-    static_assert(Fft::pitch * sizeof(Word) <= shared_bytes, "room for a row");
-    static_assert(Fft::spare || L == Fft::G, "every thread has points");
-    extern __shared__ double2 shared[];
-
-    const bool works = !Fft::spare || threadIdx.x < Fft::G;
-    const unsigned t = works ? threadIdx.x : kNoThread + threadIdx.x % Fft::G;
-    const long long pitch = layout.pitch_of(0, 1LL * N);
-    const Complex<T>* const from = layout.source(x, y) + blockIdx.x * pitch;
-    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    if (works) for_points<Fft, 0>(t, [&](int k, unsigned o) { v[k] = swapped<inverse>(from[o]); });
-    const unsigned later = multiprocessors() * blocks;  // blocks that are there now
-    if (threadIdx.x == 0 && blockIdx.x + later < batch) prefetch<N>(from + later * pitch);
-    mixed_fft<Fft>(v, w, t, reinterpret_cast<Word*>(shared), false);
-    if (works) {
-        constexpr T scale = inverse ? T(1.0 / N) : T(1);
-        Complex<T>* const to = y + blockIdx.x * layout.pitch_of(1, 1LL * N);
-        for_points<Fft, Fft::last>(t, [&](int k, unsigned o) { to[o] = scaled(swapped<inverse>(w[k]), scale); });
-    }
-}
 
 template <class Fft, int early, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
