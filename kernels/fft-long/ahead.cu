@@ -70,19 +70,15 @@ __global__ void __launch_bounds__(L, blocks)
     for (int row = blockIdx.x; row < batch; row += gridDim.x) {
         const unsigned t = afresh(seat);  // else registers would hold for all rows what follows from it
         const Complex<T>* const from = source + row * pitch;
-        Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-        if (works) {
-            for_points<Fft, 0>(t, [&](int k, unsigned o) {
-                if (k % R >= early) v[k] = swapped<inverse>(from[o]);
-            });
-        }
+        Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];  // idle threads read, too: else v would outlive its row
+        for_points<Fft, 0>(t, [&](int k, unsigned o) {
+            if (k % R >= early) v[k] = swapped<inverse>(from[o]);
+        });
         mbarrier_wait(next.arrived, phase);
         phase ^= 1;
-        if (works) {
-            for_points<Fft, 0>(t, [&](int k, unsigned o) {
-                if (k % R < early) v[k] = swapped<inverse>(next.at(o, from, k == 0, k % R == early - 1));
-            });
-        }
+        for_points<Fft, 0>(t, [&](int k, unsigned o) {
+            if (k % R < early) v[k] = swapped<inverse>(next.at(o, from, k == 0, k % R == early - 1));
+        });
         __syncthreads();  // the last reads of the row, and of the room by threads with the row before
         const int following = row + gridDim.x;
         if (threadIdx.x == 0 && following < batch) next.fetch(source + following * pitch);
