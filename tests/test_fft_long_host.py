@@ -1,5 +1,6 @@
 """Long transforms of any length: right on the host, each row by itself, and lean as compiled."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +60,11 @@ CASES = [
     Case(15625, "complex64", "inverse", batch=5, values={"load": "bulk"}),  # odd rows
 ]
 WALK = Case(8505, batch=5, values={"r": 21, "load": "bulk", "split": True})  # several odd rows of a block
+
+
+def prime_factors(N: int) -> list[int]:
+    found = next((d for d in range(2, math.isqrt(N) + 1) if N % d == 0), N)
+    return [found] if found == N else [found, *prime_factors(N // found)]
 
 
 def given(plan: Plan) -> Array:
@@ -159,6 +165,20 @@ def test_every_length_has_a_default_in_a_space_to_search(dtype: str) -> None:
         assert len(space) <= 6000
 
 
+def test_rows_that_a_block_holds_are_stated_in_one_pass() -> None:
+    """Of lengths of 2, 3, 5 and 7 that a block holds, nearly all are stated so where the batch is large."""
+    for dtype, longest in (("complex64", 20736), ("complex128", 10368)):
+        smooth = [N for N in range(8193, longest + 1) if max(prime_factors(N)) <= 7]
+        forms = [dict(Case(N, dtype, stated=True).plan().configuration)["form"] for N in smooth[::3]]
+        assert forms.count("whole") >= 0.9 * len(forms)
+        assert {"passes"} == {
+            dict(Case(N, dtype, stated=True).plan().configuration)["form"] for N in (8192, longest + 1, 10007)
+        }
+        few = KERNEL.stated(KERNEL.workload({"N": 10000, "dtype": dtype}, 8))
+        assert few is not None
+        assert dict(few)["form"] == "passes"
+
+
 def test_defaults_need_no_more_shared_memory_than_any_gpu_has() -> None:
     """Blocks of defaults stay within 48 KiB, but for 73 KiB of the longest rows of complex128."""
     for N in LENGTHS:
@@ -168,12 +188,14 @@ def test_defaults_need_no_more_shared_memory_than_any_gpu_has() -> None:
             assert most <= (74752 if dtype == "complex128" and N > 2**21 else 49152), (N, dtype)
 
 
-@pytest.mark.parametrize("architecture", ["sm_53", "sm_120"])
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90", "sm_120"])
 def test_nothing_spills(architecture: str, cubins: Path) -> None:
     """Defaults of some lengths need no local memory, stated answers none where they run."""
     chosen = [Case(N, dtype) for N in (10000, 65537) for dtype in ROUNDOFF]
     if architecture == "sm_120":
         chosen += [Case(10**6, "complex128", stated=True), Case(LONGEST - 3, stated=True)]
+    if architecture == "sm_90":  # rows that a block holds
+        chosen = [Case(9216, "complex128", stated=True), *(Case(N, stated=True) for N in (10000, 15625, 20736))]
     stages = [stage for case in chosen for stage in case.plan().stages]
     try:
         with Compiler(architecture, cubins, jobs=2) as compiler:
