@@ -8,9 +8,12 @@ chooses configuration and form, the second half is reported. Times are medians w
 to zero before every repeat); plans and tables are made before. The JSON is written after every length.
 
     python benchmarks/fft_lengths.py --out benchmarks/results/fft-lengths-h200.json [--kinds primes]
+
+Forms of a kernel take turns among the other configurations; ``--form whole`` leaves only those of one form.
 """
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -27,24 +30,30 @@ from vendor_library import VendorLibrary
 
 from tuner.compiler import CompiledStage
 from tuner.errors import TunerError
-from tuner.model import Configuration, Plan
+from tuner.model import Configuration, Plan, TunableValue
 
 ROUNDS = 22
 FINALISTS = 4
 TOGETHER = 32  # configurations that are compiled at a time
 
 
-def ours(problem: Contested, seconds: float) -> Iterator[Contender]:
+def in_turns(space: list[Configuration], seed: int) -> list[Configuration]:
+    """A space in random order, forms of the kernel in turn; last comes what but bounds registers."""
+    random.Random(seed).shuffle(space)  # noqa: S311 - an order, not a secret
+    forms: dict[TunableValue | None, list[Configuration]] = {}
+    for one in sorted(space, key=lambda c: "form" not in dict(c) and bool(dict(c).get("blocks"))):
+        forms.setdefault(dict(one).get("form"), []).append(one)
+    rounds = itertools.zip_longest(*forms.values())
+    return [one for turn in rounds for one in turn if one is not None]
+
+
+def ours(problem: Contested, seconds: float, form: str | None = None) -> Iterator[Contender]:
     """The default, the stated answer, and others that compile without spills, as far as time allows."""
     bench, kernel, begin = problem.bench, problem.kernel, time.monotonic()
-    space = list(kernel.space(problem.workload))
-    random.Random(problem.n).shuffle(space)  # noqa: S311 - an order, not a secret
-    space.sort(
-        key=lambda c: bool(dict(c).get("blocks"))
-    )  # those that bound registers change less than others
+    space = [one for one in kernel.space(problem.workload) if form in (None, dict(one).get("form"))]
     stated = kernel.stated(problem.workload)
     first = [problem.default.configuration, *([] if stated is None else [stated])]
-    left: list[Configuration] = list(dict.fromkeys([*first, *space]))
+    left: list[Configuration] = list(dict.fromkeys([*first, *in_turns(space, problem.n)]))
     while left and time.monotonic() - begin < seconds:
         plans = [kernel.plan(problem.workload, c) for c in left[:TOGETHER]]
         left = left[TOGETHER:]
@@ -98,10 +107,16 @@ def timed(problem: Contested, contenders: Iterator[Contender], scale: float = 0.
     return sorted(found, key=lambda one: one.ms)
 
 
-def contest(problem: Contested, rivals: Iterator[Contender], scale: float, seconds: float) -> dict[str, Any]:
+def contest(
+    problem: Contested,
+    rivals: Iterator[Contender],
+    scale: float,
+    seconds: float,
+    form: str | None = None,
+) -> dict[str, Any]:
     """One problem: our best configuration and our default, the best rival, and a copy of the bytes."""
     bench = problem.bench
-    tried = timed(problem, ours(problem, seconds))
+    tried = timed(problem, ours(problem, seconds, form))
     peers = timed(problem, rivals, scale)
     default = next((one for one in tried if one.name == str(problem.default.configuration)), tried[0])
     finals = {one.name: one for one in (*tried[:FINALISTS], default, *peers)}
@@ -169,6 +184,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--lengths", nargs="*", type=int, help="these instead of those of the kind")
     parser.add_argument("--seconds", type=float, default=15, help="for the configurations of a length")
+    parser.add_argument("--form", help="of the kernel, beside the default and the stated answer")
     options = parser.parse_args()
     bench = opened()
     from cupy.cuda import cufft as loaded  # noqa: PLC0415 - loads the library that goes with CuPy's CUDA
@@ -183,7 +199,8 @@ def main() -> None:
             try:
                 problem = Problem(bench, KINDS[name], n)
                 scale = 1 / n if KINDS[name].direction == "inverse" else 1.0
-                rows.append(contest(problem, cufft(problem, library), scale, options.seconds))
+                rivals = cufft(problem, library)
+                rows.append(contest(problem, rivals, scale, options.seconds, options.form))
             except TunerError as trouble:
                 print(f"{name:13} {n:5}  left out: {trouble}", flush=True)
                 continue

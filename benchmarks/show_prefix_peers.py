@@ -57,13 +57,13 @@ def fft_any() -> Iterator[str]:
 
 def fft_long() -> Iterator[str]:
     """A row for each length: time, part of a copy, ratio to cuFFT, default."""
-    yield "| N | time | of a copy | × cuFFT | of the default | configuration |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| N | type | time | of a copy | × cuFFT | of the default | configuration |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for row in rows_of("fft-long-h200"):
         time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
         yield (
-            f"| {row['N']} | {time} | {100 * row['copy_ms'] / row['ms']:.1f} % | {row['ratio']:.2f}"
-            f" | {row['peer_ms'] / row['default_ms']:.2f} | {row['configuration']} |"
+            f"| {row['N']} | {row['dtype']} | {time} | {100 * row['copy_ms'] / row['ms']:.1f} %"
+            f" | {row['ratio']:.2f} | {row['peer_ms'] / row['default_ms']:.2f} | {row['configuration']} |"
         )
 
 

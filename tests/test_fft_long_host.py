@@ -1,5 +1,6 @@
 """Long transforms of any length: right on the host, each row by itself, and lean as compiled."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +55,16 @@ CASES = [
     Case(3**9, "complex64", "inverse", batch=3),
     Case(23 * 23 * 31, "complex128"),  # 31 is no radix of complex128
     Case(20480, values={"skew": 2, "split2": True}),
+    Case(8748, values={"r": 27, "load": "prefetch", "split": True}),
+    Case(9000, "complex128", "inverse", batch=3, values={"load": "bulk"}),
+    Case(15625, "complex64", "inverse", batch=5, values={"load": "bulk"}),  # odd rows
 ]
+WALK = Case(8505, batch=5, values={"r": 21, "load": "bulk", "split": True})  # several odd rows of a block
+
+
+def prime_factors(N: int) -> list[int]:
+    found = next((d for d in range(2, math.isqrt(N) + 1) if N % d == 0), N)
+    return [found] if found == N else [found, *prime_factors(N // found)]
 
 
 def given(plan: Plan) -> Array:
@@ -83,10 +93,10 @@ def test_any_length_is_right_to_rounding(case: Case) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("N", [8232, 10007])
-def test_extreme_values_stay_in_their_row(N: int) -> None:
+@pytest.mark.parametrize("case", [Case(8232, batch=3), Case(10007, batch=3), WALK], ids=str)
+def test_extreme_values_stay_in_their_row(case: Case) -> None:
     """NaN, infinity, 1e35 and denormal numbers in a row leave the others as they are, to the bit."""
-    plan = Case(N, batch=3).plan()
+    plan, others = case.plan(), [0, *range(2, case.batch)]
     x = given(plan)
     whole = transformed(plan, x)
     for value in (np.nan, np.inf, 1e35, 1e-37, 1e-41):
@@ -96,13 +106,32 @@ def test_extreme_values_stay_in_their_row(N: int) -> None:
         else:
             spoilt[1, 7] = value
         y = transformed(plan, spoilt)
-        np.testing.assert_array_equal(y[::2], whole[::2])
+        np.testing.assert_array_equal(y[others], whole[others])
         if np.isfinite(value):
             right = np.fft.fft(spoilt[1].astype(np.complex128))
-            lost = 2.0**-149 * 8 * N  # what denormal numbers round by
+            lost = 2.0**-149 * 8 * case.N  # what denormal numbers round by
             assert np.linalg.norm(y[1] - right) <= 1e-6 * np.linalg.norm(right) + lost
         else:
             assert not np.isfinite(y[1]).any()
+
+
+@needs_compiler
+def test_a_walk_over_rows_needs_its_barriers() -> None:
+    """Checked for races, a block that walks over rows is right, and fails without either of its barriers."""
+    plan = WALK.plan()
+    x = given(plan)
+    right = host_build.run_plan_on_host(plan, {"x": x}, flags=host_build.CHECKED, order="reverse")["y"]
+    np.testing.assert_array_equal(right, transformed(plan, x))
+    own = [one for one in host_build.barriers_reached(plan) if one.file == "ahead.cu"]
+    needed = [
+        one for one in own if "__syncthreads" in one.code
+    ]  # host copies are over when these have passed
+    assert len(needed) == 2
+    for barrier in needed:
+        with pytest.raises(host_build.HostRunError, match="no barrier between"):
+            host_build.run_plan_on_host(
+                plan, {"x": x}, flags=host_build.CHECKED, order="reverse", without=barrier
+            )
 
 
 @needs_compiler
@@ -136,6 +165,20 @@ def test_every_length_has_a_default_in_a_space_to_search(dtype: str) -> None:
         assert len(space) <= 6000
 
 
+def test_rows_that_a_block_holds_are_stated_in_one_pass() -> None:
+    """Of lengths of 2, 3, 5 and 7 that a block holds, most are stated so where the batch is large."""
+    for dtype, longest in (("complex64", 20736), ("complex128", 10368)):
+        smooth = [N for N in range(8193, longest + 1) if max(prime_factors(N)) <= 7]
+        forms = [dict(Case(N, dtype, stated=True).plan().configuration)["form"] for N in smooth[::3]]
+        assert forms.count("whole") >= (0.8 if dtype == "complex64" else 0.4) * len(forms)
+        assert {"passes"} == {
+            dict(Case(N, dtype, stated=True).plan().configuration)["form"] for N in (8192, longest + 1, 10007)
+        }
+        few = KERNEL.stated(KERNEL.workload({"N": 10000, "dtype": dtype}, 8))
+        assert few is not None
+        assert dict(few)["form"] == "passes"
+
+
 def test_defaults_need_no_more_shared_memory_than_any_gpu_has() -> None:
     """Blocks of defaults stay within 48 KiB, but for 73 KiB of the longest rows of complex128."""
     for N in LENGTHS:
@@ -145,12 +188,17 @@ def test_defaults_need_no_more_shared_memory_than_any_gpu_has() -> None:
             assert most <= (74752 if dtype == "complex128" and N > 2**21 else 49152), (N, dtype)
 
 
-@pytest.mark.parametrize("architecture", ["sm_53", "sm_120"])
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90", "sm_120"])
 def test_nothing_spills(architecture: str, cubins: Path) -> None:
     """Defaults of some lengths need no local memory, stated answers none where they run."""
     chosen = [Case(N, dtype) for N in (10000, 65537) for dtype in ROUNDOFF]
     if architecture == "sm_120":
         chosen += [Case(10**6, "complex128", stated=True), Case(LONGEST - 3, stated=True)]
+    if architecture == "sm_90":  # rows that a block holds
+        chosen = [
+            Case(9216, "complex128", stated=True),
+            *(Case(N, stated=True) for N in (10000, 15625, 20000)),
+        ]
     stages = [stage for case in chosen for stage in case.plan().stages]
     try:
         with Compiler(architecture, cubins, jobs=2) as compiler:

@@ -54,6 +54,8 @@ CASES = (
     Case("fft-any", {"N": 12}, {"tile": True}, {"x": 1, "y": 2}),
     Case("fft-long", {"N": 300}, {}, {"x": 1, "y": 2}),
     Case("fft-long", {"N": 131, "direction": "inverse"}, {}, {"x": 3, "y": 5}),
+    Case("fft-long", {"N": 8505}, {"r": 21, "load": "prefetch"}, {"x": 2, "y": 1}),
+    Case("fft-long", {"N": 8505, "direction": "inverse"}, {"r": 21, "load": "bulk"}, {"x": 2, "y": 1}),
     Case("fft-real", {"N": 30}, {}, {"x": 2, "y": 1}),
     Case("scan-long", {"N": 3001, "dtype": "int32", "direction": "reverse"}, {}, {"x": 7, "y": 3}),
     Case("scan-long", {"N": 40000, "dtype": "int32"}, {"slots": 4}, {"x": 4, "y": 8}),
