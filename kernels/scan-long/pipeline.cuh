@@ -173,7 +173,7 @@ struct Pipeline {
             const unsigned tile = slot.tile;
             if (tile < rows.count) {
                 const long long extent = rows.extent(tile);
-                const Item all = extent == Shape::size ? sum_segments(slot, at.slot, Shape::size)
+                const Item all = extent == Shape::size ? sum_segments(slot, at.slot, Shape::size + Held::behind)
                                                        : sum_segments(slot, at.slot, extent);
                 if (lane == 0) {
                     slot.total = Op::widen(all);

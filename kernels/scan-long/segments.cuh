@@ -100,7 +100,7 @@ struct BeforePacks {
 // As HeldItems of tile.cuh; the functions of that file have overloads below.
 template <class Op, class Shape, int bits>
 struct HeldSegments {
-    static constexpr int spare = Shape::reverse ? 16 : 0;
+    static constexpr int behind = Shape::reverse, spare = 16 * behind;
     using Value = SegmentItems<Op, Shape, bits>;
     using Before = BeforePacks<Op, Shape>;
 
