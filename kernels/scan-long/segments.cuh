@@ -57,12 +57,23 @@ struct Board<Flagged<T>> {
     }
 };
 
-template <bool wide>
-struct HeadWord {
+// An unsigned type of so many bytes
+template <int bytes>
+struct WordOf;
+template <>
+struct WordOf<1> {
+    using type = unsigned char;
+};
+template <>
+struct WordOf<2> {
+    using type = unsigned short;
+};
+template <>
+struct WordOf<4> {
     using type = unsigned;
 };
 template <>
-struct HeadWord<true> {
+struct WordOf<8> {
     using type = unsigned long long;
 };
 
@@ -70,7 +81,7 @@ struct HeadWord<true> {
 template <int E, int bits>
 struct Heads {
     static_assert(E * bits <= 64, "in a word");
-    using Word = typename HeadWord<(E * bits > 32)>::type;
+    using Word = typename WordOf<(E * bits > 32 ? 8 : 4)>::type;
     Word word;
 
     // Whether at one of the elements from `first` to before `end`
@@ -112,38 +123,42 @@ struct HeldSegments {
     }
 };
 
-// Where segments begin in a pack that begins at a `place` of a tile, from flags of the elements in memory: at one that
-// has a flag or, where rows are scanned in reverse, in front of it. Of flags that are `room` or more behind the
-// beginning of the tile, none is read.
-template <class Shape>
-__device__ __forceinline__ Heads<Shape::E, 8> heads_at(const unsigned char* __restrict__ flags, long long room, int place) {
-    constexpr int E = Shape::E;
-    using Found = Heads<E, 8>;
-    using Word = typename Found::Word;
-    Word word = 0, behind = 0;
-    if (room >= Shape::size) {
-        const auto pack = *reinterpret_cast<const Pack<unsigned char, E>*>(flags + place);
-        memcpy(&word, &pack, E);
-    } else {
-#pragma unroll
-        for (int e = 0; e < E; ++e)
-            if (place + e < room) word |= Word(flags[place + e]) << 8 * e;
-    }
-    if constexpr (!Shape::reverse) return {word};
-    if (place + E < room) behind = flags[place + E];
+// Where segments begin in a pack, from its flags as they lie in memory and, where rows are scanned in reverse, the flag
+// behind them: then a segment begins at the element in front of the flag.
+template <class Shape, class Word>
+__device__ __forceinline__ Heads<Shape::E, 8> heads_of(Word flags, Word behind) {
+    if constexpr (!Shape::reverse) return {flags};
     Word turned = behind;
 #pragma unroll
-    for (int e = 1; e < E; ++e) turned |= (word >> 8 * (E - e) & 0xff) << 8 * e;
+    for (int e = 1; e < Shape::E; ++e) turned |= (flags >> 8 * (Shape::E - e) & 0xff) << 8 * e;
     return {turned};
 }
 
-// Reads elements, and flags as heads_at does.
+// Reads elements, and flags likewise: none is read that is `room` or more behind the beginning of the tile.
 template <class Op, class Shape, class Of, class In>
 __device__ __forceinline__ void read_tile(long long room, SegmentItems<Of, Shape, 8>& value, int rank,
                                           const In* __restrict__ tile, const unsigned char* __restrict__ flags) {
+    constexpr int E = Shape::E;
+    using Word = typename Heads<E, 8>::Word;
+    const auto flag_at = [&](int place) { return Word(place < room ? flags[place] : 0); };
     read_tile<Of, Shape>(room, value.at, rank, tile);
+    if (room >= Shape::size) {
 #pragma unroll
-    for (int v = 0; v < Shape::V; ++v) value.heads[v] = heads_at<Shape>(flags, room, Shape::place(v, rank));
+        for (int v = 0; v < Shape::V; ++v) {
+            const int place = Shape::place(v, rank);
+            const Word word = *reinterpret_cast<const typename WordOf<E>::type*>(flags + place);
+            value.heads[v] = heads_of<Shape>(word, Shape::reverse ? flag_at(place + E) : Word(0));
+        }
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const int place = Shape::place(v, rank);
+        Word word = 0;
+#pragma unroll
+        for (int e = 0; e < E; ++e) word |= flag_at(place + e) << 8 * e;
+        value.heads[v] = heads_of<Shape>(word, Shape::reverse ? flag_at(place + E) : Word(0));
+    }
 }
 
 template <class Op, class Shape, class Of, int bits, class Out>
@@ -269,7 +284,7 @@ __device__ __forceinline__ long long offsets_below(const Offset* __restrict__ of
     return low;
 }
 
-// Sets the bits of a tile's elements at which segments begin, as `heads_at` has it, for all threads of a block; `begin`
+// Sets the bits of a tile's elements at which segments begin, as heads_of has it, for all threads of a block; `begin`
 // is the tile's first element in its row.
 template <class Shape, class Offset>
 __device__ __forceinline__ void mark_segments(unsigned (&bits)[Shape::size / 32], const Offset* __restrict__ offsets,
