@@ -148,7 +148,11 @@ struct Pipeline {
     __device__ __forceinline__ void bring(Slot<Op, warps>& slot, unsigned tile, In*... to, const In*... x) const {
         const long long extent = rows.extent(tile);
         if (extent < Shape::size) {
-            for (int i = lane; i < int(extent); i += kWarp) ((to[i] = x[i]), ...);
+            constexpr int run = ((sizeof(In) == 1) || ...) ? 4 : 1;  // lanes write words of shared memory, not parts
+            for (int first = run * lane; first < int(extent); first += run * kWarp)
+#pragma unroll
+                for (int i = first; i < first + run; ++i)
+                    if (run == 1 || i < int(extent)) ((to[i] = x[i]), ...);
         } else if (lane == 0) {
             before_bulk_loads();
             (bulk_load(to, x, Shape::size * sizeof(In), &slot.come), ...);

@@ -1,0 +1,168 @@
+"""The pipeline of scan-flags on the host: segments are joined in order, whichever warp comes first."""
+
+import functools
+from typing import Any
+
+import host_build
+import numpy as np
+import numpy.typing as npt
+import pytest
+import test_scan_pipeline_host as plain
+from host_build import ORDERS, Order
+from long_scans import FORMS, error, numbers
+from long_scans import WAYS as DIRECTIONS
+from test_scan_segments_host import KERNELS, run
+
+from tuner.model import Source
+
+pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+
+Array = npt.NDArray[Any]
+Way = tuple[int, int, int, int, bool, bool]  # P, L, slots, summers, exclusive, reverse
+
+# y[i] = a y[i - 1] + b modulo 2^32, with y[i - 1] = 0 where a segment begins, for the halves a and b of x[i].
+TEXT = (
+    plain.TEXT
+    + """
+#include "segments.cuh"
+
+struct Halves : Affine {
+    using In = unsigned;
+    using Out = unsigned;
+    static __device__ Item read(unsigned x) { return {x >> 16, x & 0xffffu}; }
+};
+
+template <int P, int L, int slots, int summers, bool exclusive, bool reverse>
+__global__ void segments(const unsigned* x, const unsigned char* heads, unsigned* y, Word* board,
+                         long long length, int of_row, int count) {
+    using Shape = TileShape<P, L, 4, true, exclusive, reverse>;
+    const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
+    using Held = HeldSegments<Halves, Shape, 8>;
+    scan_pipelined<Segmented<Halves>, Shape, slots, summers, 2, Held>(rows, y, board, x, heads);
+}
+"""
+)
+WAYS: list[Way] = [
+    (4, 64, 4, 2, False, True),
+    (8, 32, 3, 3, True, False),
+    (16, 64, 2, 2, True, True),
+    (4, 64, 2, 1, False, False),
+]
+
+
+@functools.cache
+def source() -> Source:
+    return Source("segments.cu", TEXT, plain.source().headers)
+
+
+def right_answer(x: Array, heads: Array, how: Way) -> Array:
+    """By the definition; in reverse a segment begins in front of a head."""
+    *_, exclusive, reverse = how
+    y = np.empty_like(x)
+    back = slice(None, None, -1 if reverse else 1)
+    begins = np.roll(heads, -1, axis=1) if reverse else heads
+    for row, elements, starts in zip(y[:, back], x[:, back].tolist(), begins[:, back].tolist(), strict=True):
+        before = 0
+        for i, (element, start) in enumerate(zip(elements, starts, strict=True)):
+            before = 0 if start else before
+            after = ((element >> 16) * before + (element & 0xFFFF)) % 2**32
+            row[i] = before if exclusive else after
+            before = after
+    return y
+
+
+def pipelined(
+    x: Array, heads: Array, how: Way, order: Order = "forward", without: host_build.Barrier | None = None
+) -> Array:
+    """What two blocks make of rows."""
+    P, L, slots, summers, exclusive, reverse = how
+    rows, length = x.shape
+    y = np.zeros_like(x)
+    of_row = -(-length // (P * L))
+    board = np.zeros(1 + 2 * rows * of_row, np.uint64)
+    flags = ", ".join(str(flag).lower() for flag in (exclusive, reverse))
+    host_build.run(
+        source(),
+        f"segments<{P}, {L}, {slots}, {summers}, {flags}>",
+        2,
+        L + 32 * (2 + summers),
+        slots * (P * L * 5 + 16 * reverse),
+        [x, heads, y, board, np.int64(length), of_row, rows * of_row],
+        flags=host_build.CHECKED,
+        order=order,
+        without=without,
+    )
+    return y
+
+
+def random_rows(rows: int, length: int, density: float) -> tuple[Array, Array]:
+    """Elements, and heads at some of them."""
+    rng = np.random.default_rng(length)
+    heads = (rng.random((rows, length)) < density).astype(np.uint8) * 4
+    return rng.integers(0, 2**32, (rows, length), np.uint32), heads
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_segments_of_any_length_are_joined_in_order(how: Way) -> None:
+    """Rows of whole and broken tiles are exact, from no head to one at every element, in every order."""
+    shapes = ((2, 3008, 0.001), (3, 2048, 0.05), (2, 3008, 0), (5, 16, 0.3), (1, 2048, 1))
+    for order, shape in zip(ORDERS * 2, shapes, strict=False):
+        x, heads = random_rows(*shape)
+        np.testing.assert_array_equal(pipelined(x, heads, how, order), right_answer(x, heads, how))
+
+
+@pytest.mark.parametrize("how", WAYS[::3], ids=str)
+def test_heads_at_the_edges_of_tiles_count(how: Way) -> None:
+    """A head beside an edge of a tile parts what stands on its two sides, also in reverse."""
+    for head in (255, 256, 257, 511, 1024):
+        x, heads = random_rows(1, 2048, 0)
+        heads[0, head] = 128
+        np.testing.assert_array_equal(pipelined(x, heads, how), right_answer(x, heads, how))
+
+
+def test_every_type_is_right() -> None:
+    """As the kernel is planned, types of each width are right to rounding, or exactly, in both directions."""
+    kernel, plans = KERNELS["scan-flags"], []
+    for k, dtype in enumerate(("float32", "int64", "float16", "complex64")):
+        sizes = {"N": 80_000, "dtype": dtype, "direction": DIRECTIONS[k % 2], "form": FORMS[k // 2]}
+        workload = kernel.workload(sizes, 1)
+        pipelines = [c for c in kernel.space(workload) if c["slots"]]
+        plans.append(kernel.plan(workload, pipelines[7 * k % len(pipelines)]))
+    host_build.build_plans(plans)
+    for k, plan in enumerate(plans):
+        x = numbers(plan, k)
+        heads = (np.random.default_rng(k).random(x.shape) < 1e-4).astype(np.uint8)
+        y = run(plan, x, heads, ORDERS[k % len(ORDERS)])
+        assert error(plan, x, y, heads != 0) <= 1, (str(plan.workload), plan.label())
+
+
+@pytest.mark.parametrize("way", DIRECTIONS)
+def test_extremes_stay_in_their_segment(way: str) -> None:
+    """Infinities, NaN and overflow of a segment leave all others as they are, to the last bit."""
+    kernel = KERNELS["scan-flags"]
+    workload = kernel.workload({"N": 80_000, "direction": way}, 1)
+    plan = kernel.plan(workload, next(c for c in kernel.space(workload) if c["slots"]))
+    x, heads = numbers(plan, 1), np.zeros((1, 80_000), np.uint8)
+    heads[0, [20_000, 50_000]] = 1
+    whole, inside = run(plan, x, heads), slice(20_000, 50_000)
+    for extreme in (np.inf, np.nan, 3e38):
+        spoilt = x.copy()
+        spoilt[0, inside] = extreme
+        y = run(plan, spoilt, heads)
+        assert not np.isfinite(y[0, 21_000:49_000]).any()
+        y[0, inside] = whole[0, inside]
+        np.testing.assert_array_equal(y, whole)
+
+
+def test_no_barrier_can_be_left_out() -> None:
+    """Without any barrier of the pipeline a race is found, but for the one that shows what was copied."""
+    barriers = [b for b in host_build.barriers_of(source()) if b.file == "pipeline.cuh"]
+    assert [barrier.code for barrier in barriers if not is_missed(barrier)] == [plain.SPARE]
+
+
+def is_missed(barrier: host_build.Barrier) -> bool:
+    try:
+        y = pipelined(*random_rows(2, 3008, 0.001), WAYS[0], without=barrier)
+    except host_build.HostRunError:
+        return True
+    return not np.array_equal(y, right_answer(*random_rows(2, 3008, 0.001), WAYS[0]))
