@@ -1,4 +1,4 @@
-"""The pipeline of scan-flags on the host: segments are joined in order, whichever warp comes first."""
+"""Segments by the pipeline of warps, on the host: joined in order, whichever warp comes first."""
 
 import functools
 from typing import Any
@@ -11,13 +11,14 @@ import test_scan_pipeline_host as plain
 from host_build import ORDERS, Order
 from long_scans import FORMS, error, numbers
 from long_scans import WAYS as DIRECTIONS
-from test_scan_segments_host import KERNELS, run
+from test_scan_segments_host import ENDS, KERNELS, heads_of, offsets_of, run
 
-from tuner.model import Source
+from tuner.model import Plan, Source
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 Array = npt.NDArray[Any]
+LONG = 80_000  # elements of a row of which blocks hold some tiles
 Way = tuple[int, int, int, int, bool, bool]  # P, L, slots, summers, exclusive, reverse
 
 # y[i] = a y[i - 1] + b modulo 2^32, with y[i - 1] = 0 where a segment begins, for the halves a and b of x[i].
@@ -37,8 +38,9 @@ __global__ void segments(const unsigned* x, const unsigned char* heads, unsigned
                          long long length, int of_row, int count) {
     using Shape = TileShape<P, L, 4, true, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    using Held = HeldSegments<Halves, Shape, 8>;
-    scan_pipelined<Segmented<Halves>, Shape, slots, summers, 2, Held>(rows, y, board, x, heads);
+    using Held = HeldFlagged<Halves, Shape>;
+    const MarkNothing mark;
+    scan_pipelined<Segmented<Halves>, Shape, slots, summers, 2, Held>(rows, mark, y, board, x, heads);
 }
 """
 )
@@ -120,38 +122,61 @@ def test_heads_at_the_edges_of_tiles_count(how: Way) -> None:
         np.testing.assert_array_equal(pipelined(x, heads, how), right_answer(x, heads, how))
 
 
-def test_every_type_is_right() -> None:
-    """As the kernel is planned, types of each width are right to rounding, or exactly, in both directions."""
-    kernel, plans = KERNELS["scan-flags"], []
+def pipelines(name: str, **sizes: int | str) -> list[Plan]:
+    """Of a kernel at one long row."""
+    kernel = KERNELS[name]
+    ends = {"ends": ENDS} if name == "scan-offsets" else {}
+    workload = kernel.workload({"N": LONG, **ends, **sizes}, 1)
+    return [kernel.plan(workload, c) for c in kernel.space(workload) if c["slots"]]
+
+
+def told_segments(name: str, plan: Plan, seed: int) -> tuple[Array, Array]:
+    """Flags or offsets of random segments, and where they begin."""
+    offsets = offsets_of(1, LONG, plan.buffers[1].dtype, seed) if name == "scan-offsets" else None
+    heads = (
+        np.random.default_rng(seed).random((1, LONG)) < 1e-4 if offsets is None else heads_of(offsets, LONG)
+    )
+    return (heads.astype(np.uint8) if offsets is None else offsets), heads
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_type_is_right(name: str) -> None:
+    """As kernels are planned, types of each width are right to rounding, or exactly, in both directions."""
+    plans = []
     for k, dtype in enumerate(("float32", "int64", "float16", "complex64")):
-        sizes = {"N": 80_000, "dtype": dtype, "direction": DIRECTIONS[k % 2], "form": FORMS[k // 2]}
-        workload = kernel.workload(sizes, 1)
-        pipelines = [c for c in kernel.space(workload) if c["slots"]]
-        plans.append(kernel.plan(workload, pipelines[7 * k % len(pipelines)]))
+        found = pipelines(name, dtype=dtype, direction=DIRECTIONS[k % 2], form=FORMS[k // 2])
+        plans.append(found[7 * k % len(found)])
     host_build.build_plans(plans)
     for k, plan in enumerate(plans):
-        x = numbers(plan, k)
-        heads = (np.random.default_rng(k).random(x.shape) < 1e-4).astype(np.uint8)
-        y = run(plan, x, heads, ORDERS[k % len(ORDERS)])
-        assert error(plan, x, y, heads != 0) <= 1, (str(plan.workload), plan.label())
+        x, (told, heads) = numbers(plan, k), told_segments(name, plan, k)
+        y = run(plan, x, told, ORDERS[k % len(ORDERS)])
+        assert error(plan, x, y, heads) <= 1, (str(plan.workload), plan.label())
 
 
-@pytest.mark.parametrize("way", DIRECTIONS)
-def test_extremes_stay_in_their_segment(way: str) -> None:
+@pytest.mark.parametrize(("name", "way"), list(zip(KERNELS, DIRECTIONS, strict=True)))
+def test_extremes_stay_in_their_segment(name: str, way: str) -> None:
     """Infinities, NaN and overflow of a segment leave all others as they are, to the last bit."""
-    kernel = KERNELS["scan-flags"]
-    workload = kernel.workload({"N": 80_000, "direction": way}, 1)
-    plan = kernel.plan(workload, next(c for c in kernel.space(workload) if c["slots"]))
-    x, heads = numbers(plan, 1), np.zeros((1, 80_000), np.uint8)
+    plan = pipelines(name, direction=way)[0]
+    x, heads = numbers(plan, 1), np.zeros((1, LONG), np.uint8)
     heads[0, [20_000, 50_000]] = 1
-    whole, inside = run(plan, x, heads), slice(20_000, 50_000)
+    offsets = np.array([[0, 20_000] + [50_000] * (ENDS - 3) + [LONG]], np.int32)
+    told = heads if name == "scan-flags" else offsets
+    whole, inside = run(plan, x, told), slice(20_000, 50_000)
     for extreme in (np.inf, np.nan, 3e38):
         spoilt = x.copy()
         spoilt[0, inside] = extreme
-        y = run(plan, spoilt, heads)
+        y = run(plan, spoilt, told)
         assert not np.isfinite(y[0, 21_000:49_000]).any()
         y[0, inside] = whole[0, inside]
         np.testing.assert_array_equal(y, whole)
+
+
+def test_whatever_offsets_hold_no_other_memory_is_touched() -> None:
+    """Offsets that fall, or lie outside of the row, make wrong sums and no stray access."""
+    plan = pipelines("scan-offsets", direction="reverse")[0]
+    limits = np.iinfo(np.int32)
+    wild = np.random.default_rng(3).integers(limits.min, limits.max, (1, ENDS)).astype(np.int32)
+    assert np.isfinite(run(plan, numbers(plan, 2), wild, flags=host_build.CHECKED)).all()
 
 
 def test_no_barrier_can_be_left_out() -> None:

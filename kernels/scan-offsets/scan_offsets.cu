@@ -9,7 +9,7 @@ __global__ void __launch_bounds__(L, blocks)
                  unsigned long long* board, long long length, long long ends, int of_row, int count,
                  RowLayout<2, aligned, in_place> layout) {
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
-    using Held = HeldSegments<Operator, Shape, 1>;
+    using Held = HeldMarked<Operator, Shape>;
     __shared__ unsigned heads[Shape::size / 32];
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
     const auto elements = layout.rows_of(0, layout.source(x, y));
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(L, blocks)
         rows, layout.rows_of(1, y), board,
         [=](unsigned tile, typename Held::Value& value) {
             read_tile<Operator, Shape>(rows.room(tile), value.at, threadIdx.x, rows.at(elements, tile));
-            mark_segments<Shape>(heads, offsets + rows.row(tile) * ends, ends, rows.within(tile));
+            mark_segments<Shape, BlockTeam<L>>(heads, offsets + rows.row(tile) * ends, ends, rows.within(tile));
             take_heads(value, heads);
         },
         [=](unsigned tile) { fetch_ahead(rows.at(elements, tile), rows.extent(tile)); });
