@@ -45,7 +45,7 @@ __global__ void segments(const unsigned* x, const unsigned char* heads, unsigned
 """
 )
 WAYS: list[Way] = [
-    (4, 64, 4, 2, False, True),
+    (4, 64, 5, 2, False, True),
     (8, 32, 3, 3, True, False),
     (16, 64, 2, 2, True, True),
     (4, 64, 2, 1, False, False),
@@ -191,3 +191,15 @@ def is_missed(barrier: host_build.Barrier) -> bool:
     except host_build.HostRunError:
         return True
     return not np.array_equal(y, right_answer(*random_rows(2, 3008, 0.001), WAYS[0]))
+
+
+def test_marks_are_read_when_all_are_made() -> None:
+    """Without the meeting of the warp that marks the segments of a tile, sums are wrong."""
+    plan = pipelines("scan-offsets")[0]
+    x, (offsets, heads) = numbers(plan, 0), told_segments("scan-offsets", plan, 0)
+    barriers = host_build.barriers_of(plan.stages[0].source)
+    (meeting,) = (b for b in barriers if b.file == "segments.cuh" and "meet() { __syncwarp" in b.code)
+    given = {"x": x, "offsets": offsets}
+    checked = host_build.CHECKED
+    y = host_build.run_plan_on_host(plan, given, flags=checked, order="reverse", without=meeting)["y"]
+    assert error(plan, x, y, heads) > 1
