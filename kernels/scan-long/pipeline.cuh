@@ -108,7 +108,7 @@ struct Pipeline {
     static constexpr int warps = Shape::L / kWarp;
     static constexpr unsigned loaded = unsigned(Shape::size) * (unsigned(sizeof(In)) + ...), bytes = loaded + Held::spare;
 
-    static constexpr int kTogether = 2;  // segments that are summed side by side
+    static constexpr int kTogether = Held::together;  // segments that are summed side by side
 
     Slot<Op, warps>* ring;
     unsigned char* room;
@@ -170,13 +170,9 @@ struct Pipeline {
     // Items of a segment of a tile that has `extent` elements
     __device__ __forceinline__ void read(int slot, long long extent, int segment, typename Held::Value& value) const {
         with_arrays<Shape>(Arrays{}, room + slot * bytes, [&](In*... from) {
-            if constexpr (Held::marked) {
-                read_tile<typename Op::Within, Shape>(extent, value.at, segment * kWarp + lane,
-                                                      static_cast<const In*>(from)...);
-                take_heads(value, marks(slot), segment * kWarp + lane);
-            } else
-                read_tile<Op, Shape>(extent, value, segment * kWarp + lane, static_cast<const In*>(from)...);
+            read_tile<Op, Shape>(extent, value, segment * kWarp + lane, static_cast<const In*>(from)...);
         });
+        if constexpr (Held::marked) take_heads(value, marks(slot), segment * kWarp + lane);
     }
 
     // Behind the elements of a slot

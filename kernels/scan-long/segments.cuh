@@ -26,7 +26,6 @@ __device__ __forceinline__ Flagged<T> flagged(const T& value, bool begun) {
 // An operator of operators.cuh within segments.
 template <class Op>
 struct Segmented {
-    using Within = Op;
     using In = typename Op::In;
     using Out = typename Op::Out;
     using Item = Flagged<typename Op::Item>;
@@ -112,7 +111,7 @@ struct BeforePacks {
 template <class Op, class Shape>
 struct HeldFlagged {
     static constexpr bool marked = false;
-    static constexpr int behind = Shape::reverse, spare = 16 * behind;
+    static constexpr int behind = Shape::reverse, spare = 16 * behind, together = Shape::reverse ? 1 : 2;
     using Value = SegmentItems<Op, Shape, 8>;
     using Before = BeforePacks<Op, Shape>;
 
@@ -128,7 +127,7 @@ struct HeldFlagged {
 template <class Op, class Shape>
 struct HeldMarked {
     static constexpr bool marked = true;
-    static constexpr int behind = 0, spare = Shape::size / 8;
+    static constexpr int behind = 0, spare = Shape::size / 8, together = Shape::reverse ? 1 : 2;
     using Value = SegmentItems<Op, Shape, 1>;
     using Before = BeforePacks<Op, Shape>;
 };
@@ -144,15 +143,30 @@ __device__ __forceinline__ Heads<Shape::E, 8> heads_of(Word flags, Word behind) 
     return {turned};
 }
 
+// As many of a tile's elements, and of the one behind it, as are among the next `room` ones of the row: in 32 bits, which
+// take fewer registers where places are held against it.
+template <class Shape>
+__device__ __forceinline__ int inside(long long room) {
+    return room > Shape::size ? Shape::size + 1 : int(room);
+}
+
+// Reads elements; their heads are taken apart (take_heads).
+template <class Op, class Shape, class Of, class In>
+__device__ __forceinline__ void read_tile(long long room, SegmentItems<Of, Shape, 1>& value, int rank,
+                                          const In* __restrict__ tile) {
+    read_tile<Of, Shape>(inside<Shape>(room), value.at, rank, tile);
+}
+
 // Reads elements, and flags likewise: none is read that is `room` or more behind the beginning of the tile.
 template <class Op, class Shape, class Of, class In>
 __device__ __forceinline__ void read_tile(long long room, SegmentItems<Of, Shape, 8>& value, int rank,
                                           const In* __restrict__ tile, const unsigned char* __restrict__ flags) {
     constexpr int E = Shape::E;
     using Word = typename Heads<E, 8>::Word;
-    const auto flag_at = [&](int place) { return Word(place < room ? flags[place] : 0); };
-    read_tile<Of, Shape>(room, value.at, rank, tile);
-    if (room >= Shape::size) {
+    const int end = inside<Shape>(room);
+    const auto flag_at = [&](int place) { return Word(place < end ? flags[place] : 0); };
+    read_tile<Of, Shape>(end, value.at, rank, tile);
+    if (end >= Shape::size) {
 #pragma unroll
         for (int v = 0; v < Shape::V; ++v) {
             const int place = Shape::place(v, rank);
@@ -174,7 +188,7 @@ __device__ __forceinline__ void read_tile(long long room, SegmentItems<Of, Shape
 template <class Op, class Shape, class Of, int bits, class Out>
 __device__ __forceinline__ void write_tile(Out* __restrict__ tile, long long room,
                                            const SegmentItems<Of, Shape, bits>& value) {
-    write_tile<Of, Shape>(tile, room, value.at);
+    write_tile<Of, Shape>(tile, inside<Shape>(room), value.at);
 }
 
 template <class Op, class Shape, class Of, int bits>

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(L, blocks)
     scan_tiles<Segmented<Operator>, Shape, Held, stay, groups, 0>(
         rows, layout.rows_of(1, y), board,
         [=](unsigned tile, typename Held::Value& value) {
-            read_tile<Operator, Shape>(rows.room(tile), value.at, threadIdx.x, rows.at(elements, tile));
+            read_tile<Segmented<Operator>, Shape>(rows.room(tile), value, threadIdx.x, rows.at(elements, tile));
             mark_segments<Shape, BlockTeam<L>>(heads, offsets + rows.row(tile) * ends, ends, rows.within(tile));
             take_heads(value, heads);
         },
