@@ -198,7 +198,7 @@ def test_marks_are_read_when_all_are_made() -> None:
     plan = pipelines("scan-offsets")[0]
     x, (offsets, heads) = numbers(plan, 0), told_segments("scan-offsets", plan, 0)
     barriers = host_build.barriers_of(plan.stages[0].source)
-    (meeting,) = (b for b in barriers if b.file == "segments.cuh" and "meet() { __syncwarp" in b.code)
+    (meeting,) = (b for b in barriers if b.file == "marked_segments.cuh" and "meet() { __syncwarp" in b.code)
     given = {"x": x, "offsets": offsets}
     checked = host_build.CHECKED
     y = host_build.run_plan_on_host(plan, given, flags=checked, order="reverse", without=meeting)["y"]

@@ -9,7 +9,8 @@
 //
 // A block knows what all elements up to the end of its last tile amount to, so its looker joins the totals of the tiles
 // between that and the next one, some 32 `groups` of them at a time. All have usually been told: a tile waits only for
-// totals, which need nothing but its own elements.
+// totals, which need nothing but its own elements. Of segments (segments.cuh), a total in which one begins hides those
+// before it.
 //
 // Why no block waits forever. A tile is drawn when there is room for it and then brought, summed and told, whatever
 // other tiles do. So the totals of all drawn tiles are told; tiles are drawn in order, so that those are all a looker
@@ -98,7 +99,7 @@ __device__ __forceinline__ void with_arrays(Types<First, Rest...>, unsigned char
     with_arrays<Shape>(Types<Rest...>{}, at + Shape::size * sizeof(First), use, found..., here);
 }
 
-// The stages of a block's pipeline, each called by the warps that it is for. A thread holds what Held tells.
+// The stages of a block's pipeline, each called by the warps that it is for. Held is as HeldItems of tile.cuh.
 template <class Op, class Shape, class Held, class Mark, int slots, int summers, int groups, class... In>
 struct Pipeline {
     static_assert(summers <= slots, "as Turn advances");
@@ -261,7 +262,7 @@ struct Pipeline {
 };
 
 // Scans rows of items that are made of an element of each of some arrays, whose rows begin at multiples of 16 bytes. The
-// block has 2 + summers warps more than scan. `board` is that of long_scan.cuh.
+// block has 2 + summers warps more than scan. `board` is that of long_scan.cuh; summers call `mark` where Held says so.
 template <class Op, class Shape, int slots, int summers, int groups, class Held = HeldItems<Op, Shape>, class Mark,
           class Out, class... Array>
 __device__ __forceinline__ void scan_pipelined(const Rows<Shape>& rows, Mark mark, Out y, Word* board, Array... x) {

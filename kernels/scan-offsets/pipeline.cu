@@ -1,7 +1,7 @@
 // Scans of segments as scan_offsets.cu has them, by the pipeline of warps of pipeline.cuh: summers search the offsets of
 // their tiles. sm_90.
 #include "pipeline.cuh"
-#include "segments.cuh"
+#include "marked_segments.cuh"
 
 template <class T, class Operator, class Offset, int P, int L, int E, int slots, int summers, int groups, bool exclusive,
           bool reverse, int aligned, bool in_place>

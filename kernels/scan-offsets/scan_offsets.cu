@@ -1,6 +1,6 @@
 // Scans of the segments of long rows in a single pass: as scan-long, but segment k of a row has its elements
 // offsets[k] … offsets[k + 1] - 1. A block finds the offsets of its tile by a search, and marks where segments begin.
-#include "segments.cuh"
+#include "marked_segments.cuh"
 
 template <class T, class Operator, class Offset, int P, int L, int E, bool stay, int groups, bool exclusive, bool reverse,
           int blocks, int aligned, bool in_place>
