@@ -40,7 +40,7 @@ __global__ void affine(const unsigned* a, const unsigned* b, unsigned* y, Word* 
                        int of_row, int count) {
     using Shape = TileShape<P, L, 4, true, false, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    scan_pipelined<Affine, Shape, slots, summers, 2>(rows, MarkNothing{}, y, board, a, b);
+    scan_pipelined<Affine, Shape, slots, summers, 2>(rows, y, board, a, b);
 }
 
 __global__ void told(Word* board, unsigned* found, long long next, unsigned tile) {

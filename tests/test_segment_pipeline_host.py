@@ -11,7 +11,7 @@ import test_scan_pipeline_host as plain
 from host_build import ORDERS, Order
 from long_scans import FORMS, error, numbers
 from long_scans import WAYS as DIRECTIONS
-from test_scan_segments_host import ENDS, KERNELS, heads_of, offsets_of, run
+from test_scan_segments_host import KERNELS, run
 
 from tuner.model import Plan, Source
 
@@ -38,14 +38,13 @@ __global__ void segments(const unsigned* x, const unsigned char* heads, unsigned
                          long long length, int of_row, int count) {
     using Shape = TileShape<P, L, 4, true, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    using Held = HeldFlagged<Halves, Shape>;
-    const MarkNothing mark;
-    scan_pipelined<Segmented<Halves>, Shape, slots, summers, 2, Held>(rows, mark, y, board, x, heads);
+    using Held = HeldSegments<Halves, Shape, 8>;
+    scan_pipelined<Segmented<Halves>, Shape, slots, summers, 2, Held>(rows, y, board, x, heads);
 }
 """
 )
 WAYS: list[Way] = [
-    (4, 64, 5, 2, False, True),
+    (4, 64, 4, 2, False, True),
     (8, 32, 3, 3, True, False),
     (16, 64, 2, 2, True, True),
     (4, 64, 2, 1, False, False),
@@ -122,61 +121,41 @@ def test_heads_at_the_edges_of_tiles_count(how: Way) -> None:
         np.testing.assert_array_equal(pipelined(x, heads, how), right_answer(x, heads, how))
 
 
-def pipelines(name: str, **sizes: int | str) -> list[Plan]:
-    """Of a kernel at one long row."""
-    kernel = KERNELS[name]
-    ends = {"ends": ENDS} if name == "scan-offsets" else {}
-    workload = kernel.workload({"N": LONG, **ends, **sizes}, 1)
+def pipelines(**sizes: int | str) -> list[Plan]:
+    """Of scan-flags at one long row."""
+    kernel = KERNELS["scan-flags"]
+    workload = kernel.workload({"N": LONG, **sizes}, 1)
     return [kernel.plan(workload, c) for c in kernel.space(workload) if c["slots"]]
 
 
-def told_segments(name: str, plan: Plan, seed: int) -> tuple[Array, Array]:
-    """Flags or offsets of random segments, and where they begin."""
-    offsets = offsets_of(1, LONG, plan.buffers[1].dtype, seed) if name == "scan-offsets" else None
-    heads = (
-        np.random.default_rng(seed).random((1, LONG)) < 1e-4 if offsets is None else heads_of(offsets, LONG)
-    )
-    return (heads.astype(np.uint8) if offsets is None else offsets), heads
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_every_type_is_right(name: str) -> None:
-    """As kernels are planned, types of each width are right to rounding, or exactly, in both directions."""
+def test_every_type_is_right() -> None:
+    """As the kernel is planned, types of each width are right to rounding, or exactly, in both directions."""
     plans = []
     for k, dtype in enumerate(("float32", "int64", "float16", "complex64")):
-        found = pipelines(name, dtype=dtype, direction=DIRECTIONS[k % 2], form=FORMS[k // 2])
+        found = pipelines(dtype=dtype, direction=DIRECTIONS[k % 2], form=FORMS[k // 2])
         plans.append(found[7 * k % len(found)])
     host_build.build_plans(plans)
     for k, plan in enumerate(plans):
-        x, (told, heads) = numbers(plan, k), told_segments(name, plan, k)
-        y = run(plan, x, told, ORDERS[k % len(ORDERS)])
-        assert error(plan, x, y, heads) <= 1, (str(plan.workload), plan.label())
+        x = numbers(plan, k)
+        heads = (np.random.default_rng(k).random(x.shape) < 1e-4).astype(np.uint8)
+        y = run(plan, x, heads, ORDERS[k % len(ORDERS)])
+        assert error(plan, x, y, heads != 0) <= 1, (str(plan.workload), plan.label())
 
 
-@pytest.mark.parametrize(("name", "way"), list(zip(KERNELS, DIRECTIONS, strict=True)))
-def test_extremes_stay_in_their_segment(name: str, way: str) -> None:
+@pytest.mark.parametrize("way", DIRECTIONS)
+def test_extremes_stay_in_their_segment(way: str) -> None:
     """Infinities, NaN and overflow of a segment leave all others as they are, to the last bit."""
-    plan = pipelines(name, direction=way)[0]
+    plan = pipelines(direction=way)[0]
     x, heads = numbers(plan, 1), np.zeros((1, LONG), np.uint8)
     heads[0, [20_000, 50_000]] = 1
-    offsets = np.array([[0, 20_000] + [50_000] * (ENDS - 3) + [LONG]], np.int32)
-    told = heads if name == "scan-flags" else offsets
-    whole, inside = run(plan, x, told), slice(20_000, 50_000)
+    whole, inside = run(plan, x, heads), slice(20_000, 50_000)
     for extreme in (np.inf, np.nan, 3e38):
         spoilt = x.copy()
         spoilt[0, inside] = extreme
-        y = run(plan, spoilt, told)
+        y = run(plan, spoilt, heads)
         assert not np.isfinite(y[0, 21_000:49_000]).any()
         y[0, inside] = whole[0, inside]
         np.testing.assert_array_equal(y, whole)
-
-
-def test_whatever_offsets_hold_no_other_memory_is_touched() -> None:
-    """Offsets that fall, or lie outside of the row, make wrong sums and no stray access."""
-    plan = pipelines("scan-offsets", direction="reverse")[0]
-    limits = np.iinfo(np.int32)
-    wild = np.random.default_rng(3).integers(limits.min, limits.max, (1, ENDS)).astype(np.int32)
-    assert np.isfinite(run(plan, numbers(plan, 2), wild, flags=host_build.CHECKED)).all()
 
 
 def test_no_barrier_can_be_left_out() -> None:
@@ -191,15 +170,3 @@ def is_missed(barrier: host_build.Barrier) -> bool:
     except host_build.HostRunError:
         return True
     return not np.array_equal(y, right_answer(*random_rows(2, 3008, 0.001), WAYS[0]))
-
-
-def test_marks_are_read_when_all_are_made() -> None:
-    """Without the meeting of the warp that marks the segments of a tile, sums are wrong."""
-    plan = pipelines("scan-offsets")[0]
-    x, (offsets, heads) = numbers(plan, 0), told_segments("scan-offsets", plan, 0)
-    barriers = host_build.barriers_of(plan.stages[0].source)
-    (meeting,) = (b for b in barriers if b.file == "marked_segments.cuh" and "meet() { __syncwarp" in b.code)
-    given = {"x": x, "offsets": offsets}
-    checked = host_build.CHECKED
-    y = host_build.run_plan_on_host(plan, given, flags=checked, order="reverse", without=meeting)["y"]
-    assert error(plan, x, y, heads) > 1

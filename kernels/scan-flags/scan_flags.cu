@@ -10,6 +10,6 @@ __global__ void __launch_bounds__(L, blocks)
                RowLayout<3, aligned, in_place> layout) {
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    scan_rows<Segmented<Operator>, Shape, stay, groups, 0, HeldFlagged<Operator, Shape>>(
+    scan_rows<Segmented<Operator>, Shape, stay, groups, 0, HeldSegments<Operator, Shape, 8>>(
         rows, layout.rows_of(2, y), board, layout.rows_of(0, layout.source(x, y)), layout.rows_of(1, heads));
 }

@@ -11,6 +11,6 @@ __global__ void __launch_bounds__(L + (2 + summers) * kWarp, 1)
                   int count, RowLayout<2, aligned, in_place> layout) {
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    scan_pipelined<Op, Shape, slots, summers, groups>(rows, MarkNothing{}, layout.rows_of(1, y), board,
+    scan_pipelined<Op, Shape, slots, summers, groups>(rows, layout.rows_of(1, y), board,
                                                       layout.rows_of(0, layout.source(x, y)));
 }

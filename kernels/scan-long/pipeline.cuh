@@ -66,9 +66,6 @@ __device__ __forceinline__ typename Op::Carry join_told(const Board<typename Op:
     return known;
 }
 
-// Where a kernel says nothing else, summers have nothing to mark in a tile before they add it up.
-struct MarkNothing {};
-
 template <class... T>
 struct Types {};
 
@@ -100,9 +97,11 @@ __device__ __forceinline__ void with_arrays(Types<First, Rest...>, unsigned char
 }
 
 // The stages of a block's pipeline, each called by the warps that it is for. Held is as HeldItems of tile.cuh.
-template <class Op, class Shape, class Held, class Mark, int slots, int summers, int groups, class... In>
+template <class Op, class Shape, class Held, int slots, int summers, int groups, class... In>
 struct Pipeline {
-    static_assert(summers <= slots, "as Turn advances");
+    // Parities tell a phase of a barrier only from the one before. Who waits for a slot's next tile must have waited for
+    // this one: copies may end in any order, so that a slot may still wait for its first tile when others are used again.
+    static_assert(slots % summers == 0, "a slot is always the same summer's");
     using Item = typename Op::Item;
     using Carry = typename Op::Carry;
     using Arrays = Types<In...>;
@@ -116,7 +115,6 @@ struct Pipeline {
     Rows<Shape> rows;
     Board<Carry> board;
     int lane;
-    Mark mark;
 
     // By one thread, before it meets all others
     __device__ __forceinline__ void make() const {
@@ -161,7 +159,7 @@ struct Pipeline {
         } else if (lane == 0) {
             before_bulk_loads();
             (bulk_load(to, x, Shape::size * sizeof(In), &slot.come), ...);
-            if constexpr (Held::behind > 0) Held::bring_behind(rows.room(tile), to..., x...);
+            if constexpr (Held::spare > 0) Held::bring_behind(rows.room(tile), to..., x...);
             mbarrier_expect(&slot.come, loaded);
             return;
         }
@@ -173,12 +171,6 @@ struct Pipeline {
         with_arrays<Shape>(Arrays{}, room + slot * bytes, [&](In*... from) {
             read_tile<Op, Shape>(extent, value, segment * kWarp + lane, static_cast<const In*>(from)...);
         });
-        if constexpr (Held::marked) take_heads(value, marks(slot), segment * kWarp + lane);
-    }
-
-    // Behind the elements of a slot
-    __device__ __forceinline__ unsigned* marks(int slot) const {
-        return reinterpret_cast<unsigned*>(room + slot * bytes + loaded);
     }
 
     __device__ __forceinline__ void sum(int summer) const {
@@ -188,7 +180,6 @@ struct Pipeline {
             const unsigned tile = slot.tile;
             if (tile < rows.count) {
                 const long long extent = rows.extent(tile);
-                if constexpr (Held::marked) mark(rows, tile, marks(at.slot));
                 const Item all = extent == Shape::size ? sum_segments(slot, at.slot, Shape::size + Held::behind)
                                                        : sum_segments(slot, at.slot, extent);
                 if (lane == 0) {
@@ -262,15 +253,15 @@ struct Pipeline {
 };
 
 // Scans rows of items that are made of an element of each of some arrays, whose rows begin at multiples of 16 bytes. The
-// block has 2 + summers warps more than scan. `board` is that of long_scan.cuh; summers call `mark` where Held says so.
-template <class Op, class Shape, int slots, int summers, int groups, class Held = HeldItems<Op, Shape>, class Mark,
-          class Out, class... Array>
-__device__ __forceinline__ void scan_pipelined(const Rows<Shape>& rows, Mark mark, Out y, Word* board, Array... x) {
-    using Stages = Pipeline<Op, Shape, Held, Mark, slots, summers, groups, typename ElementOf<Array>::type...>;
+// block has 2 + summers warps more than scan. `board` is that of long_scan.cuh.
+template <class Op, class Shape, int slots, int summers, int groups, class Held = HeldItems<Op, Shape>, class Out,
+          class... Array>
+__device__ __forceinline__ void scan_pipelined(const Rows<Shape>& rows, Out y, Word* board, Array... x) {
+    using Stages = Pipeline<Op, Shape, Held, slots, summers, groups, typename ElementOf<Array>::type...>;
     extern __shared__ __align__(128) unsigned char room[];
     __shared__ Slot<Op, Stages::warps> ring[slots];
     const int warp = threadIdx.x / kWarp;
-    const Stages stages{ring, room, rows, {board + 1}, int(threadIdx.x % kWarp), mark};
+    const Stages stages{ring, room, rows, {board + 1}, int(threadIdx.x % kWarp)};
     if (threadIdx.x == blockDim.x - 1) stages.make();
     __syncthreads();
     if (warp < Stages::warps)

@@ -11,5 +11,5 @@ __device__ __forceinline__ void scan_by_pipeline(Out y, unsigned long long* boar
                                                  int count, In... x) {
     using Shape = TileShape<P, L, E, true, exclusive, reverse>;
     const Rows<Shape> rows{length, unsigned(of_row), unsigned(count)};
-    scan_pipelined<ScannedBy<Operator>, Shape, slots, summers, groups>(rows, MarkNothing{}, y, board, x...);
+    scan_pipelined<ScannedBy<Operator>, Shape, slots, summers, groups>(rows, y, board, x...);
 }

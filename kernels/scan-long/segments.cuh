@@ -107,12 +107,11 @@ struct BeforePacks {
     unsigned begun;  // or before it, among the elements that have been scanned
 };
 
-// As HeldItems of tile.cuh; the functions of that file have overloads below.
-template <class Op, class Shape>
-struct HeldFlagged {
-    static constexpr bool marked = false;
+// As HeldItems of tile.cuh; the functions of that file have overloads below. Heads are flags in memory, or bits.
+template <class Op, class Shape, int bits>
+struct HeldSegments {
     static constexpr int behind = Shape::reverse, spare = 16 * behind, together = Shape::reverse ? 1 : 2;
-    using Value = SegmentItems<Op, Shape, 8>;
+    using Value = SegmentItems<Op, Shape, bits>;
     using Before = BeforePacks<Op, Shape>;
 
     // Behind a whole tile in shared memory, whether a segment begins at the element that follows it
@@ -139,6 +138,13 @@ __device__ __forceinline__ Heads<Shape::E, 8> heads_of(Word flags, Word behind) 
 template <class Shape>
 __device__ __forceinline__ int inside(long long room) {
     return room > Shape::size ? Shape::size + 1 : int(room);
+}
+
+// Reads elements; their heads are taken apart (take_heads).
+template <class Op, class Shape, class Of, class In>
+__device__ __forceinline__ void read_tile(long long room, SegmentItems<Of, Shape, 1>& value, int rank,
+                                          const In* __restrict__ tile) {
+    read_tile<Of, Shape>(inside<Shape>(room), value.at, rank, tile);
 }
 
 // Reads elements, and flags likewise: none is read that is `room` or more behind the beginning of the tile.
@@ -275,5 +281,47 @@ __device__ __forceinline__ void raise(SegmentItems<Of, Shape, bits>& value, cons
             } else
                 here = raised(e);
         }
+    }
+}
+
+// How many of `count` offsets, which never fall, are below `bound`; all threads of a block search, and pass a barrier at
+// least once.
+template <int L, class Offset>
+__device__ __forceinline__ long long offsets_below(const Offset* __restrict__ offsets, long long count, long long bound) {
+    long long low = 0, high = count;
+    do {
+        const long long step = high - low > L ? (high - low + L - 1) / L : 1;
+        const long long probe = low + (threadIdx.x + 1) * step - 1;
+        low += __syncthreads_count(probe < high && offsets[probe] < bound) * step;
+        if (high > low + step - 1) high = low + step - 1;
+    } while (low < high);
+    return low;
+}
+
+// Sets the bits of a tile's elements at which segments begin, as heads_of has it, for all threads of a block; `begin`
+// is the tile's first element in its row.
+template <class Shape, class Offset>
+__device__ __forceinline__ void mark_segments(unsigned (&bits)[Shape::size / 32], const Offset* __restrict__ offsets,
+                                              long long count, long long begin) {
+    const long long bound = begin + Shape::reverse;
+    for (int i = threadIdx.x; i < Shape::size / 32; i += Shape::L) bits[i] = 0;
+    const long long first = offsets_below<Shape::L>(offsets, count, bound);
+    for (long long i = first + threadIdx.x; i < count; i += Shape::L) {
+        const long long at = offsets[i] - bound;
+        if (at >= Shape::size) break;
+        if (at >= 0) atomicOr(&bits[at / 32], 1u << at % 32);
+    }
+    __syncthreads();
+}
+
+// Where segments begin in a thread's packs, from such bits.
+template <class Op, class Shape>
+__device__ __forceinline__ void take_heads(SegmentItems<Op, Shape, 1>& value, const unsigned (&bits)[Shape::size / 32]) {
+    constexpr int E = Shape::E;
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        const int place = Shape::place(v);
+        const unsigned pack = bits[place / 32] >> place % 32;  // a pack lies in a word
+        value.heads[v].word = Shape::reverse ? __brev(pack) >> (32 - E) : pack;
     }
 }

@@ -29,8 +29,7 @@ struct TileShape {
 // What a thread holds of a tile. Where it is more, the functions below have overloads for it.
 template <class Op, class Shape>
 struct HeldItems {
-    static constexpr bool marked = false;  // of a tile in shared memory: summers mark it, in the spare bytes;
-    static constexpr int behind = 0, spare = 0;  // elements that are known behind it; spare bytes
+    static constexpr int behind = 0, spare = 0;  // of a tile in shared memory: elements known behind it; spare bytes
     static constexpr int together = 2;           // parts that are worked at side by side, where there are several
     using Value = typename Op::Item[Shape::P];       // its elements, and what they become
     using Before = typename Op::Item[Shape::V];      // what stands before each of its packs
