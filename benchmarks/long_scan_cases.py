@@ -54,8 +54,8 @@ class Case:
         return self.n // self.segment + 1 if self.segment else 0
 
 
-def _segmented(kernel: str, n: int, segment: int) -> Case:
-    return Case("float32", "sum", "inclusive", n, kernel, segment)
+def _segmented(kernel: str, n: int, segment: int, dtype: str = "float32") -> Case:
+    return Case(dtype, "sum", "inclusive", n, kernel, segment)
 
 
 def _recurrence(dtype: str, n: int) -> Case:
@@ -65,8 +65,9 @@ def _recurrence(dtype: str, n: int) -> Case:
 CASES = (
     *(Case("float32", "sum", "inclusive", 2**k) for k in (24, 28, 20, 22, 26, 30, 21, 23, 25, 27, 29)),
     *(_recurrence("float32", 2**k) for k in (26, 22, 28)),
-    *(_segmented("scan-flags", 2**26, segment) for segment in (4096, 16, 2**22)),
-    *(_segmented("scan-offsets", 2**26, segment) for segment in (4096, 16, 2**22)),
+    *(_segmented("scan-flags", 2**26, segment) for segment in (4096, 16, 2**22, 2**16, 1024)),
+    *(_segmented("scan-offsets", 2**26, segment) for segment in (4096, 16, 2**22, 2**16, 1024)),
+    *(_segmented(f"scan-{kind}", 2**26, 4096, "float64") for kind in ("flags", "offsets")),
     *(Case("complex64", "sum", "inclusive", 2**k) for k in (26, 22)),
     _recurrence("float64", 2**26),
     _segmented("scan-flags", 2**22, 4096),

@@ -39,21 +39,24 @@ LEAST = 1024  # elements of a tile
 
 
 def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
-    """Pipelines; tiles of 2048 to 32768 elements by shuffles, some of them in more ways to wait and to stay.
+    """Pipelines; tiles of 8 KiB and more by shuffles, some of them in more ways to wait and to stay.
 
     Of kernels other than ``scan-long``, whose spaces are small, all tiles of 1024 elements or more.
     """
     if kernel.name != "scan-long":
         return [c for c in kernel.space(workload) if int(c["P"]) * int(c["L"]) >= LEAST]
 
+    wide = dict(workload.sizes)["dtype"] in ("float64", "int64", "complex64")
+    least, middling = (LEAST, (8, 12, 16, 24)) if wide else (2 * LEAST, (16, 24))
+
     def wanted(c: Configuration) -> bool:
         if c["slots"]:
             return True
         tile, quick = int(c["P"]) * int(c["L"]), c.get("pause", 0) == 0
         plain = c["blocks"] == 1 and c.get("groups", 1) == 1 and quick
-        if not c["shuffle"] or not 2048 <= tile <= 32768:
+        if not c["shuffle"] or not least <= tile <= 32768:
             return False
-        middle = c["P"] in (16, 24) and c["L"] in (128, 256)
+        middle = c["P"] in middling and c["L"] in (128, 256)
         simple = plain and c["L"] in (128, 256, 512) and int(c["P"]) >= 8
         return simple or (middle and (c["blocks"] == 1 or quick))
 
@@ -75,12 +78,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose names this regular expression finds")
     options = parser.parse_args()
     bench, begin = opened(), time.monotonic()
-    listed = forms()
+    cases = [case for case in CASES if re.search(options.only, case.name)]
+    listed = [form for form in forms() if form.asked in map(asked_of, cases)]
     functions = compiled(listed, int(bench.cp.cuda.Device().compute_capability), options.build)
     copy_gb_s = copy_bandwidth(bench.cp, bench.timer)
     document: dict[str, Any] = {"provenance": {**provenance(), "copy_gb_s": copy_gb_s}, "rows": []}
     print(f"copy: {copy_gb_s:.0f} GB/s; CUB built after {time.monotonic() - begin:.0f} s", flush=True)
-    for case in (case for case in CASES if re.search(options.only, case.name)):
+    for case in cases:
         if time.monotonic() - begin > options.seconds:
             print(f"left out: {case.name}")
             continue

@@ -60,6 +60,7 @@ CASES = (
     Case("scan-long", {"N": 3001, "dtype": "int32", "direction": "reverse"}, {}, {"x": 7, "y": 3}),
     Case("scan-long", {"N": 40000, "dtype": "int32"}, {"slots": 4}, {"x": 4, "y": 8}),
     Case("scan-flags", {"N": 3000, "dtype": "int32"}, {}, {"x": 8, "heads": 2, "y": 4}),
+    Case("scan-flags", {"N": 40000, "dtype": "int32"}, {"slots": 8}, {"x": 16, "heads": 32, "y": 48}),
     Case("scan-offsets", {"N": 3000, "dtype": "int32", "ends": 9}, {}, {"x": 1, "y": 4}),
     Case("linear-recurrence", {"N": 3001, "form": "exclusive"}, {}, {"a": 1, "b": 2, "y": 3}),
 )

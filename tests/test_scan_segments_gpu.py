@@ -72,13 +72,37 @@ def test_segments_are_right_in_every_type(cp: Any, name: str, dtype: str) -> Non
             given |= {"ends": ENDS, "index": index}
         workload = kernel.workload(given, batch)
         values = kernel.default(workload) if k % 2 else first_with(name, given, WAYS_TO_SCAN[k // 2 % 3])
-        plan: Plan = kernel.plan(workload, values)
-        x = numbers(plan, k)
-        told, heads = segments(name, batch, index)
-        bits = dtype == "bfloat16"
-        arrays = cp.asarray(bfloat16_bits(x) if bits else x), cp.asarray(told)
-        y = tuner.apply(name, *arrays, configuration=dict(values), dtype=dtype, **sizes).get()
-        assert error(plan, x, bfloat16_values(y) if bits else y, heads) <= 1, str(workload)
+        plan = kernel.plan(workload, values)
+        assert error_of(cp, plan, sizes, segments(name, batch, index), k) <= 1, str(workload)
+
+
+def error_of(cp: Any, plan: Plan, sizes: dict[str, str], told: tuple[Any, Any], seed: int) -> float:
+    """Of a plan on random rows whose segments are told so."""
+    x, (second, heads) = numbers(plan, seed), told
+    dtype = str(dict(plan.workload.sizes)["dtype"])
+    bits = dtype == "bfloat16"
+    arrays = cp.asarray(bfloat16_bits(x) if bits else x), cp.asarray(second)
+    configuration = dict(plan.configuration)
+    y = tuner.apply(plan.workload.kernel, *arrays, configuration=configuration, dtype=dtype, **sizes).get()
+    return error(plan, x, bfloat16_values(y) if bits else y, heads)
+
+
+def needs_pipeline(cp: Any) -> None:
+    if int(cp.cuda.Device().compute_capability) < 90:
+        pytest.skip("needs compute capability 9.0")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_segments_are_right_by_the_pipeline(cp: Any, dtype: str) -> None:
+    """Every operator of a type, forms, directions and pipelines in turn, is right to rounding, or exact."""
+    needs_pipeline(cp)
+    kernel = CATALOG.kernel("scan-flags")
+    for k, operator in enumerate(OPERATORS):
+        sizes: dict[str, str] = {"operator": operator, "form": FORMS[k % 2], "direction": WAYS[k // 2 % 2]}
+        workload = kernel.workload({"N": LENGTH, "dtype": dtype, **sizes}, 1)
+        pipelines = [c for c in kernel.space(workload) if c["slots"]]
+        plan = kernel.plan(workload, pipelines[7 * k % len(pipelines)])
+        assert error_of(cp, plan, sizes, segments("scan-flags", 1, "int32"), k) <= 1, plan.label()
 
 
 def maps(cp: Any, shape: tuple[int, int], dtype: str) -> tuple[Any, Any]:
@@ -143,9 +167,11 @@ def stressed(cp: Any, name: str) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["linear-recurrence", "scan-flags"])
-@pytest.mark.parametrize("values", WAYS_TO_SCAN[:3], ids=str)
+@pytest.mark.parametrize("values", [*WAYS_TO_SCAN[:3], {"slots": 8}], ids=str)
 def test_launches_give_the_same_answer_every_time(cp: Any, name: str, values: dict[str, Any]) -> None:
     """Thousands of launches of two scans at a time, beside copies, agree to the last bit."""
+    if "slots" in values:
+        needs_pipeline(cp)
     arrays, right, sizes = stressed(cp, name)
     configuration = dict(first_with(name, {"N": STRESSED, **sizes}, values))
     outs = [cp.empty_like(right) for _ in range(2)]

@@ -78,8 +78,8 @@ __device__ __forceinline__ typename Op::Carry carried(const Board<typename Op::C
 // With `stay`, blocks go on with further tiles, each drawn while the tile before is worked at. Arrays are pointers, or
 // PitchedRows.
 //
-//   read(tile, value)  makes the items of a tile      fetch(tile)  has its elements brought to the second-level cache
-template <class Op, class Shape, bool stay, int groups, int pause_ns, class Out, class Read, class Fetch>
+//   read(tile, value)  reads what a thread holds      fetch(tile)  has the tile brought to the second-level cache
+template <class Op, class Shape, class Held, bool stay, int groups, int pause_ns, class Out, class Read, class Fetch>
 __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out y, Word* board, Read read,
                                            Fetch fetch) {
     using Item = typename Op::Item;
@@ -96,7 +96,8 @@ __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out y, Word*
         unsigned next = 0;
         if (stay && leads) next = atomicAdd(counter, 1u);
 
-        Item value[Shape::P], before[Shape::V];
+        typename Held::Value value;
+        typename Held::Before before;
         read(tile, value);
         const Carry total = Op::widen(scan_tile<Op, Shape>(value, before, held));
         if (stay && leads && next < rows.count) fetch(next);
@@ -110,12 +111,12 @@ __device__ __forceinline__ void scan_tiles(const Rows<Shape>& rows, Out y, Word*
 }
 
 // Scans rows of items that are made of an element of each of some arrays.
-template <class Op, class Shape, bool stay, int groups, int pause_ns, class Out, class... In>
+template <class Op, class Shape, bool stay, int groups, int pause_ns, class Held = HeldItems<Op, Shape>, class Out,
+          class... In>
 __device__ __forceinline__ void scan_rows(const Rows<Shape>& rows, Out y, Word* board, In... x) {
-    using Item = typename Op::Item;
-    scan_tiles<Op, Shape, stay, groups, pause_ns>(
+    scan_tiles<Op, Shape, Held, stay, groups, pause_ns>(
         rows, y, board,
-        [=](unsigned tile, Item(&value)[Shape::P]) {
+        [=](unsigned tile, typename Held::Value& value) {
             read_tile<Op, Shape>(rows.room(tile), value, threadIdx.x, rows.at(x, tile)...);
         },
         [=](unsigned tile) { (fetch_ahead(rows.at(x, tile), rows.extent(tile)), ...); });

@@ -9,7 +9,8 @@
 //
 // A block knows what all elements up to the end of its last tile amount to, so its looker joins the totals of the tiles
 // between that and the next one, some 32 `groups` of them at a time. All have usually been told: a tile waits only for
-// totals, which need nothing but its own elements.
+// totals, which need nothing but its own elements. Of segments (segments.cuh), a total in which one begins hides those
+// before it.
 //
 // Why no block waits forever. A tile is drawn when there is room for it and then brought, summed and told, whatever
 // other tiles do. So the totals of all drawn tiles are told; tiles are drawn in order, so that those are all a looker
@@ -41,35 +42,6 @@ struct Turn {
         parity ^= 1;
     }
 };
-
-// Joins what stands in the lanes, chunk by chunk and in each chunk lane by lane; every lane gets it. Lanes halve the
-// chunks between them until each has one.
-template <class Op, int V, class Item>
-__device__ __forceinline__ Item joined_chunks(Item (&chunk)[V], int lane) {
-    static_assert((V & (V - 1)) == 0 && V <= kWarp, "chunks are halved until one is left");
-    const auto with = [&](const Item& own, int step, const Item& given) {
-        const Item other = shuffled(given, [=](unsigned w) { return __shfl_xor_sync(kAllLanes, w, step); });
-        return lane & step ? Op::join(other, own) : Op::join(own, other);
-    };
-    int step = 1;
-#pragma unroll
-    for (int left = V / 2; left > 0; left /= 2, step *= 2)
-#pragma unroll
-        for (int v = 0; v < left; ++v) {  // a lane keeps the chunks whose next bit is that of its number
-            Item kept = chunk[2 * v], given = chunk[2 * v + 1];
-            if (lane & step) {
-                const Item even = kept;
-                kept = given, given = even;
-            }
-            chunk[v] = with(kept, step, given);
-        }
-    Item all = chunk[0];
-#pragma unroll
-    for (int other = V; other < kWarp; other *= 2) all = with(all, other, all);
-#pragma unroll
-    for (int other = 1; other < V; other *= 2) all = with(all, other, all);
-    return all;
-}
 
 // Joins what tiles from `next` to before `tile` have told, behind `known`, for a whole warp; waits until they have.
 template <class Op, int groups>
@@ -124,17 +96,19 @@ __device__ __forceinline__ void with_arrays(Types<First, Rest...>, unsigned char
     with_arrays<Shape>(Types<Rest...>{}, at + Shape::size * sizeof(First), use, found..., here);
 }
 
-// The stages of a block's pipeline, each called by the warps that it is for.
-template <class Op, class Shape, int slots, int summers, int groups, class... In>
+// The stages of a block's pipeline, each called by the warps that it is for. Held is as HeldItems of tile.cuh.
+template <class Op, class Shape, class Held, int slots, int summers, int groups, class... In>
 struct Pipeline {
-    static_assert(slots % summers == 0, "a slot is always the same one's");
+    // Parities tell a phase of a barrier only from the one before. Who waits for a slot's next tile must have waited for
+    // this one: copies may end in any order, so that a slot may still wait for its first tile when others are used again.
+    static_assert(slots % summers == 0, "a slot is always the same summer's");
     using Item = typename Op::Item;
     using Carry = typename Op::Carry;
     using Arrays = Types<In...>;
     static constexpr int warps = Shape::L / kWarp;
-    static constexpr unsigned bytes = unsigned(Shape::size) * (unsigned(sizeof(In)) + ...);  // of a slot
+    static constexpr unsigned loaded = unsigned(Shape::size) * (unsigned(sizeof(In)) + ...), bytes = loaded + Held::spare;
 
-    static constexpr int kTogether = 2;  // segments that are summed side by side
+    static constexpr int kTogether = Held::together;  // segments that are summed side by side
 
     Slot<Op, warps>* ring;
     unsigned char* room;
@@ -177,18 +151,23 @@ struct Pipeline {
     __device__ __forceinline__ void bring(Slot<Op, warps>& slot, unsigned tile, In*... to, const In*... x) const {
         const long long extent = rows.extent(tile);
         if (extent < Shape::size) {
-            for (int i = lane; i < int(extent); i += kWarp) ((to[i] = x[i]), ...);
+            constexpr int run = ((sizeof(In) == 1) || ...) ? 4 : 1;  // lanes write words of shared memory, not parts
+            for (int first = run * lane; first < int(extent); first += run * kWarp)
+#pragma unroll
+                for (int i = first; i < first + run; ++i)
+                    if (run == 1 || i < int(extent)) ((to[i] = x[i]), ...);
         } else if (lane == 0) {
             before_bulk_loads();
             (bulk_load(to, x, Shape::size * sizeof(In), &slot.come), ...);
-            mbarrier_expect(&slot.come, bytes);
+            if constexpr (Held::spare > 0) Held::bring_behind(rows.room(tile), to..., x...);
+            mbarrier_expect(&slot.come, loaded);
             return;
         }
         mbarrier_arrive(&slot.come);
     }
 
     // Items of a segment of a tile that has `extent` elements
-    __device__ __forceinline__ void read(int slot, long long extent, int segment, Item (&value)[Shape::P]) const {
+    __device__ __forceinline__ void read(int slot, long long extent, int segment, typename Held::Value& value) const {
         with_arrays<Shape>(Arrays{}, room + slot * bytes, [&](In*... from) {
             read_tile<Op, Shape>(extent, value, segment * kWarp + lane, static_cast<const In*>(from)...);
         });
@@ -201,7 +180,7 @@ struct Pipeline {
             const unsigned tile = slot.tile;
             if (tile < rows.count) {
                 const long long extent = rows.extent(tile);
-                const Item all = extent == Shape::size ? sum_segments(slot, at.slot, Shape::size)
+                const Item all = extent == Shape::size ? sum_segments(slot, at.slot, Shape::size + Held::behind)
                                                        : sum_segments(slot, at.slot, extent);
                 if (lane == 0) {
                     slot.total = Op::widen(all);
@@ -218,15 +197,10 @@ struct Pipeline {
         Item running = Op::identity();
 #pragma unroll kTogether
         for (int w = 0; w < warps; ++w) {
-            Item value[Shape::P], chunk[Shape::V];
+            typename Held::Value value;
+            typename Held::Before total;
             read(place, extent, w, value);
-#pragma unroll
-            for (int v = 0; v < Shape::V; ++v) {
-                chunk[v] = value[v * Shape::E];
-#pragma unroll
-                for (int e = 1; e < Shape::E; ++e) chunk[v] = Op::join(chunk[v], value[v * Shape::E + e]);
-            }
-            const Item sum = joined_chunks<Op>(chunk, lane);
+            const Item sum = sum_warp<Op, Shape>(value, total, lane);
             if (lane == 0) slot.before[w] = running;
             running = Op::join(running, sum);
         }
@@ -263,7 +237,8 @@ struct Pipeline {
             const unsigned tile = slot.tile;
             if (tile >= rows.count) return;
             mbarrier_wait(&slot.come, at.parity);  // by all who read what was copied
-            Item value[Shape::P], before[Shape::V];
+            typename Held::Value value;
+            typename Held::Before before;
             read(at.slot, rows.room(tile), segment, value);
             const Carry carry = slot.carry;
             const Item running = slot.before[segment];
@@ -279,9 +254,10 @@ struct Pipeline {
 
 // Scans rows of items that are made of an element of each of some arrays, whose rows begin at multiples of 16 bytes. The
 // block has 2 + summers warps more than scan. `board` is that of long_scan.cuh.
-template <class Op, class Shape, int slots, int summers, int groups, class Out, class... Array>
+template <class Op, class Shape, int slots, int summers, int groups, class Held = HeldItems<Op, Shape>, class Out,
+          class... Array>
 __device__ __forceinline__ void scan_pipelined(const Rows<Shape>& rows, Out y, Word* board, Array... x) {
-    using Stages = Pipeline<Op, Shape, slots, summers, groups, typename ElementOf<Array>::type...>;
+    using Stages = Pipeline<Op, Shape, Held, slots, summers, groups, typename ElementOf<Array>::type...>;
     extern __shared__ __align__(128) unsigned char room[];
     __shared__ Slot<Op, Stages::warps> ring[slots];
     const int warp = threadIdx.x / kWarp;

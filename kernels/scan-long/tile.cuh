@@ -26,6 +26,15 @@ struct TileShape {
     static __device__ __forceinline__ int index(int v, int e) { return v * E + (reverse ? E - 1 - e : e); }
 };
 
+// What a thread holds of a tile. Where it is more, the functions below have overloads for it.
+template <class Op, class Shape>
+struct HeldItems {
+    static constexpr int behind = 0, spare = 0;  // of a tile in shared memory: elements known behind it; spare bytes
+    static constexpr int together = 2;           // parts that are worked at side by side, where there are several
+    using Value = typename Op::Item[Shape::P];       // its elements, and what they become
+    using Before = typename Op::Item[Shape::V];      // what stands before each of its packs
+};
+
 // Elements of an array that a thread holds of a tile.
 template <class T, class Shape>
 struct Part {
@@ -130,9 +139,16 @@ __device__ __forceinline__ Item scan_chunks(Item (&total)[Shape::V], Item runnin
     return running;
 }
 
-// Chunks by shuffles, then the totals of warps, of which every warp scans all.
+// Joins what stands before a warp before the sums of its chunks.
 template <class Op, class Shape, class Item>
-__device__ __forceinline__ Item scan_by_shuffles(Item (&total)[Shape::V], Item* held) {
+__device__ __forceinline__ void join_before(const Item& before, Item (&total)[Shape::V]) {
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) total[v] = Op::join(before, total[v]);
+}
+
+// Chunks by shuffles, then the totals of warps, of which every warp scans all.
+template <class Op, class Shape, class Before, class Item>
+__device__ __forceinline__ Item scan_by_shuffles(Before& total, Item* held) {
     constexpr int warps = Shape::warps;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     Item running = scan_chunks<Op, Shape>(total, Op::identity());
@@ -142,8 +158,7 @@ __device__ __forceinline__ Item scan_by_shuffles(Item (&total)[Shape::V], Item* 
         Item before = held[lane % warps];
         running = scan_lanes<Op, warps>(before, lane % warps);
         before = shuffled(before, [=](unsigned w) { return __shfl_sync(kAllLanes, w, warp, warps); });
-#pragma unroll
-        for (int v = 0; v < Shape::V; ++v) total[v] = Op::join(before, total[v]);
+        join_before<Op, Shape>(before, total);
     }
     return running;
 }
@@ -193,8 +208,8 @@ __device__ __forceinline__ void join_packs(Item (&value)[Shape::P], Item (&total
 
 // Joins each pack's elements in place, and makes `before` what the tile's elements before each pack amount to. Returns
 // what all amount to, in every thread.
-template <class Op, class Shape, class Item>
-__device__ __forceinline__ Item scan_tile(Item (&value)[Shape::P], Item (&before)[Shape::V], Item* held) {
+template <class Op, class Shape, class Value, class Before, class Item>
+__device__ __forceinline__ Item scan_tile(Value& value, Before& before, Item* held) {
     join_packs<Op, Shape>(value, before);
     if constexpr (Shape::shuffle)
         return scan_by_shuffles<Op, Shape>(before, held);
@@ -221,4 +236,45 @@ __device__ __forceinline__ void raise(Item (&value)[Shape::P], const Item (&befo
             here = Op::lift(high, here);
         }
     }
+}
+
+// Joins what stands in the lanes, chunk by chunk and in each chunk lane by lane; every lane gets it. Lanes halve the
+// chunks between them until each has one.
+template <class Op, int V, class Item>
+__device__ __forceinline__ Item joined_chunks(Item (&chunk)[V], int lane) {
+    static_assert((V & (V - 1)) == 0 && V <= kWarp, "chunks are halved until one is left");
+    const auto with = [&](const Item& own, int step, const Item& given) {
+        const Item other = shuffled(given, [=](unsigned w) { return __shfl_xor_sync(kAllLanes, w, step); });
+        return lane & step ? Op::join(other, own) : Op::join(own, other);
+    };
+    int step = 1;
+#pragma unroll
+    for (int left = V / 2; left > 0; left /= 2, step *= 2)
+#pragma unroll
+        for (int v = 0; v < left; ++v) {  // a lane keeps the chunks whose next bit is that of its number
+            Item kept = chunk[2 * v], given = chunk[2 * v + 1];
+            if (lane & step) {
+                const Item even = kept;
+                kept = given, given = even;
+            }
+            chunk[v] = with(kept, step, given);
+        }
+    Item all = chunk[0];
+#pragma unroll
+    for (int other = V; other < kWarp; other *= 2) all = with(all, other, all);
+#pragma unroll
+    for (int other = 1; other < V; other *= 2) all = with(all, other, all);
+    return all;
+}
+
+// What a warp's elements amount to, for all its threads; `total` is spare.
+template <class Op, class Shape, class Item>
+__device__ __forceinline__ Item sum_warp(Item (&value)[Shape::P], Item (&total)[Shape::V], int lane) {
+#pragma unroll
+    for (int v = 0; v < Shape::V; ++v) {
+        total[v] = value[v * Shape::E];
+#pragma unroll
+        for (int e = 1; e < Shape::E; ++e) total[v] = Op::join(total[v], value[v * Shape::E + e]);
+    }
+    return joined_chunks<Op>(total, lane);
 }
