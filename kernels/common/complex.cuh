@@ -43,7 +43,7 @@ struct TwoParts {
 
 constexpr TwoParts<double> kPi = {3.141592653589793116, 1.2246467991473532e-16};
 
-// pi k / n, n < 2^16
+// pi k / n, n < 2^18
 template <class T>
 __device__ constexpr TwoParts<T> part_of_pi(int k, int n) {
     const double whole = k * kPi.high / n, head = float(whole);
@@ -55,7 +55,7 @@ __device__ constexpr TwoParts<T> part_of_pi(int k, int n) {
 // 1 / k!, with the signs of the series of cos (k even) and of sin
 __device__ constexpr double term(int k) { return k == 0 ? 1 : term(k - 1) / (k % 2 ? k : -k); }
 
-// cos(2 pi k / n), 0 <= k < n < 2^15: by way of the eighth of a turn that holds the angle, by Taylor's series
+// cos(2 pi k / n), 0 <= k < n < 2^17: by way of the eighth of a turn that holds the angle, by Taylor's series
 __device__ constexpr double cosine(int k, int n) {
     const int quarter = 4 * k / n, rest = 4 * k % n;  // of a quarter turn: rest / n
     const bool far = 2 * rest > n, odd = quarter % 2 == 1, by_sine = odd != far;

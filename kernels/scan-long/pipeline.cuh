@@ -15,7 +15,7 @@
 // Why no block waits forever. A tile is drawn when there is room for it and then brought, summed and told, whatever
 // other tiles do. So the totals of all drawn tiles are told; tiles are drawn in order, so that those are all a looker
 // waits for. Scanners wait for the looker alone, and then free the slot. This needs neither all blocks on the device at
-// a time nor any order among those that are.
+// a time nor any order among those that are. It needs every drawn tile to be summed once: see `slots % summers` below.
 #pragma once
 #include "long_scan.cuh"
 #include "mbarrier.cuh"
@@ -99,8 +99,9 @@ __device__ __forceinline__ void with_arrays(Types<First, Rest...>, unsigned char
 // The stages of a block's pipeline, each called by the warps that it is for. Held is as HeldItems of tile.cuh.
 template <class Op, class Shape, class Held, int slots, int summers, int groups, class... In>
 struct Pipeline {
-    // Parities tell a phase of a barrier only from the one before. Who waits for a slot's next tile must have waited for
-    // this one: copies may end in any order, so that a slot may still wait for its first tile when others are used again.
+    // Parities tell a phase of a barrier only from the one before, and copies may end in any order. Who waits for a
+    // slot's next tile must have waited for this one, else it may take this one for the next: the next is then summed by
+    // nobody, and blocks that look back at it wait forever.
     static_assert(slots % summers == 0, "a slot is always the same summer's");
     using Item = typename Op::Item;
     using Carry = typename Op::Carry;

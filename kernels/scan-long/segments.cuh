@@ -91,9 +91,8 @@ struct Heads {
 };
 
 // What a thread holds of a tile.
-template <class Op, class Shape, int bits_>
+template <class Op, class Shape, int bits>
 struct SegmentItems {
-    static constexpr int bits = bits_;
     typename Op::Item at[Shape::P];
     Heads<Shape::E, bits> heads[Shape::V];
 };
