@@ -1,6 +1,7 @@
 """Who else is on a GPU: by NVML, by a Jetson's kernel, on simulated GPUs, and from the daemon's loop."""
 
 import asyncio
+import logging
 import os
 import queue
 import signal
@@ -214,8 +215,9 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child asks nobody."""
+    """The child asks nobody, and no handler that an earlier test left limits the lines of the log."""
     monkeypatch.setattr(machine, "_PROBE", "test_daemon_machine:Played")
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
 
 def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Contention]:
@@ -238,8 +240,9 @@ def test_real_gpus_are_asked_in_a_child(played: None, caplog: pytest.LogCaptureF
 
     assert [presence.busy for presence in seen] == [True, False, False]
     assert {presence.reason for presence in seen} == {"cuda:0 GPU-0 (2, 5.0)"}
-    (told,) = (record.message for record in caplog.records)  # a limiter of earlier tests may add to it
-    assert told.startswith("cuda:0: counts as free of others: cuda:0 GPU-0 (2, 5.0)")
+    assert [record.message for record in caplog.records] == [
+        "cuda:0: counts as free of others: cuda:0 GPU-0 (2, 5.0)"
+    ]
 
 
 @pytest.mark.parametrize(
