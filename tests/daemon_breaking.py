@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from daemon_fault import LONGEST_S, Fault, Told, filled, last
+from daemon_fault import LONGEST_S, Fault, FaultReport, filled, last
 from daemon_gpu import KERNEL_FAULTS, forgive, next_kernel
 from daemon_hardships import HARDSHIPS
 from daemon_scene import PATIENCE_S, Scene
@@ -22,16 +22,16 @@ _DAYS_S = 40 * 86_400.0
 
 
 @contextlib.contextmanager
-def _killed_daemon(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _killed_daemon(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Killed; what is left of it is killed too, as systemd does, or left alone, as in a container's shell."""
     scene.stop(signal.SIGKILL)
     if rng.random() < 0.5:
         scene.sweep()
-    yield Told(fatal=True)
+    yield FaultReport(fatal=True)
 
 
 @contextlib.contextmanager
-def _killed(role: str, scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _killed(role: str, scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """One of the daemon's processes is killed soon after it appears."""
     found: list[int] = []
 
@@ -44,29 +44,29 @@ def _killed(role: str, scene: Scene, rng: random.Random) -> Iterator[Told]:
         time.sleep(rng.uniform(0.0, 0.3))  # the instant is the point
         with contextlib.suppress(ProcessLookupError):
             os.kill(rng.choice(found), signal.SIGKILL)
-    yield Told(hit)
+    yield FaultReport(hit)
 
 
 @contextlib.contextmanager
-def _killed_all(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _killed_all(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Everything at once, as by the kernel when memory is short, or by a power cut."""
     del rng
     for one in scene.processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(one.pid, signal.SIGKILL)
     scene.stop(signal.SIGKILL)
-    yield Told(fatal=True)
+    yield FaultReport(fatal=True)
 
 
 @contextlib.contextmanager
-def _disk_full(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _disk_full(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """No room for a while."""
     with filled(scene):
         yield last(rng)
 
 
 @contextlib.contextmanager
-def _locked(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _locked(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Another process writes, and does not end."""
     with contextlib.closing(
         sqlite3.connect(scene.database, timeout=PATIENCE_S, isolation_level=None)
@@ -74,15 +74,15 @@ def _locked(scene: Scene, rng: random.Random) -> Iterator[Told]:
         try:
             other.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error:
-            yield Told(hit=False)
+            yield FaultReport(hit=False)
             return
         time.sleep(LONG_LOCK_S if rng.random() < 0.1 else rng.uniform(0.0, LONGEST_S))
-        yield Told()
+        yield FaultReport()
         other.execute("ROLLBACK")
 
 
 @contextlib.contextmanager
-def _damaged(how: str, scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _damaged(how: str, scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """The file is written by who should not."""
     size = scene.database.stat().st_size
     with scene.database.open("r+b") as file:
@@ -93,19 +93,19 @@ def _damaged(how: str, scene: Scene, rng: random.Random) -> Iterator[Told]:
         else:
             file.seek(0 if rng.random() < 0.5 else rng.randrange(0, size, _PAGE_BYTES))
             file.write(rng.randbytes(_PAGE_BYTES))
-    yield Told()
+    yield FaultReport()
 
 
 @contextlib.contextmanager
-def _socket_removed(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _socket_removed(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Somebody cleans up where the socket is."""
     del rng
     scene.socket.unlink(missing_ok=True)
-    yield Told()
+    yield FaultReport()
 
 
 @contextlib.contextmanager
-def _clock_refused(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _clock_refused(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """The driver does not set clocks for a while; half the time it does not give them back either."""
     scene.nvml.set = NO_PERMISSION
     if rng.random() < 0.5:
@@ -118,7 +118,7 @@ def _clock_refused(scene: Scene, rng: random.Random) -> Iterator[Told]:
 
 
 @contextlib.contextmanager
-def _gpu_lost(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _gpu_lost(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """The GPU falls off the bus, and comes back."""
     scene.nvml.lost_from = scene.nvml.calls + rng.randrange(1, 200)
     try:
@@ -128,17 +128,17 @@ def _gpu_lost(scene: Scene, rng: random.Random) -> Iterator[Told]:
 
 
 @contextlib.contextmanager
-def _bad_kernel(fault: str, scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _bad_kernel(fault: str, scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """A kernel hangs, takes its process down, or computes what is wrong."""
     del rng
     next_kernel(scene.folder, fault)
     taken = scene.until(lambda: not (scene.folder / "kernel-fault").exists(), APPEARS_S)
     forgive(scene.folder)
-    yield Told(hit=taken)
+    yield FaultReport(hit=taken)
 
 
 @contextlib.contextmanager
-def _time_jump(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _time_jump(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Somebody sets the system's time, forwards or backwards."""
     there_s = rng.uniform(-_DAYS_S, _DAYS_S)
     scene.clocks.jump(there_s - scene.clocks.system_s)

@@ -16,7 +16,7 @@ _BALLAST_BYTES = 2**20
 
 
 @dataclass
-class Told:
+class FaultReport:
     """What a fault says of itself.
 
     Attributes:
@@ -32,13 +32,13 @@ class Told:
     wiped: bool = False
 
 
-Fault = Callable[[Scene, random.Random], AbstractContextManager[Told]]
+Fault = Callable[[Scene, random.Random], AbstractContextManager[FaultReport]]
 
 
-def last(rng: random.Random) -> Told:
+def last(rng: random.Random) -> FaultReport:
     """Let it be wrong for a while."""
     time.sleep(rng.uniform(0.0, LONGEST_S))
-    return Told()
+    return FaultReport()
 
 
 @contextlib.contextmanager

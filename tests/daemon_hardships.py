@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from daemon_fault import LONGEST_S, Fault, Told, filled, last
+from daemon_fault import LONGEST_S, Fault, FaultReport, filled, last
 from daemon_scene import Scene
 
 from tuner.database.faults import mirror_of
@@ -36,7 +36,7 @@ _WRONG_SETTINGS = (
 
 
 @contextlib.contextmanager
-def _bit_flipped(content: str, scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _bit_flipped(content: str, scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """A bit of a text in the database, in its mirror, or in both of different rows; running, or stopped."""
     stopped = rng.random() < 0.5
     if stopped:
@@ -55,7 +55,7 @@ def _bit_flipped(content: str, scene: Scene, rng: random.Random) -> Iterator[Tol
     ]
     if not stopped:
         time.sleep(rng.uniform(0.0, LONGEST_S))
-    yield Told(hit=any(flipped), fatal=stopped)
+    yield FaultReport(hit=any(flipped), fatal=stopped)
 
 
 def _own_places(text: str, texts: list[str]) -> list[int]:
@@ -83,18 +83,18 @@ def flip(path: Path, text: bytes, rng: random.Random, places: Sequence[int] | No
 
 
 @contextlib.contextmanager
-def _threads_refused(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _threads_refused(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """No thread and no process begins; now and then for longer than a minute."""
     scene.refuse_threads(refused=True)
     try:
         time.sleep(_UNWATCHED_S if rng.random() < 0.1 else rng.uniform(0.0, LONGEST_S))
-        yield Told()
+        yield FaultReport()
     finally:
         scene.refuse_threads(refused=False)
 
 
 @contextlib.contextmanager
-def _descriptors_short(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _descriptors_short(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """The daemon may open few more files; half the time idle clients have taken them all."""
     used = len(list(Path(f"/proc/{scene.pid}/fd").iterdir()))
     before = resource.prlimit(scene.pid, resource.RLIMIT_NOFILE)
@@ -108,7 +108,7 @@ def _descriptors_short(scene: Scene, rng: random.Random) -> Iterator[Told]:
             with contextlib.suppress(OSError):
                 idle.connect(str(scene.socket))
         time.sleep(rng.uniform(0.0, LONGEST_S))
-        yield Told(silent=crowded)
+        yield FaultReport(silent=crowded)
 
 
 def _set_limit(pid: int, limit: tuple[int, int]) -> None:
@@ -117,7 +117,7 @@ def _set_limit(pid: int, limit: tuple[int, int]) -> None:
 
 
 @contextlib.contextmanager
-def _state_moved(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _state_moved(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """The state directory is not where it was, and comes back."""
     away = scene.state.with_name("away")
     scene.state.rename(away)
@@ -130,11 +130,11 @@ def _state_moved(scene: Scene, rng: random.Random) -> Iterator[Told]:
 
 
 @contextlib.contextmanager
-def _state_removed(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _state_removed(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """Somebody deletes all that is stored; after a while the daemon is started anew."""
     shutil.rmtree(scene.state)
     time.sleep(rng.uniform(0.0, LONGEST_S))
-    yield Told(wiped=True)
+    yield FaultReport(wiped=True)
     scene.stop()
     scene.state.mkdir(mode=0o700, exist_ok=True)
     scene.start()
@@ -148,7 +148,7 @@ def _restart(scene: Scene, rng: random.Random) -> None:
 
 
 @contextlib.contextmanager
-def _settings_wrong(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _settings_wrong(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """A mistake in daemon.toml, and a restart."""
     file = scene.folder / "daemon.toml"
     good = file.read_bytes()
@@ -161,7 +161,7 @@ def _settings_wrong(scene: Scene, rng: random.Random) -> Iterator[Told]:
 
 
 @contextlib.contextmanager
-def _clock_ahead(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _clock_ahead(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """The system's time is 200 days ahead when the daemon starts."""
     scene.clocks.jump(_AHEAD_S)
     try:
@@ -172,12 +172,12 @@ def _clock_ahead(scene: Scene, rng: random.Random) -> Iterator[Told]:
 
 
 @contextlib.contextmanager
-def _disk_full_at_start(scene: Scene, rng: random.Random) -> Iterator[Told]:
+def _disk_full_at_start(scene: Scene, rng: random.Random) -> Iterator[FaultReport]:
     """There is no room when the daemon starts."""
     with filled(scene):
         _restart(scene, rng)
         time.sleep(rng.uniform(0.0, LONGEST_S))
-        yield Told(silent=True)
+        yield FaultReport(silent=True)
 
 
 HARDSHIPS: dict[str, Fault] = {

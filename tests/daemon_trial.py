@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daemon_breaking import FAULTS, OF_THE_PLAYED_GPU
-from daemon_fault import Told
+from daemon_fault import FaultReport
 from daemon_scene import MODELLED, PLAYED, Process, Scene
 
 from tuner.client import Client
@@ -102,7 +102,7 @@ class Trial:
         self._scene.rest_gpu()
         return outcomes
 
-    def _break(self, outcome: Outcome) -> Told:
+    def _break(self, outcome: Outcome) -> FaultReport:
         """Have something go wrong and right again."""
         self._note()
         with FAULTS[outcome.fault](self._scene, self._rng) as told:

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from served_service import PATIENCE_S, Served, served
+from served_service import PATIENCE_S, ServedService, served
 
 from tuner.daemon.api.app import published
 from tuner.daemon.interface import Peer
@@ -43,7 +43,7 @@ class BriefService(FakeService):
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Served]:
+def api() -> Iterator[ServedService]:
     with served(service=BriefService(most_jobs=50), tcp=True, requests_per_s=1e6) as running:
         for _ in range(3):
             running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
@@ -60,7 +60,7 @@ def session() -> Iterator[requests.Session]:
 @SCHEMA.parametrize()
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_as_published(
-    case: schemathesis.Case[Any], api: Served, session: requests.Session
+    case: schemathesis.Case[Any], api: ServedService, session: requests.Session
 ) -> None:
     """Whatever is sent, the answer is no server error, and has a status, type and body that are published."""
     assert api.tcp is not None

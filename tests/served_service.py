@@ -63,7 +63,7 @@ def connected(path: Path) -> socket.socket:
 
 
 @dataclass
-class Served:
+class ServedService:
     """A server that runs, and what is behind it."""
 
     service: FakeService
@@ -111,7 +111,7 @@ def ask(
 @contextlib.contextmanager
 def served(
     *, service: FakeService | None = None, mode: int = 0o660, gid: int = -1, tcp: bool = False, **limits: Any
-) -> Iterator[Served]:
+) -> Iterator[ServedService]:
     """A server with these limits, until the block ends; it must then end by itself.
 
     Args:
@@ -130,14 +130,14 @@ def served(
         os.chown(path, -1, gid)
         listener.listen(128)
         loopback = open_loopback(0, Path(folder) / "token") if tcp else None
-        started: list[Served] = []
+        started: list[ServedService] = []
         ready = threading.Event()
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
             fake = service or FakeService()
             server = Server(fake, LimitsTable(**limits))
-            started.append(Served(fake, server, path, loop, loopback))
+            started.append(ServedService(fake, server, path, loop, loopback))
             ready.set()
             await server.serve([listener], loopback)
 

@@ -14,7 +14,7 @@ import pytest
 from browser_rig import WHY_NOT, browser_page, expect, launched
 from fake_service import FakeService
 from served_page import served_page
-from served_service import Served, connected, served
+from served_service import ServedService, connected, served
 
 from tuner.daemon.interface import FeedEvent, Peer, encode
 from tuner.model.jobs import JobSpec, JobState
@@ -31,7 +31,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def daemon() -> Iterator[Served]:
+def daemon() -> Iterator[ServedService]:
     with served() as running:
         running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         yield running
@@ -101,7 +101,7 @@ def attacked(page: Any, site: str, at: str) -> dict[str, str]:
     return said
 
 
-def test_a_hostile_page_gets_nothing_through_a_forwarded_socket(daemon: Served, browser: Any) -> None:
+def test_a_hostile_page_gets_nothing_through_a_forwarded_socket(daemon: ServedService, browser: Any) -> None:
     """Whatever a page tries on a forwarded socket, it reads nothing, and no job and no count changes."""
     page = browser_page(browser)
     with hostile_site() as site, forwarded(daemon.path) as port:
@@ -118,7 +118,7 @@ def test_a_hostile_page_gets_nothing_through_a_forwarded_socket(daemon: Served, 
     assert daemon.service.asked == []
 
 
-def test_a_hostile_page_gets_nothing_from_an_open_page(daemon: Served, browser: Any) -> None:
+def test_a_hostile_page_gets_nothing_from_an_open_page(daemon: ServedService, browser: Any) -> None:
     """In the browser that has the cookie another site can neither read nor change anything, nor frame it."""
     page = browser_page(browser)
     with served_page(daemon.path) as served_here, hostile_site() as site:

@@ -23,7 +23,7 @@ SCAN = "scan-lf:N=4"
 PATIENCE_S = 60.0
 
 
-class Heard:
+class AnalysisNews:
     """What an analyst told, and when it did."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Heard:
         self.news.set()
 
 
-def analyst(heard: Heard, server: str = "Telling", **options: Any) -> Analyst:
+def analyst(heard: AnalysisNews, server: str = "Telling", **options: Any) -> Analyst:
     return Analyst(
         options.pop("catalog", shipped), heard.remember, server=f"analysis_servers:{server}", **options
     )
@@ -56,7 +56,7 @@ def test_the_next_question_gets_the_analytical_answer() -> None:
     """A question that gets a default has its compiles started; once they are done, the answer is another."""
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         work = Analyst(shipped, heard.remember)
         answers = Answers(shipped(), {TX1.spec: TX1}, analyse=work.ask)
         question = Question((SCAN,))
@@ -77,7 +77,7 @@ def test_what_nobody_foresaw_ends_no_later_answer(caplog: pytest.LogCaptureFixtu
     """Whatever one workload does to the analyst is logged, and the next one is worked out."""
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         broken = ["scan-lf:N=4"]
 
         async def remember(key: str, document: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ def test_no_gpu_is_opened_whose_model_is_known() -> None:
     assert stand_in(unknown) is None
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         refused = analyst(heard, may_open=lambda _device: False)
         refused.ask(SCAN, unknown)
         assert refused.waiting == 0
@@ -136,7 +136,7 @@ def test_a_gpu_that_a_job_wants_is_left(tmp_path: Path) -> None:
     pids = []
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         work = analyst(heard, "Hanging", catalog=lambda: catalog, may_open=lambda _device: True)
         work.ask(SCAN, unknown)
 
@@ -160,7 +160,7 @@ def test_a_gpu_that_is_taken_meanwhile_is_not_opened() -> None:
     """What may be opened is asked again before it is: a job may have begun since the question came."""
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         allowed = iter((True, False))
         work = analyst(heard, may_open=lambda _device: next(allowed))
         work.ask(SCAN, replace(H200, name="NVIDIA Z900"))
@@ -175,7 +175,7 @@ def test_what_is_on_its_way_or_too_much_is_not_queued() -> None:
     """A workload waits once, and no more than so many wait."""
 
     async def scene() -> None:
-        work = analyst(Heard())
+        work = analyst(AnalysisNews())
         for _ in range(3):
             work.ask(SCAN, TX1)
         assert work.waiting == 1
@@ -193,7 +193,7 @@ def test_what_failed_rests_for_a_while() -> None:
 
     async def scene() -> None:
         now_s = 0.0
-        heard = Heard()
+        heard = AnalysisNews()
         work = analyst(heard, "Refusing", again_s=100.0, monotonic=lambda: now_s)
         work.ask(SCAN, TX1)
         await working(work, work.quiet)
@@ -226,7 +226,7 @@ def test_a_child_that_hangs_is_killed(tmp_path: Path) -> None:
         pids.append(await asyncio.to_thread(pid_file.read_text))
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         short = analyst(heard, "Hanging", catalog=lambda: catalog, timeout_s=1.0)
         short.ask(SCAN, TX1)
         await working(short, short.quiet)
@@ -247,7 +247,7 @@ def test_an_answer_of_files_that_changed_meanwhile_is_not_kept(tmp_path: Path) -
     catalog = copied(tmp_path)
 
     async def scene() -> None:
-        heard = Heard()
+        heard = AnalysisNews()
         work = analyst(heard, catalog=lambda: catalog)
         work.ask(SCAN, TX1)
         path = tmp_path / "scan-lf" / "kernel.toml"

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from served_service import Served, ask, connected, served
+from served_service import ServedService, ask, connected, served
 
 from tuner.daemon.settings.tables import TuningTable
 from tuner.errors import DeviceUnavailableError, StoreError
@@ -15,18 +15,18 @@ JOB = {"workloads": ["scan-lf:N=1024"]}
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Served]:
+def api() -> Iterator[ServedService]:
     with served() as running:
         yield running
 
 
 @pytest.fixture
-def broken(api: Served) -> Iterator[Served]:
+def broken(api: ServedService) -> Iterator[ServedService]:
     yield api
     api.service.broken = None
 
 
-def test_best_is_told_with_where_it_comes_from(api: Served) -> None:
+def test_best_is_told_with_where_it_comes_from(api: ServedService) -> None:
     """A question reaches the service as it was asked, with who asked, and its reply comes back whole."""
     answer = api.ask(
         "GET",
@@ -46,7 +46,7 @@ def test_best_is_told_with_where_it_comes_from(api: Served) -> None:
     assert answer.document["stale"] == []
 
 
-def test_a_response_is_sent_whole(api: Served) -> None:
+def test_a_response_is_sent_whole(api: ServedService) -> None:
     """Head and body arrive with one piece, so that a client wakes once."""
     with contextlib.closing(connected(api.path)) as connection:
         connection.sendall(b"GET /v1/best?workload=scan-lf:N=64 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -57,7 +57,7 @@ def test_a_response_is_sent_whole(api: Served) -> None:
     assert json.loads(body)["origin"] == "stored"
 
 
-def test_the_head_of_a_quiet_stream_does_not_wait(api: Served) -> None:
+def test_the_head_of_a_quiet_stream_does_not_wait(api: ServedService) -> None:
     """A stream without an event begins at once."""
     number = api.ask("POST", "/v1/jobs", JOB).document["id"]
     with contextlib.closing(connected(api.path)) as connection:
@@ -67,7 +67,7 @@ def test_the_head_of_a_quiet_stream_does_not_wait(api: Served) -> None:
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
-def test_a_job_is_submitted_listed_and_changed(api: Served) -> None:
+def test_a_job_is_submitted_listed_and_changed(api: ServedService) -> None:
     """A job goes its way: queued with its order, paused, queued again, ended, and the list knows."""
     options = {"budget": 20, "max_slowdown": 0.1, "seed": 2**63 - 1}
     order = {**JOB, "objective": "time", "policy": "random", "device": "cuda:0", "options": options}
@@ -87,7 +87,7 @@ def test_a_job_is_submitted_listed_and_changed(api: Served) -> None:
     assert [job["id"] for job in listed["jobs"]] == [number]
 
 
-def test_what_a_submission_leaves_out_is_as_the_daemon_has_it(api: Served) -> None:
+def test_what_a_submission_leaves_out_is_as_the_daemon_has_it(api: ServedService) -> None:
     """Objective, policy and clocks that a client does not name are those of daemon.toml."""
     made = api.ask("POST", "/v1/jobs", JOB).document
 
@@ -99,7 +99,7 @@ def test_what_a_submission_leaves_out_is_as_the_daemon_has_it(api: Served) -> No
     )
 
 
-def test_the_options_of_a_job_are_those_of_an_order(api: Served) -> None:
+def test_the_options_of_a_job_are_those_of_an_order(api: ServedService) -> None:
     """The interface offers each option that an order may have, and no other."""
     schemas = api.ask("GET", "/openapi.json").document["components"]["schemas"]
 
@@ -108,7 +108,7 @@ def test_the_options_of_a_job_are_those_of_an_order(api: Served) -> None:
     assert set(schemas["JobAnswer"]["properties"]["origin"]["enum"]) == {origin.value for origin in Origin}
 
 
-def test_uses_are_counted(api: Served) -> None:
+def test_uses_are_counted(api: ServedService) -> None:
     """Reported uses reach the service; the answer says nothing."""
     answer = api.ask("POST", "/v1/uses", {"uses": [{"workloads": ["scan-lf:N=8"], "count": 40}]})
 
@@ -117,7 +117,7 @@ def test_uses_are_counted(api: Served) -> None:
     assert (question.workloads, question.count) == (("scan-lf:N=8",), 40.0)
 
 
-def test_status_and_metrics_are_passed_on(api: Served) -> None:
+def test_status_and_metrics_are_passed_on(api: ServedService) -> None:
     """The daemon's state is JSON, in which infinity is null; figures are Prometheus' text."""
     status, metrics = api.ask("GET", "/v1/status"), api.ask("GET", "/metrics")
 
@@ -159,7 +159,7 @@ def test_status_and_metrics_are_passed_on(api: Served) -> None:
     ],
 )
 def test_wrong_requests_are_refused(
-    api: Served, method: str, target: str, document: object, refusal: tuple[int, str]
+    api: ServedService, method: str, target: str, document: object, refusal: tuple[int, str]
 ) -> None:
     """Each wrong request has its status, its kind, and the one shape of errors."""
     answer = api.ask(method, target, document, {"Content-Type": "application/json"})
@@ -167,7 +167,7 @@ def test_wrong_requests_are_refused(
     assert (answer.status, answer.kind) == refusal
 
 
-def test_an_error_names_the_field(api: Served) -> None:
+def test_an_error_names_the_field(api: ServedService) -> None:
     """A client learns where its request is wrong, and not again what it sent."""
     answer = api.ask("POST", "/v1/jobs", {**JOB, "options": {"budget": "a secret"}})
 
@@ -197,7 +197,7 @@ def test_an_error_names_the_field(api: Served) -> None:
     ],
 )
 def test_a_refusal_says_what_would_be_right(
-    api: Served, method: str, target: str, document: object, says: str
+    api: ServedService, method: str, target: str, document: object, says: str
 ) -> None:
     """What is wrong in a request is said in words of this program, and nothing of how it was found."""
     answer = api.ask(method, target, document, {"Content-Type": "application/json"})
@@ -207,12 +207,12 @@ def test_a_refusal_says_what_would_be_right(
     assert not any(word in message for word in ("Input", "String", "pattern", "parsing"))
 
 
-def test_a_wrong_method_learns_the_right_ones(api: Served) -> None:
+def test_a_wrong_method_learns_the_right_ones(api: ServedService) -> None:
     """405 names all methods of the path, not those of one route."""
     assert api.ask("PUT", "/v1/jobs").headers["allow"] == "GET, POST"
 
 
-def test_an_ended_job_cannot_be_changed(api: Served) -> None:
+def test_an_ended_job_cannot_be_changed(api: ServedService) -> None:
     """What cannot be done now is a conflict; doing again what is done changes nothing."""
     number = api.ask("POST", "/v1/jobs", JOB).document["id"]
     first = api.ask("POST", f"/v1/jobs/{number}/cancel")
@@ -224,7 +224,7 @@ def test_an_ended_job_cannot_be_changed(api: Served) -> None:
 
 
 @pytest.mark.parametrize("target", ["/v1/best?workload=scan-lf", "/v1/status", "/v1/jobs/1", "/metrics"])
-def test_only_a_database_that_fails_is_unavailable(broken: Served, target: str) -> None:
+def test_only_a_database_that_fails_is_unavailable(broken: ServedService, target: str) -> None:
     """A StoreError is 503 with the time to come back; other trouble of the daemon is a conflict."""
     broken.service.broken = StoreError("database or disk is full")
     full = broken.ask("GET", target)
@@ -237,7 +237,7 @@ def test_only_a_database_that_fails_is_unavailable(broken: Served, target: str) 
 
 @pytest.mark.parametrize("target", ["/v1/best?workload=scan-lf", "/v1/status"])
 def test_a_fault_of_the_daemon_says_so_and_the_server_lives(
-    broken: Served, target: str, caplog: pytest.LogCaptureFixture
+    broken: ServedService, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An exception nobody thought of is 500 in our shape, without its text, which the log has."""
     broken.service.broken = KeyError("/secret/path")
@@ -252,7 +252,9 @@ def test_a_fault_of_the_daemon_says_so_and_the_server_lives(
     assert after.status == 200
 
 
-def test_changing_calls_are_logged_with_who_made_them(api: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_changing_calls_are_logged_with_who_made_them(
+    api: ServedService, caplog: pytest.LogCaptureFixture
+) -> None:
     """The log tells which user and process submitted and cancelled; questions are told at debug only."""
     with caplog.at_level(logging.INFO, logger="tuner.daemon.api"):
         number = api.ask("POST", "/v1/jobs", JOB).document["id"]
@@ -264,7 +266,7 @@ def test_changing_calls_are_logged_with_who_made_them(api: Served, caplog: pytes
     assert all(f"job {number} " in text and "user " in text and "process " in text for text in texts)
 
 
-def test_a_connection_serves_many_requests(api: Served) -> None:
+def test_a_connection_serves_many_requests(api: ServedService) -> None:
     """Requests follow each other on one connection, errors among them."""
     connection = api.connection()
     requests: list[tuple[str, str, object]] = [
@@ -280,6 +282,6 @@ def test_a_connection_serves_many_requests(api: Served) -> None:
     assert statuses == [200, 404, 422, 413, 200]
 
 
-def test_answers_do_not_say_what_serves_them(api: Served) -> None:
+def test_answers_do_not_say_what_serves_them(api: ServedService) -> None:
     """No header names the server's software."""
     assert {"server", "date", "x-powered-by"}.isdisjoint(api.ask("GET", "/v1/status").headers)

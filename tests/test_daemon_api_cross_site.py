@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from served_service import Served, connected, served
+from served_service import ServedService, connected, served
 
 from tuner.daemon.api.cross_site import cross_site_fault
 from tuner.daemon.interface import Peer
@@ -36,13 +36,13 @@ TARGETS = (
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Served]:
+def api() -> Iterator[ServedService]:
     with served() as running:
         running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         yield running
 
 
-def status_of(api: Served, method: str, target: str, headers: dict[str, str]) -> int:
+def status_of(api: ServedService, method: str, target: str, headers: dict[str, str]) -> int:
     """The status of a request that is written by hand, as no library sends some of these."""
     head = "".join(f"{name}: {text}\r\n" for name, text in {"Host": "localhost", **headers}.items())
     with contextlib.closing(connected(api.path)) as connection:
@@ -51,7 +51,7 @@ def status_of(api: Served, method: str, target: str, headers: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_socket_refuses_what_a_page_of_another_site_sends(api: Served, page: str) -> None:
+def test_the_socket_refuses_what_a_page_of_another_site_sends(api: ServedService, page: str) -> None:
     """Over the Unix socket no method of any path is open to a page, and nothing has changed."""
     statuses = {status_of(api, method, target, PAGES[page]) for method in METHODS for target in TARGETS}
 
@@ -59,7 +59,7 @@ def test_the_socket_refuses_what_a_page_of_another_site_sends(api: Served, page:
     assert api.service.rows[1].state is JobState.QUEUED
 
 
-def test_a_refusal_says_why_and_opens_nothing(api: Served) -> None:
+def test_a_refusal_says_why_and_opens_nothing(api: ServedService) -> None:
     """The answer has the one shape of errors, and no header that would let a page read it."""
     answer = api.ask("POST", "/v1/jobs/1/cancel", headers={"Origin": EVIL})
 
@@ -72,7 +72,9 @@ def test_a_refusal_says_why_and_opens_nothing(api: Served) -> None:
     "headers",
     [{}, {"Host": "127.0.0.1:8750"}, {"Host": "[::1]"}, {"Sec-Fetch-Site": "none"}, {"Host": "LOCALHOST"}],
 )
-def test_the_socket_answers_programs_and_who_types_its_address(api: Served, headers: dict[str, str]) -> None:
+def test_the_socket_answers_programs_and_who_types_its_address(
+    api: ServedService, headers: dict[str, str]
+) -> None:
     """Local names with any port, and a request that no page made, pass."""
     assert status_of(api, "GET", "/v1/status", headers) == 200
 

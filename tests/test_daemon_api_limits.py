@@ -13,7 +13,7 @@ import pytest
 from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
-from served_service import Served, ask, connected, served
+from served_service import ServedService, ask, connected, served
 
 from tuner.daemon.api import connection as protocol
 from tuner.daemon.api import places as room
@@ -420,7 +420,7 @@ def test_an_idle_server_waits_without_looking() -> None:
         assert api.wait(timers(api.loop)) == 0
 
 
-def until_left(api: Served) -> None:
+def until_left(api: ServedService) -> None:
     """Wait until the server has seen that nobody is connected any more."""
     while len(api.server._server_limits.places):
         api.wait(asyncio.sleep(0))

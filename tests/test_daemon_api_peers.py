@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served_service import PATIENCE_S, Answer, Served, ask, served
+from served_service import PATIENCE_S, Answer, ServedService, ask, served
 
 from tuner.daemon.api.access import caller_of, group_of
 from tuner.daemon.api.server import open_loopback, read_token
@@ -34,7 +34,7 @@ print(connection.recv(12).decode())
 """
 
 
-def asked_by_nobody(api: Served, group: int, *extra: int) -> "subprocess.CompletedProcess[str]":
+def asked_by_nobody(api: ServedService, group: int, *extra: int) -> "subprocess.CompletedProcess[str]":
     """What the user nobody hears, as a member of these groups."""
     command = [sys.executable, "-I", "-S", "-c", ASKS, str(api.path), *map(str, (group, *extra))]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -118,19 +118,19 @@ def test_another_user_cannot_even_connect() -> None:
 
 
 @pytest.fixture(scope="module")
-def tcp() -> Iterator[Served]:
+def tcp() -> Iterator[ServedService]:
     with served(tcp=True) as running:
         yield running
 
 
-def over_tcp(api: Served, host: str, **headers: str) -> Answer:
+def over_tcp(api: ServedService, host: str, **headers: str) -> Answer:
     assert api.tcp is not None
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", api.tcp.port, PATIENCE_S)) as connection:
         return ask(connection, "GET", "/v1/best?workload=scan-lf", headers={"Host": host, **headers})
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:1"])
-def test_the_token_opens_the_loopback(tcp: Served, host: str) -> None:
+def test_the_token_opens_the_loopback(tcp: ServedService, host: str) -> None:
     """With the token any local name of the host will do; nobody's user id is known then."""
     assert tcp.tcp is not None
     answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
@@ -140,7 +140,7 @@ def test_the_token_opens_the_loopback(tcp: Served, host: str) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}])
-def test_without_the_token_there_is_no_answer(tcp: Served, given: dict[str, str]) -> None:
+def test_without_the_token_there_is_no_answer(tcp: ServedService, given: dict[str, str]) -> None:
     """A missing or wrong token is 401, and says how to send one."""
     answer = over_tcp(tcp, "localhost", **given)
 
@@ -148,7 +148,7 @@ def test_without_the_token_there_is_no_answer(tcp: Served, given: dict[str, str]
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_the_token_counts_only_as_a_bearer_s(tcp: Served) -> None:
+def test_the_token_counts_only_as_a_bearer_s(tcp: ServedService) -> None:
     """The token under another scheme is no token, and one that begins right is not right."""
     assert tcp.tcp is not None
     token = tcp.tcp.token
@@ -159,7 +159,7 @@ def test_the_token_counts_only_as_a_bearer_s(tcp: Served) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "localhost:"]
 )
-def test_another_host_is_refused_even_with_the_token(tcp: Served, host: str) -> None:
+def test_another_host_is_refused_even_with_the_token(tcp: ServedService, host: str) -> None:
     """A page that had its name point here is stopped by the name that its browser sends."""
     assert tcp.tcp is not None
     answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
@@ -168,7 +168,7 @@ def test_another_host_is_refused_even_with_the_token(tcp: Served, host: str) -> 
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-def test_the_token_says_nothing_on_the_unix_socket(tcp: Served) -> None:
+def test_the_token_says_nothing_on_the_unix_socket(tcp: ServedService) -> None:
     """On the Unix socket the kernel's word counts: a wrong token is not looked at."""
     assert tcp.ask("GET", "/v1/status", headers={"Authorization": "Bearer wrong"}).status == 200
 

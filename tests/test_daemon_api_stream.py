@@ -9,7 +9,7 @@ import pytest
 from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
-from served_service import PATIENCE_S, Served, ask, connected, served
+from served_service import PATIENCE_S, ServedService, ask, connected, served
 
 from tuner.daemon.api.endpoints import EventStream, event_text
 from tuner.daemon.interface import Peer
@@ -19,13 +19,13 @@ ORDER = JobSpec(("scan-lf:N=64",))
 
 
 @pytest.fixture
-def api() -> Iterator[Served]:
+def api() -> Iterator[ServedService]:
     with served(followers=2) as running:
         yield running
 
 
 @contextlib.contextmanager
-def following(api: Served, target: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+def following(api: ServedService, target: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     """The answer to a request that goes on."""
     with contextlib.closing(api.connection()) as connection:
         connection.request("GET", target, headers=headers)
@@ -45,11 +45,11 @@ def blocks(response: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
             block = {}
 
 
-def submitted(api: Served) -> int:
+def submitted(api: ServedService) -> int:
     return api.wait(api.service.submit(ORDER, Peer())).id
 
 
-def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Served) -> None:
+def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: ServedService) -> None:
     """Stored events come with their ids, progress without, in order; the stream ends when the job has."""
     number = submitted(api)
     with following(api, f"/v1/jobs/{number}/events") as response:
@@ -71,7 +71,7 @@ def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(api: Ser
     ("target", "headers"),
     [("?after=2", {}), ("", {"Last-Event-ID": "2"}), ("?after=0", {"Last-Event-ID": "2"})],
 )
-def test_a_stream_goes_on_where_it_was(api: Served, target: str, headers: dict[str, str]) -> None:
+def test_a_stream_goes_on_where_it_was(api: ServedService, target: str, headers: dict[str, str]) -> None:
     """Events up to the one named are not told again."""
     number = submitted(api)
     api.wait(api.service.change(number, JobState.PAUSED))
@@ -80,7 +80,7 @@ def test_a_stream_goes_on_where_it_was(api: Served, target: str, headers: dict[s
         assert [block["id"] for block in blocks(response)] == ["3"]
 
 
-def test_a_reader_who_left_is_noticed_behind_further_requests(api: Served) -> None:
+def test_a_reader_who_left_is_noticed_behind_further_requests(api: ServedService) -> None:
     """Requests behind a stream keep its end from being read; what is sent next finds nobody there."""
     number = submitted(api)
     request = f"GET /v1/jobs/{number}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -94,14 +94,14 @@ def test_a_reader_who_left_is_noticed_behind_further_requests(api: Served) -> No
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "9223372036854775808"])
-def test_a_wrong_last_event_is_refused(api: Served, last: str) -> None:
+def test_a_wrong_last_event_is_refused(api: ServedService, last: str) -> None:
     """An id that cannot be one is the client's fault."""
     answer = api.ask("GET", f"/v1/jobs/{submitted(api)}/events", headers={"Last-Event-ID": last})
 
     assert (answer.status, answer.kind) == (422, "input")
 
 
-def test_followers_are_limited_and_their_places_come_back(api: Served) -> None:
+def test_followers_are_limited_and_their_places_come_back(api: ServedService) -> None:
     """One user does not get all places; who leaves makes room, and the service is told to stop telling."""
     number = submitted(api)
     target = f"/v1/jobs/{number}/events"
@@ -118,7 +118,7 @@ def test_followers_are_limited_and_their_places_come_back(api: Served) -> None:
     assert api.service.following == 0
 
 
-def test_a_follower_that_leaves_is_noticed(api: Served) -> None:
+def test_a_follower_that_leaves_is_noticed(api: ServedService) -> None:
     """A closed connection ends the telling, although the job goes on and says nothing."""
     number = submitted(api)
     left = threading.Event()
@@ -138,7 +138,7 @@ def test_a_follower_that_leaves_is_noticed(api: Served) -> None:
     assert left.wait(PATIENCE_S)
 
 
-def test_stopping_ends_streams(api: Served) -> None:
+def test_stopping_ends_streams(api: ServedService) -> None:
     """When the daemon stops, followers see the end of the stream, not a broken connection."""
     number = submitted(api)
     with following(api, f"/v1/jobs/{number}/events") as response:
@@ -149,7 +149,7 @@ def test_stopping_ends_streams(api: Served) -> None:
         assert list(told) == []
 
 
-def test_others_are_answered_while_somebody_follows(api: Served) -> None:
+def test_others_are_answered_while_somebody_follows(api: ServedService) -> None:
     """A stream keeps nobody waiting."""
     number = submitted(api)
     with following(api, f"/v1/jobs/{number}/events") as response:

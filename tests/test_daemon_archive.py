@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from answering_scene import TX1, Answers, refresh, shipped
-from served_service import Served, served
+from served_service import ServedService, served
 from service_rig import Rig, plays, settings, working
 from stored_trials import NAME, store_sample, store_trials
 
@@ -134,7 +134,7 @@ async def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Served]:
+def api() -> Iterator[ServedService]:
     with served() as running:
         yield running
 
@@ -153,7 +153,7 @@ def api() -> Iterator[Served]:
     ],
 )
 def test_wrong_questions_of_the_past_are_refused(
-    api: Served, target: str, status: int, kind: str | None
+    api: ServedService, target: str, status: int, kind: str | None
 ) -> None:
     """What is not there is 404 with a kind of its own, what is no question 422."""
     answer = api.ask("GET", target)
@@ -162,7 +162,7 @@ def test_wrong_questions_of_the_past_are_refused(
     assert kind is None or answer.kind == kind
 
 
-def test_a_follower_says_where_it_was(api: Served) -> None:
+def test_a_follower_says_where_it_was(api: ServedService) -> None:
     """Last-Event-ID goes to the service as it came, and events carry their places."""
     answer = api.ask("GET", "/v1/events?power=true", headers={"Last-Event-ID": "0123abcd-7"})
 

@@ -15,7 +15,7 @@ from fake_service import FakeService
 from hostile_requests import KINDS, attack, play
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from served_service import Served, connected, served
+from served_service import ServedService, connected, served
 
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec
@@ -57,7 +57,7 @@ def watch() -> Iterator[Watch]:
 
 
 @pytest.fixture(scope="module")
-def api(watch: Watch) -> Iterator[Served]:
+def api(watch: Watch) -> Iterator[ServedService]:
     sys.addaudithook(watch.audit)  # stays until the interpreter ends, and sees nothing without its thread
     with served(
         service=FakeService(most_jobs=50), request_timeout_s=QUICK_S, requests_per_s=1e6, followers=200
@@ -71,7 +71,7 @@ async def identify() -> int:
     return threading.get_ident()
 
 
-def alive(api: Served) -> bool:
+def alive(api: ServedService) -> bool:
     """Whether a good client is answered; on a busy machine it may itself be late once."""
     for _ in range(20):
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def alive(api: Served) -> bool:
 
 @given(st.randoms(use_true_random=False))
 @settings(suppress_health_check=list(HealthCheck))
-def test_no_bytes_bring_the_server_down(api: Served, watch: Watch, random: Random) -> None:
+def test_no_bytes_bring_the_server_down(api: ServedService, watch: Watch, random: Random) -> None:
     """Whatever is sent and however it is cut, the server answers below 500 or closes, and lives on."""
     made = attack(random)
     statuses = play(connected(api.path), made)
@@ -98,7 +98,7 @@ def test_attacks_are_attacks(make: Any) -> None:
     assert len({make(random) for _ in range(50)}) > 5
 
 
-def test_nothing_is_left_of_attacks(api: Served) -> None:
+def test_nothing_is_left_of_attacks(api: ServedService) -> None:
     """After hundreds of connections of all kinds none is open, no stream is told, no descriptor is lost."""
     random = Random(7)  # noqa: S311 - no secret
     api.ask("GET", "/v1/status")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_process import tuner
 from served_page import Page, served_page
-from served_service import PATIENCE_S, Served, served
+from served_service import PATIENCE_S, ServedService, served
 
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec, JobState
@@ -31,14 +31,14 @@ FOLDER = Path(serving.__file__).parent / "assets"
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Served]:
+def daemon() -> Iterator[ServedService]:
     with served() as running:
         running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
         yield running
 
 
 @pytest.fixture(scope="module")
-def page(daemon: Served) -> Iterator[Page]:
+def page(daemon: ServedService) -> Iterator[Page]:
     with served_page(daemon.path) as running:
         running.enter()
         yield running
@@ -47,7 +47,7 @@ def page(daemon: Served) -> Iterator[Page]:
 # --- who may ask -------------------------------------------------------------------------------------
 
 
-def test_the_link_is_good_for_one_browser(daemon: Served) -> None:
+def test_the_link_is_good_for_one_browser(daemon: ServedService) -> None:
     """The first gets a cookie that no script and no other site can use; the next is refused."""
     with served_page(daemon.path) as page:
         wrong = page.ask("GET", "/open/wrong")
@@ -97,7 +97,9 @@ def test_nothing_is_read_by_others(page: Page, headers: dict[str, str], status: 
         ({"Host": "evil.example"}, 403),
     ],
 )
-def test_a_change_needs_all_proofs(daemon: Served, page: Page, changes: dict[str, str], status: int) -> None:
+def test_a_change_needs_all_proofs(
+    daemon: ServedService, page: Page, changes: dict[str, str], status: int
+) -> None:
     """Where the cookie, the origin, the word or the type is missing or wrong, nothing is changed."""
     count = len(daemon.service.rows)
     for target in ("/v1/jobs", "/v1/jobs/1/cancel"):
@@ -142,7 +144,7 @@ def test_the_page_is_filled_and_complete(page: Page) -> None:
     assert "http" not in re.sub(r"<!--.*?-->", "", text)
 
 
-def test_jobs_pass_both_ways(daemon: Served, page: Page) -> None:
+def test_jobs_pass_both_ways(daemon: ServedService, page: Page) -> None:
     """A submission reaches the daemon, its refusals come back as they are, and so does what is asked for."""
     made = page.ask("POST", "/v1/jobs", JOB, page.writing)
     wrong = page.ask("POST", "/v1/jobs", {"workloads": ["fft:N=2"]}, page.writing)
@@ -222,7 +224,7 @@ def events(response: http.client.HTTPResponse, count: int) -> list[bytes]:
     return blocks[:count]
 
 
-def test_the_stream_goes_on_where_the_daemon_s_ended(daemon: Served, page: Page) -> None:
+def test_the_stream_goes_on_where_the_daemon_s_ended(daemon: ServedService, page: Page) -> None:
     """When the daemon's stream ends the page is told, and the daemon is asked from the last place on."""
     with streamed(page, "/v1/events?power=true") as response:
         told = events(response, 4)
@@ -247,7 +249,7 @@ def test_without_a_daemon_the_page_says_so(tmp_path: Path) -> None:
 # --- tuner open --------------------------------------------------------------------------------------
 
 
-def test_a_port_in_use_is_named(daemon: Served) -> None:
+def test_a_port_in_use_is_named(daemon: ServedService) -> None:
     """A port that was asked for and is another's is said so; without a wish a free one is taken."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -281,7 +283,7 @@ def test_no_browser_is_no_error() -> None:
     assert not open_browser("http://127.0.0.1:1/", {})
 
 
-def test_the_link_is_printed(daemon: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_link_is_printed(daemon: ServedService, monkeypatch: pytest.MonkeyPatch) -> None:
     """The link alone goes to standard output; the words beside it do not."""
     monkeypatch.setattr(serving, "page_server", lambda *_: _EndedServer())
     result = tuner("open", "--socket", daemon.path)
