@@ -27,7 +27,7 @@ def long_scan() -> Iterator[str]:
     """A row for each scan: time, part of a copy, ratio to CUB."""
     yield "| what | time | of a copy | × CUB | configuration |"
     yield "| --- | --- | --- | --- | --- |"
-    segments = {row["name"]: row for row in rows_of("scan-segments-h200")}
+    segments = {row["name"]: row for row in rows_of("scan-segments-h200") if "segments" in row["name"]}
     whole = [row for row in rows_of("long-scan-peers-h200") if row["name"] not in segments]
     for row in (*whole, *segments.values()):
         time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
