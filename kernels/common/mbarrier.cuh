@@ -71,3 +71,19 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, unsigned b
 }
 
 #endif
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+// A warp whose lanes have met arrives for all of them. A race checker does not see that the meeting orders what the other
+// lanes did: for it, LANES_ARRIVE makes every lane arrive.
+#if defined(LANES_ARRIVE)
+constexpr unsigned kWarpArrivals = 32;
+#else
+constexpr unsigned kWarpArrivals = 1;
+#endif
+
+__device__ __forceinline__ void mbarrier_arrive_warp(Mbarrier* barrier, int lane) {
+    if (kWarpArrivals > 1 || lane == 0) mbarrier_arrive(barrier);
+}
+
+#endif

@@ -121,9 +121,9 @@ struct Pipeline {
     __device__ __forceinline__ void make() const {
         for (int s = 0; s < slots; ++s) {
             mbarrier_make(&ring[s].come, kWarp);
-            mbarrier_make(&ring[s].summed, 1);
-            mbarrier_make(&ring[s].carried, 1);
-            mbarrier_make(&ring[s].free, warps);
+            mbarrier_make(&ring[s].summed, kWarpArrivals);
+            mbarrier_make(&ring[s].carried, kWarpArrivals);
+            mbarrier_make(&ring[s].free, warps * kWarpArrivals);
         }
         mbarrier_made();
     }
@@ -189,7 +189,7 @@ struct Pipeline {
                 }
             }
             __syncwarp();
-            if (lane == 0) mbarrier_arrive(&slot.summed);
+            mbarrier_arrive_warp(&slot.summed, lane);
             if (tile >= rows.count) return;
         }
     }
@@ -223,7 +223,7 @@ struct Pipeline {
                 if (lane == 0) slot.carry = known;
             }
             __syncwarp();
-            if (lane == 0) mbarrier_arrive(&slot.carried);
+            mbarrier_arrive_warp(&slot.carried, lane);
             if (tile >= rows.count) return;
             known = Op::join(known, total);
             next = tile + 1LL;
@@ -244,7 +244,7 @@ struct Pipeline {
             const Carry carry = slot.carry;
             const Item running = slot.before[segment];
             __syncwarp();
-            if (lane == 0) mbarrier_arrive(&slot.free);
+            mbarrier_arrive_warp(&slot.free, lane);
             join_packs<Op, Shape>(value, before);
             scan_chunks<Op, Shape>(before, running);
             raise<Op, Shape>(value, before, carry);
