@@ -2,7 +2,7 @@
 
 Only the front-runners are compiled (`front_runners`).
 
-A kernel file may state the answer (`[analytical]`): it is taken if it can be launched and compiles without
+A kernel file may state answers (`[analytical]`): the first is taken that can be launched and compiles without
 spills. Else there are two rules from the three premises of "Performance Tuning for GPU-Embedded Systems",
 section IV-A: less communication, enough parallelism to hide latency, much work per thread. `guideline` is the
 paper's, for embedded GPUs; `server_rule` is for large ones, which the paper leaves to others.
@@ -141,21 +141,23 @@ def choose(
         return None
     known = tuple(one for one in candidates if one.launches)
     criteria: tuple[RuleCriterion, ...]
+    groups: list[tuple[Candidate, ...]] = [known]
     if rule is None and (stated := _stated(known)):
-        name, because, criteria, known = STATED, "the kernel file has an answer", (_AS_STATED,), stated
+        name, because, criteria = STATED, "the kernel file has an answer", (_AS_STATED,)
+        groups = [(one,) for one in stated]  # one is compiled where all before it are ruled out
     else:
         name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
         criteria = RULES[name](facts_of(known, roles))
-    found = front_runners(known, limits, roles, criteria, resolve or _uncompiled)
-    if not found.compared:
-        return None
-    best = rate(found.compared[0], limits, roles)
-    return Choice(name, because, best, criteria, found, dict(roles))
+    for group in groups:
+        found = front_runners(group, limits, roles, criteria, resolve or _uncompiled)
+        if found.compared:
+            return Choice(name, because, rate(found.compared[0], limits, roles), criteria, found, dict(roles))
+    return None
 
 
-def _stated(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The one that the kernel file states as the analytical answer, if the device can launch it."""
-    return tuple(one for one in candidates if one.stated)
+def _stated(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that the kernel file states as analytical answers and the device can launch, in its order."""
+    return sorted((one for one in candidates if one.stated), key=lambda one: one.stated)
 
 
 def _uncompiled(candidates: Sequence[Candidate]) -> list[Candidate | None]:
@@ -176,7 +178,7 @@ def first_compiled(search: Search) -> list[Trial]:
             continue
         known = [one for one in candidates if one.launches]
         if stated := _stated(known):
-            lines.append([one.configuration for one in stated])
+            lines.append([stated[0].configuration])
             continue
         name, _ = rule_for(limits)
         promising = in_order(known, limits, roles, RULES[name](facts_of(known, roles)))

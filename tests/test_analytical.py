@@ -92,7 +92,7 @@ def test_an_unknown_rule_is_named() -> None:
 
 def test_what_the_kernel_file_states_comes_first() -> None:
     """It is the answer, whatever the rules prefer, unless one of these is asked for."""
-    plain, stated = built((8, 64, 32, 0)), replace(built((4, 1024, 64, 0), stages=3), stated=True)
+    plain, stated = built((8, 64, 32, 0)), replace(built((4, 1024, 64, 0), stages=3), stated=1)
 
     choice = choose([plain, stated], H200, {})
     assert choice.best.candidate is stated
@@ -105,9 +105,31 @@ def test_what_the_kernel_file_states_comes_first() -> None:
 
 def test_a_stated_answer_that_is_ruled_out() -> None:
     """Where compiling rules it out there is none."""
-    stated = replace(built((4, 1024, 64, 0)), stated=True, declared=True)
+    stated = replace(built((4, 1024, 64, 0)), stated=1, declared=True)
 
     assert choose([stated], H200, ROLES, resolve=lambda _: [None]) is None
+
+
+@pytest.mark.parametrize(("ruled_out", "compiled"), [(0, [1]), (1, [1, 2]), (2, [1, 2, 3]), (3, [1, 2, 3])])
+def test_the_first_stated_answer_that_compiling_leaves(ruled_out: int, compiled: list[int]) -> None:
+    """Answers are compiled in the order of the kernel file, up to the first that is not ruled out."""
+    answers = [
+        replace(built((P, 64, 32, 0)), stated=place, declared=True) for P, place in ((4, 3), (8, 1), (2, 2))
+    ]
+    asked: list[int] = []
+
+    def resolve(found: Sequence[Candidate]) -> list[Candidate | None]:
+        asked.extend(one.stated for one in found)
+        return [replace(one, declared=False) if one.stated > ruled_out else None for one in found]
+
+    choice = choose([built((16, 64, 32, 0)), *answers], H200, ROLES, resolve=resolve)
+
+    assert asked == compiled
+    assert (None if choice is None else choice.best.candidate.stated) == (
+        ruled_out + 1 if ruled_out < len(answers) else None
+    )
+    search = replace(search_over(answers), limits=H200)
+    assert [one.configurations[0]["P"] for one in first_compiled(search)] == [8]
 
 
 # --- the server rule -----------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import pytest
 
 from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.catalog import Catalog
+from tuner.config.stream_priority import with_stream_priorities
 from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.model import Buffer, Configuration, Resources, Scalar
+from tuner.model import STREAM_PRIORITY, Buffer, Configuration, Resources, Scalar
 
 TEXT = """
 [kernel]
@@ -469,6 +470,59 @@ def test_wrong_analytical_answers(write: Write, old: str, new: str, trouble: str
     with pytest.raises(KernelFileError) as error:
         load_kernel_file(write(text)).stated(load_kernel_file(write(text)).workload({"N": 64, "kind": "up"}))
     assert trouble in str(error.value)
+
+
+SEVERAL = STATED.replace("[analytical]", "[[analytical]]").replace("[launch]\n", "")
+SEVERAL += SEVERAL.replace("P = 2", "P = 4") + SEVERAL + "[launch]\n"
+
+
+def test_several_analytical_answers(write: Write) -> None:
+    """[[analytical]] states them in order of preference; of equal ones the first counts."""
+    kernel = load_kernel_file(write(TEXT.replace("[launch]\n", SEVERAL)))
+    workload = kernel.workload({"N": 64, "kind": "down"})
+    assert [one["P"] for one in kernel.stated_answers(workload)] == [2, 4]
+    assert kernel.stated(workload) == kernel.stated_answers(workload)[0]
+    assert [one.table for one in kernel.recipe.stated] == [f"[[analytical]] #{i}" for i in (1, 2, 3)]
+    several = with_stream_priorities(kernel, 2)
+    assert [one[STREAM_PRIORITY] for one in several.stated_answers(workload)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trouble"),
+    [
+        ("P = 4\n", "", "[[analytical]] #2: a value is missing for P"),
+        ("P = 4\n", "Q = 8\n", "[[analytical]] #2 Q: no such tunable; choose from P, L, shuffle, mode"),
+        ("P = 4\n", "P = []\n", "[[analytical]] #2 P: must be a whole number or a number or true or false"),
+        ("P = 4\n", "P = 5\n", "[[analytical]] #2 P: 5 at rows:N=64,kind=up is not a value of P (2, 4, 8)"),
+        ("P = 4\n", "P = 8\n", "[[analytical]] #2: P=8 L=32 shuffle=1 mode=slow breaks the rule"),
+        (
+            "[launch]",
+            "[[analytical]]\n[launch]",
+            "[[analytical]] #4: holds nothing: give every tunable a value",
+        ),
+    ],
+)
+def test_wrong_lists_of_analytical_answers(write: Write, old: str, new: str, trouble: str) -> None:
+    """The table is named by its place in the list."""
+    path = write(TEXT.replace("[launch]\n", SEVERAL.replace(old, new)))
+    with pytest.raises(KernelFileError) as error:
+        load_kernel_file(path).stated(load_kernel_file(path).workload({"N": 64, "kind": "up"}))
+    assert trouble in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "trouble"),
+    [
+        ("3", "[analytical]: must be a table"),
+        ("[]", "[analytical]: must be a list of at least one"),
+        ("[{ P = 2 }, 3]", "[[analytical]] #2: must be a table"),
+    ],
+)
+def test_analytical_answers_that_are_no_tables(write: Write, given: str, trouble: str) -> None:
+    """A table, or a list of tables, would be right."""
+    with pytest.raises(KernelFileError) as error:
+        load_kernel_file(write(f"analytical = {given}\n{TEXT}"))
+    assert str(error.value).endswith(trouble)
 
 
 def test_rules_that_leave_nothing(write: Write) -> None:

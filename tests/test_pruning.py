@@ -12,8 +12,9 @@ from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, EmptySpaceError
 from tuner.interfaces import Progress
 from tuner.model import Resources, Stage, Status
-from tuner.search.candidates import PreparedWorkload
+from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import prepare_compiled
+from tuner.search.explaining import analytical_choice
 from tuner.search.task import default_configuration
 
 TEXT = """
@@ -129,6 +130,35 @@ def test_a_default_the_device_cannot_run_gives_way(tmp_path: Path) -> None:
     found = prepared(kernel_of(tmp_path, TEXT.replace('load = "plain"', 'load = "boxes"')), "a100")
     assert found.default not in found.plans
     assert default_configuration(found) == found.candidates[0].configuration
+
+
+ANSWERS = """[[analytical]]
+P = 4
+load = "boxes"
+[[analytical]]
+P = 16
+load = "async"
+[[analytical]]
+P = 4
+load = "async"
+[launch]
+"""
+
+
+@pytest.mark.parametrize(("gpu", "answer"), [("h200", (4, "boxes")), ("a100", (4, "async")), ("k40c", None)])
+def test_stated_answers_by_what_a_device_can_run(
+    tmp_path: Path, gpu: str, answer: tuple[int, str] | None
+) -> None:
+    """The first that the device can run without spills is the answer: of an A100 the second spills."""
+    kernel = kernel_of(tmp_path, TEXT.replace("[launch]\n", ANSWERS))
+    device = SimulatedDevice(gpu, compiler=Compiler())
+    (declared,) = prepare([(kernel, kernel.workload({}))], device)
+    choice, known = analytical_choice(declared, device)
+    if answer is None:
+        assert choice.rule == "embedded"
+        assert not any(one.stated for one in known.candidates)
+    else:
+        assert (choice.rule, *choice.configuration.values()) == ("stated", *answer)
 
 
 def test_a_kernel_file_may_allow_spills(tmp_path: Path) -> None:

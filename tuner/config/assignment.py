@@ -44,7 +44,7 @@ class Assignment:
         return Configuration([(name, values[name]) for name in self._recipe.tunables if name in values])
 
     def take_table(self, given: Mapping[str, Formula | str | None], table: str) -> Configuration:
-        """The values of ``[default]`` or ``[analytical]``.
+        """The values of ``[default]``, or of a table of an analytical answer.
 
         Args:
             given: what the table says.

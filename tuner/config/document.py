@@ -98,11 +98,8 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
         if rest:
             model, rest = f"{table}.{rest[0]}", rest[1:]
         model, rest = _inside_stage(model, rest)
-    elif table == "loop" and rest:
-        shown, rest = f"[loop.{rest[0]}]", rest[1:]
-        shown, rest = _inside_loop(shown, rest)
-    elif table == "launch":
-        shown, rest = _inside_loop(shown, rest)
+    elif table in ("loop", "launch", "analytical") and rest:
+        shown, rest = _inside_table(str(table), shown, rest)
     elif table == "problem" and rest and rest[0] in _NESTED:
         shown, rest = f"[problem.{rest[0]}]", rest[1:]
         if rest[1:2] == ["range"]:
@@ -116,8 +113,13 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
     return str(loc[-1]), shown, known
 
 
-def _inside_loop(shown: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
-    """The named expressions of a loop are a table of their own."""
+def _inside_table(table: str, shown: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
+    """Loops have names, and their named expressions are a table of their own; answers may be several."""
+    if table == "analytical":
+        form, *rest = rest
+        return (f"[[analytical]] #{int(rest[0]) + 1}", rest[1:]) if form == "list" and rest else (shown, rest)
+    if table == "loop":
+        shown, rest = f"[loop.{rest[0]}]", rest[1:]
     return (f"{shown[:-1]}.derived]", rest[1:]) if rest[:1] == ["derived"] and rest[1:] else (shown, rest)
 
 

@@ -231,13 +231,19 @@ class KernelFile:
         return {}
 
     def stated(self, workload: Workload) -> Configuration | None:
-        """The analytical answer that the file states, ``[analytical]``; None where it states none.
+        """The first of ``stated_answers``; None where the file states none."""
+        return next(iter(self.stated_answers(workload)), None)
+
+    def stated_answers(self, workload: Workload) -> tuple[Configuration, ...]:
+        """The analytical answers that the file states, in order of preference, each once.
+
+        Devices need not be able to launch all of them.
 
         Raises:
-            KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
+            KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
         """
-        stated = self.recipe.stated
-        return self._of_table(workload, stated, "[analytical]") if stated else None
+        answers = (self._of_table(workload, one.values, one.table) for one in self.recipe.stated)
+        return tuple(dict.fromkeys(answers))
 
     def _of_table(
         self, workload: Workload, given: Mapping[str, Formula | str | None], table: str

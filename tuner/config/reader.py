@@ -11,7 +11,7 @@ from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, named, parsed
 from tuner.config.pragma_file import SUFFIXES, line_of, read_pragma_file
 from tuner.config.problem_reader import read_problem
-from tuner.config.recipe import Recipe, Rule, WorkRecipe
+from tuner.config.recipe import Recipe, Rule, StatedAnswer, WorkRecipe
 from tuner.config.row_names import row_names
 from tuner.config.schema import KernelDocument, WorkTable
 from tuner.config.short_files import default_name
@@ -121,7 +121,7 @@ class _Reader:
             rules=self._rules(),
             spills=document.constraints.spills,
             default=tunables.assigned(document.default, "[default]"),
-            stated=tunables.assigned(document.analytical, "[analytical]"),
+            stated=self._stated(tunables),
             buffers=buffers,
             stages=self.chains.checked(stages),
             loops=self.chains.loops([buffer.name for buffer in buffers]),
@@ -133,6 +133,16 @@ class _Reader:
             reference=reference,
             reference_files=files,
         )
+
+    def _stated(self, tunables: TunableReader) -> tuple[StatedAnswer, ...]:
+        given = self.document.analytical
+        tables = {"[analytical]": given} if isinstance(given, Mapping) and given else {}
+        if isinstance(given, list):
+            tables = {f"[[analytical]] #{number}": one for number, one in enumerate(given, 1)}
+        for table, one in tables.items():
+            if not one:
+                raise self.at(table).error("holds nothing: give every tunable a value")
+        return tuple(StatedAnswer(table, tunables.assigned(one, table)) for table, one in tables.items())
 
     def _argument_reader(self) -> ArgumentReader:
         return ArgumentReader(

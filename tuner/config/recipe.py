@@ -96,12 +96,25 @@ class WorkRecipe:
 
 
 @dataclass(frozen=True)
+class StatedAnswer:
+    """An analytical answer that a kernel file states.
+
+    Attributes:
+        table: what messages call its table.
+        values: of the tunables, as of ``Recipe.default``.
+    """
+
+    table: str
+    values: Mapping[str, Formula | str | None]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Everything a kernel file says.
 
-    Values of ``default`` and ``stated`` are formulas, or texts that are values themselves; None for tunables
-    with a condition for which none is given. ``stated`` is the analytical answer that the file states, and
-    empty where it states none. ``work`` is None where the file states none, and ``stream_priority`` where
+    Values of ``default`` are formulas, or texts that are values themselves; None for tunables with a
+    condition for which none is given. ``stated`` has the analytical answers that the file states, the
+    preferred one first. ``work`` is None where the file states none, and ``stream_priority`` where
     priorities are not searched. ``extends`` names kernels that this one is taken for at sizes and types that
     they refuse.
     """
@@ -127,7 +140,7 @@ class Recipe:
     work: WorkRecipe | None
     min_occupancy: float | None
     analytical: bool = True
-    stated: Mapping[str, Formula | str | None] = field(default_factory=dict)
+    stated: tuple[StatedAnswer, ...] = ()
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     stream_priority: Formula | None = None

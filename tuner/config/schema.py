@@ -260,6 +260,19 @@ class OccupancyTable(FileTable):
     min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0 where the table is left out.")
 
 
+Answer = dict[Name, Formula]
+
+
+def _answers_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    return "list" if isinstance(value, list) else "table"
+
+
+StatedAnswers = Annotated[
+    Annotated[Answer, Tag("table")] | Annotated[list[Answer], Field(min_length=1), Tag("list")],
+    Discriminator(_answers_kind),
+]
+
+
 class KernelDocument(FileTable):
     """A kernel for tuner: CUDA source, what may be varied, and how it is launched and checked."""
 
@@ -298,10 +311,11 @@ class KernelDocument(FileTable):
         "the sizes for every tunable, of those with a condition where it is true. The first configuration of "
         "the space where the table is left out.",
     )
-    analytical: dict[Name, Formula] = Field(
+    analytical: StatedAnswers = Field(
         default={},
-        description="The analytical answer, written as [default], for devices that can launch it. Where the "
-        "table is left out, or a device cannot, the analytical rules answer.",
+        description="The analytical answer, written as [default], for devices that can launch it; or "
+        "[[analytical]], several of them, of which the first is taken that a device can launch. Where the "
+        "table is left out, or a device can launch none, the analytical rules answer.",
     )
     launch: OnlyLaunchTable | None = Field(default=None, description="Geometry of the only launch.")
     loop: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], LoopTable] = Field(

@@ -33,7 +33,7 @@ def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
         recipe,
         tunables=tunables,
         default={**recipe.default, **lowest} if recipe.default else {},
-        stated={**recipe.stated, **lowest} if recipe.stated else {},
+        stated=tuple(replace(one, values={**one.values, **lowest}) for one in recipe.stated),
         stream_priority=priority,
     )
     return replace(kernel, recipe=several)

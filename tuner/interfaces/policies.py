@@ -58,7 +58,8 @@ class Candidate:
         launches: its stages in order; empty where nothing is known of them (spaces of other tuners).
         work: what one run must do; None where that is not known.
         declared: it is not compiled yet, and its numbers are bounds.
-        stated: its kernel file states it as the analytical answer.
+        stated: place among the analytical answers that its kernel file states, 1 of the preferred one; 0 of
+            no answer.
     """
 
     configuration: Configuration
@@ -71,7 +72,7 @@ class Candidate:
     launches: tuple[StageLaunch, ...] = ()
     work: Work | None = None
     declared: bool = False
-    stated: bool = False
+    stated: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError,
 from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
 from tuner.recordings import RecordedKernel
-from tuner.search.declared import BEFORE_COMPILING, TraitReader
+from tuner.search.declared import BEFORE_COMPILING, TraitReader, place_of
 from tuner.search.large_spaces import CandidateSource, PlansOnDemand
 from tuner.space import Space
 from tuner.space.launches import candidate, launches, own_resources, own_stages
@@ -43,7 +43,7 @@ class PreparedWorkload:
         spilling: compiled configurations that spill registers or use local memory; they are candidates only
             where the kernel file allows it.
         highest_dropped: highest occupancy of what was dropped before compiling; 0 where nothing was.
-        stated: the analytical answer that the kernel file states; None where it states none.
+        stated: the analytical answers that the kernel file states, the preferred one first.
         source: makes further candidates where only a sample of the space is listed; None where all is.
     """
 
@@ -58,7 +58,7 @@ class PreparedWorkload:
     compile_errors: tuple[str, ...]
     spilling: frozenset[Configuration] = frozenset()
     highest_dropped: float = 0.0
-    stated: Configuration | None = None
+    stated: tuple[Configuration, ...] = ()
     source: CandidateSource | None = None
 
     @property
@@ -154,7 +154,7 @@ def prepare(
         workloads: kernel file and workload.
         device: whose limits count.
         min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
-        stated_only: of kernels that state their analytical answer, look at nothing else.
+        stated_only: of kernels that state analytical answers, look at nothing else.
 
     Raises:
         DeviceError: the limits of the device are not known.
@@ -188,7 +188,7 @@ def _prepared(
 ) -> PreparedWorkload:
     """Drop what the device or the threshold rules out whatever the compiler does."""
     space = kernel.space(workload)
-    default, stated = kernel.default(workload), kernel.stated(workload)
+    default, stated = kernel.default(workload), kernel.stated_answers(workload)
     threshold = min_occupancy
     if threshold is None:
         threshold = DEFAULT_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
@@ -198,8 +198,8 @@ def _prepared(
     plans: dict[Configuration, Plan] = {} if source is None else PlansOnDemand(kernel, workload)
     left: list[Candidate] = []
     highest_dropped = 0.0
-    named = [] if source is None else [one for one in (default, stated) if one is not None]
-    for configuration in [stated] if stated_only and stated is not None else dict.fromkeys([*space, *named]):
+    named = [] if source is None else [default, *stated]
+    for configuration in stated if stated_only and stated else dict.fromkeys([*space, *named]):
         found = declaration.of(configuration)
         if found.candidate is not None:
             left.append(found.candidate)
@@ -248,7 +248,7 @@ def judge(
         item.kernel.roles,
         resources=own_resources(plan, report),
         work=plan.work,
-        stated=plan.configuration == item.stated,
+        stated=place_of(plan.configuration, item.stated),
     )
     spilled = _spilled(own_resources(plan, report))
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills

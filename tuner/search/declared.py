@@ -1,5 +1,6 @@
 """One configuration before it is compiled: its plan, and what rules it out whatever the compiler does."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.config import KernelFile
@@ -28,6 +29,11 @@ class DeclaredTraits:
     occupancy: float
 
 
+def place_of(configuration: Configuration, stated: Sequence[Configuration]) -> int:
+    """Place of a configuration among the answers that a kernel file states, from 1; 0 of no answer."""
+    return stated.index(configuration) + 1 if configuration in stated else 0
+
+
 @dataclass(frozen=True)
 class TraitReader:
     """Looks at the configurations of one workload.
@@ -37,14 +43,14 @@ class TraitReader:
         workload: the workload.
         limits: of the device.
         min_occupancy: threshold in force.
-        stated: the analytical answer that the kernel file states; None where it states none.
+        stated: the analytical answers that the kernel file states, the preferred one first.
     """
 
     kernel: KernelFile
     workload: Workload
     limits: DeviceLimits
     min_occupancy: float
-    stated: Configuration | None
+    stated: tuple[Configuration, ...]
 
     def of(self, configuration: Configuration) -> DeclaredTraits:
         """What is declared of a configuration.
@@ -60,7 +66,7 @@ class TraitReader:
             *(configuration, bounds(self.limits, plan), self.kernel.roles),
             work=plan.work,
             declared=True,
-            stated=configuration == self.stated,
+            stated=place_of(configuration, self.stated),
         )
         if found.blocks_per_sm == 0:
             return DeclaredTraits(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)

@@ -97,7 +97,7 @@ def candidate(
     resources: Sequence[Resources] = (),
     work: Work | None = None,
     declared: bool = False,
-    stated: bool = False,
+    stated: int = 0,
 ) -> Candidate:
     """A configuration with what is known of it; its occupancy is that of the stage with the lowest."""
     least = min(stages, key=lambda stage: stage.occupancy, default=StageLaunch(0, 0, 0, 0, 0.0, 0, 0))
