@@ -90,7 +90,7 @@ class UntunedAnswers:
         """
         with self._lock:
             self._tell(workload)
-        if not kernel.recipe.stated and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
+        if not kernel.stated_answers(workload) and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
             return None
         asked = replace(workload, batch=1 << (workload.batch.bit_length() - 1))
         conditions = _conditions(kernel, asked, gpu.identity)

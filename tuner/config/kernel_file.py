@@ -19,7 +19,7 @@ from tuner.config.document import parsed_document
 from tuner.config.formulas import Formula, Place
 from tuner.config.pragma_file import SUFFIXES
 from tuner.config.reader import read_recipe, recipe_of
-from tuner.config.recipe import Recipe
+from tuner.config.recipe import Recipe, derived_for, with_derived
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, combinations, described
@@ -237,13 +237,27 @@ class KernelFile:
     def stated_answers(self, workload: Workload) -> tuple[Configuration, ...]:
         """The analytical answers that the file states, in order of preference, each once.
 
-        Devices need not be able to launch all of them.
+        Those that were measured at these sizes come first. Devices need not be able to launch all of them.
 
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
         """
         answers = (self._of_table(workload, one.values, one.table) for one in self.recipe.stated)
-        return tuple(dict.fromkeys(answers))
+        return tuple(dict.fromkeys([*self._measured(workload), *answers]))
+
+    def _measured(self, workload: Workload) -> list[Configuration]:
+        measured, found = self.recipe.measured, []
+        if measured is None:
+            return []
+        derived = derived_for(measured.when.expression.names, self.recipe.derived)
+        if not measured.when.value(with_derived(constants(self.recipe, workload), derived)):
+            return []
+        for answer in measured.at(dict(workload.sizes)):
+            try:
+                found.append(self.configuration(workload, answer.values))
+            except InputError as error:
+                raise answer.place.error(error) from error
+        return found
 
     def _of_table(
         self, workload: Workload, given: Mapping[str, Formula | str | None], table: str

@@ -9,6 +9,7 @@ from tuner.config.argument_schema import ScalarArgument
 from tuner.config.chain_reader import ChainReader
 from tuner.config.document import argument_key, read_document
 from tuner.config.formulas import Formula, Place, named, parsed
+from tuner.config.measured_answers import MeasuredAnswers, read_measured
 from tuner.config.pragma_file import SUFFIXES, line_of, read_pragma_file
 from tuner.config.problem_reader import read_problem
 from tuner.config.recipe import Recipe, Rule, StatedAnswer, WorkRecipe
@@ -122,6 +123,7 @@ class _Reader:
             spills=document.constraints.spills,
             default=tunables.assigned(document.default, "[default]"),
             stated=self._stated(tunables),
+            measured=self._measured(derived),
             buffers=buffers,
             stages=self.chains.checked(stages),
             loops=self.chains.loops([buffer.name for buffer in buffers]),
@@ -143,6 +145,13 @@ class _Reader:
             if not one:
                 raise self.at(table).error("holds nothing: give every tunable a value")
         return tuple(StatedAnswer(table, tunables.assigned(one, table)) for table, one in tables.items())
+
+    def _measured(self, derived: Mapping[str, Formula]) -> MeasuredAnswers | None:
+        table, tunables = self.document.measured, {name: one.values for name, one in self.declared.items()}
+        if table is None:
+            return None
+        known = [*self.fixed, *derived]
+        return read_measured(self.at, table, self.path.parent, self.sizes, tunables, known)
 
     def _argument_reader(self) -> ArgumentReader:
         return ArgumentReader(

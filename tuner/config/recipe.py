@@ -10,6 +10,7 @@ from tuner.config.formulas import Environment, Formula, Place
 from tuner.config.input_reader import FileRecipe
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.loops import BETWEEN, LoopRecipe, written_out
+from tuner.config.measured_answers import MeasuredAnswers
 from tuner.config.sizes import SizeValues
 from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import KernelFileError
@@ -114,7 +115,7 @@ class Recipe:
 
     Values of ``default`` are formulas, or texts that are values themselves; None for tunables with a
     condition for which none is given. ``stated`` has the analytical answers that the file states, the
-    preferred one first. ``work`` is None where the file states none, and ``stream_priority`` where
+    preferred one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states none, and ``stream_priority`` where
     priorities are not searched. ``extends`` names kernels that this one is taken for at sizes and types that
     they refuse.
     """
@@ -141,6 +142,7 @@ class Recipe:
     min_occupancy: float | None
     analytical: bool = True
     stated: tuple[StatedAnswer, ...] = ()
+    measured: MeasuredAnswers | None = None
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
     stream_priority: Formula | None = None
@@ -158,7 +160,7 @@ class Recipe:
 
     @property
     def data_hashes(self) -> tuple[str, ...]:
-        """SHA-256 of every file of data and of functions.
+        """SHA-256 of every file of data, of functions and of measured answers.
 
         Raises:
             KernelFileError: one cannot be read any more.
@@ -166,7 +168,8 @@ class Recipe:
         inputs = (buffer.input.files for buffer in self.buffers if buffer.input is not None)
         files = [*itertools.chain.from_iterable(inputs), *self.reference_files.values()]
         function = self.problem.function
-        return (*(file.hashed.sha256 for file in files), *(() if function is None else (function.sha256,)))
+        further = [one.sha256 for one in (function, self.measured) if one is not None]
+        return (*(file.hashed.sha256 for file in files), *further)
 
     def priority(self, env: Environment) -> int:
         """Priority of the workload's stream, 0 for the least urgent."""

@@ -260,6 +260,17 @@ class OccupancyTable(FileTable):
     min: float = Field(ge=0, le=1, description="Smallest occupancy, 0 to 1; 0 where the table is left out.")
 
 
+class MeasuredTable(FileTable):
+    """Answers that were measured at some sizes."""
+
+    file: str = Field(
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$",
+        description="A file of comma-separated values beside the kernel file. The first line names sizes and "
+        "tunables; each further line is an answer, those of the same sizes in order of preference.",
+    )
+    when: str = Field(default="true", description="Condition over the sizes and the batch: where they hold.")
+
+
 Answer = dict[Name, Formula]
 
 
@@ -317,6 +328,11 @@ class KernelDocument(FileTable):
         "[[analytical]], several of them, of which the first is taken that a device can launch. Where the "
         "table is left out, or a device can launch none, the analytical rules answer.",
     )
+    measured: MeasuredTable | None = Field(
+        default=None,
+        description="Analytical answers that were measured at some sizes; they come before those of "
+        "[analytical].",
+    )
     launch: OnlyLaunchTable | None = Field(default=None, description="Geometry of the only launch.")
     loop: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], LoopTable] = Field(
         default={},
@@ -351,6 +367,8 @@ class KernelDocument(FileTable):
             raise ValueError("[arguments], or [[argument]] tables, are needed")
         if self.analytical and not self.kernel.analytical:
             raise ValueError("[analytical] and analytical = false in [kernel] contradict each other")
+        if self.measured is not None and not self.kernel.analytical:
+            raise ValueError("[measured] and analytical = false in [kernel] contradict each other")
         if (self.problem.kind == "expression") != bool(self.problem.reference):
             raise ValueError('[problem.reference] and name = "expression" in [problem] need each other')
         if self.problem.reference_entry is None and self.reference_launch is not None:

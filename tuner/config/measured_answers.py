@@ -1,0 +1,133 @@
+"""Answers that were measured at some sizes: comma-separated values in a file beside the kernel file."""
+
+import csv
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.config.formulas import Formula, Place
+from tuner.config.schema import MeasuredTable
+from tuner.config.source_folder import read_text
+from tuner.errors import suggestion
+from tuner.model import TunableValue
+
+Sizes = Mapping[str, Sequence[int | str]]
+Tunables = Mapping[str, Collection[TunableValue]]
+
+
+@dataclass(frozen=True)
+class MeasuredAnswer:
+    """The values of one row, and the place that messages name."""
+
+    place: Place
+    values: Mapping[str, TunableValue]
+
+
+@dataclass(frozen=True)
+class MeasuredAnswers:
+    """The rows of a file.
+
+    Attributes:
+        when: where the answers hold.
+        sizes: names of the columns that are sizes.
+        rows: by the values of these sizes, those of the same sizes in order of preference.
+        sha256: of the file.
+    """
+
+    when: Formula
+    sizes: tuple[str, ...]
+    rows: Mapping[tuple[int | str, ...], tuple[MeasuredAnswer, ...]]
+    sha256: str
+
+    def at(self, sizes: Mapping[str, int | str]) -> tuple[MeasuredAnswer, ...]:
+        """The answers at the sizes of a workload; none where it was not measured."""
+        return self.rows.get(tuple(sizes[name] for name in self.sizes), ())
+
+    def with_value(self, name: str, value: TunableValue) -> "MeasuredAnswers":
+        """The same answers with a value of a further tunable."""
+        rows = {
+            key: tuple(replace(one, values={**one.values, name: value}) for one in found)
+            for key, found in self.rows.items()
+        }
+        return replace(self, rows=rows)
+
+
+def read_measured(
+    at: Callable[[str], Place],
+    table: MeasuredTable,
+    folder: Path,
+    sizes: Sizes,
+    tunables: Tunables,
+    names: Collection[str],
+) -> MeasuredAnswers:
+    """The answers of the file that ``[measured]`` names.
+
+    Args:
+        at: the place of a key.
+        table: what the kernel file says.
+        folder: of the kernel file.
+        sizes: of the kernel, with their values.
+        tunables: of the kernel, with their values.
+        names: what ``when`` may use.
+
+    Raises:
+        KernelFileError: the file cannot be read, a column is neither size nor tunable, or a value is none of
+            its column's; the message names file and line.
+    """
+    place = at("[measured] file")
+    text = read_text(folder / table.file, f"{place.path}: {place.key}")
+    lines = csv.reader(text.splitlines())
+    where = Place(str(folder / table.file), "line 1")
+    columns = [word.strip() for word in next(lines, [])]
+    _check_columns(where, columns, sizes, tunables)
+    asked = tuple(name for name in columns if name in sizes)
+    rows: dict[tuple[int | str, ...], list[MeasuredAnswer]] = defaultdict(list)
+    for words in lines:
+        where = Place(where.path, f"line {lines.line_num}")
+        if len(words) != len(columns):
+            raise where.error(f"has {len(words)} values; the columns are {', '.join(columns)}")
+        row = {name: word.strip() for name, word in zip(columns, words, strict=True)}
+        key = tuple(_size(where, name, row[name], sizes[name]) for name in asked)
+        values = {
+            name: _value(where, name, word, tunables[name])
+            for name, word in row.items()
+            if name in tunables and word
+        }
+        rows[key].append(MeasuredAnswer(where, values))
+    if not rows:
+        raise where.error("holds no answers: write a row for each of the sizes that were measured")
+    when = Formula(at("[measured] when"), table.when, names)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return MeasuredAnswers(when, asked, {key: tuple(found) for key, found in rows.items()}, digest)
+
+
+def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables: Tunables) -> None:
+    known = [*sizes, *tunables]
+    for name in columns:
+        if name not in known:
+            raise where.error(
+                f"the column {name!r} is neither a size nor a tunable; choose from {', '.join(known)}"
+                f"{suggestion(name, known)}"
+            )
+        if columns.count(name) > 1:
+            raise where.error(f"the column {name!r} stands twice")
+    for kind, names in (("size", sizes), ("tunable", tunables)):
+        if not any(name in names for name in columns):
+            raise where.error(f"no column is a {kind}; the {kind}s are {', '.join(names)}")
+
+
+def _size(where: Place, name: str, word: str, values: Sequence[int | str]) -> int | str:
+    value = int(word) if word.isdecimal() else word
+    if value not in values:
+        raise where.error(f"{name} is {word!r}, which is no size of the kernel")
+    return value
+
+
+def _value(where: Place, name: str, word: str, values: Collection[TunableValue]) -> TunableValue:
+    """The value that a kernel file would write so."""
+    written = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
+    if word not in written:
+        raise where.error(f"{name} is {word!r}; choose from {', '.join(written)}{suggestion(word, written)}")
+    return written[word]
