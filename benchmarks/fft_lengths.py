@@ -48,15 +48,16 @@ def in_turns(space: list[Configuration], seed: int) -> list[Configuration]:
 
 
 def ours(problem: Contested, seconds: float, form: str | None = None) -> Iterator[Contender]:
-    """The default, the stated answer, and others that compile without spills, as far as time allows."""
+    """The default and the stated answers; others that compile without spills, as far as time allows."""
     bench, kernel, begin = problem.bench, problem.kernel, time.monotonic()
     space = [one for one in kernel.space(problem.workload) if form in (None, dict(one).get("form"))]
-    stated = kernel.stated(problem.workload)
-    first = [problem.default.configuration, *([] if stated is None else [stated])]
-    left: list[Configuration] = list(dict.fromkeys([*first, *in_turns(space, problem.n)]))
-    while left and time.monotonic() - begin < seconds:
-        plans = [kernel.plan(problem.workload, c) for c in left[:TOGETHER]]
-        left = left[TOGETHER:]
+    named = dict.fromkeys([problem.default.configuration, *kernel.stated_answers(problem.workload)])
+    left = [one for one in in_turns(space, problem.n) if one not in named]
+    turns = [list(named), *(left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER))]
+    for number, turn in enumerate(turns):
+        if number > 0 and time.monotonic() - begin >= seconds:
+            return
+        plans = [kernel.plan(problem.workload, c) for c in turn]
         compiled = iter(bench.compiler.compile([stage for plan in plans for stage in plan.stages]))
         for plan in plans:
             made = [next(compiled) for _ in plan.stages]
