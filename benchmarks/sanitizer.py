@@ -2,8 +2,8 @@
 
 Of each workload few configurations run that together have every value of the tunables which choose a form:
 where elements are loaded and stored, whether they move by shuffles, how blocks work together. Kernels are
-compiled before. For racecheck every lane arrives at barriers, at which else one lane does for its warp, whose lanes
-have met: racecheck takes no notice of that meeting.
+compiled before. For racecheck every lane arrives at barriers, at which else one lane does for its warp, whose
+lanes have met: racecheck takes no notice of that meeting.
 
     python benchmarks/sanitizer.py --out benchmarks/results/sanitizer-h200.json [--only fft]
 """
@@ -223,7 +223,8 @@ def run_forms(kernels: Path, text: str, batch: int) -> None:
     bench, wrong = opened(), 0
     cp = bench.cp
     for plan in plans_of(kernels, text, batch, _architecture(bench)):
-        problem, sizes = problem_for(plan.problem), dict(plan.workload.sizes)
+        problem = problem_for(plan.problem)
+        sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
         buffers = {b.name: b for b in plan.buffers}
         shared = [b for b in plan.buffers if b.role in ("in", "out")]
         inputs = problem.inputs(np, np.random.default_rng(1), shared, sizes)
