@@ -48,6 +48,7 @@ IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
         Case(workload_of("tridiag-large", 65536, "float64"), (A100, ORIN, SM_86), IN_PASSES),
         Case(workload_of("scan-long", 2**26, "float32"), (H200,), {"slots": 6}),
         Case(workload_of("scan-long", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 64}),
+        Case(workload_of("scan-flags", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 32}),
     ],
     ids=lambda case: f"{case.workload} on {case.capabilities}",
 )
