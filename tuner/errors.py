@@ -10,7 +10,7 @@
     │   ├── UnknownNameError      no such kernel, device, policy, objective, size: names the choices
     │   ├── SpaceSizeError        more configurations than can be listed
     │   └── EmptySpaceError       constraints, limits or pruning leave no configuration
-    │       └── NothingFitsError  all that limits allow compile, and are ruled out by that
+    │       └── NothingFitsError  all compile, and take too much of the device
     ├── VerificationError         no configuration gave the answer that the user asked for
     ├── CompileError              one configuration does not compile: names kernel, configuration, line
     ├── CompilerUnavailableError  no NVRTC reaches this architecture
@@ -120,7 +120,7 @@ class EmptySpaceError(InputError):
 
 
 class NothingFitsError(EmptySpaceError):
-    """All configurations compile and need more than the device has: another try cannot end otherwise."""
+    """All configurations compile and take too much of the device: another try cannot end otherwise."""
 
 
 class CompileError(TunerError):

@@ -1,7 +1,7 @@
 """Analytical answers for kernels that nobody tuned: worked out once, and kept on the disk.
 
-An answer is bound to what a stored one is: the GPU, its driver, the source and NVRTC; also to the limits of
-the GPU, of which parts of it have less, and to the version of the model.
+An answer is bound to what a stored one is: the GPU, its driver, the source and NVRTC; also to its
+limits, which are lower for a part of a GPU (MIG), and to the version of the model.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> tuple[An
     """Compile the front-runners of a workload and choose by the analytical model; nothing runs.
 
     Returns:
-        The answer, None where the model has none; and whether it may be kept: not where a stated answer that
-        another time may compile did not.
+        The answer, None where the model has none; and whether it may be kept: not where a stated answer
+        before it did not compile, as another time it may.
 
     Raises:
         TunerError: nothing is left of the space, or nothing can be compiled.
