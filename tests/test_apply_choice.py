@@ -88,6 +88,7 @@ def test_stored(bench: Bench, tuned: Tuned) -> None:
     number = tuned.run(FOUR)
     chosen = bench.chosen("sums", bench.array(16, 64))
     assert chosen.configuration == Configuration(FOUR)
+    assert not chosen.unmeasured
     assert re.fullmatch(
         rf"run {number} of \d{{4}}-\d\d-\d\dT[\d:.+]+, for time at a batch of 16", chosen.origin
     )
@@ -110,6 +111,7 @@ def test_near_size(bench: Bench, tuned: Tuned) -> None:
     chosen = bench.chosen("sums", bench.array(16, 64))
     assert chosen.configuration == Configuration(FOUR)
     assert chosen.origin.startswith(f"nearest: the answer for sums:N=128, run {number} of")
+    assert chosen.unmeasured
     assert configuration(bench, 64) == {"P": 2, "L": 64}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,12 +16,14 @@ from test_apply_choice import Tuned
 from tuner.application import untuned
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
+from tuner.compiler import CompiledStage
 from tuner.config.catalog import Catalog
-from tuner.devices.cuda import probe
+from tuner.devices.cuda import direct, probe
 from tuner.devices.cuda.direct import DirectGpu
-from tuner.errors import CompilerUnavailableError
+from tuner.devices.cuda.launches import Program
+from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.interfaces import Device
-from tuner.model import Workload
+from tuner.model import Plan, Resources, Stage, Workload
 from tuner.search.candidates import prepare
 from tuner.search.explaining import analytical_choice
 
@@ -110,6 +113,120 @@ def test_answers_that_kernel_files_state(bench: Bench, monkeypatch: pytest.Monke
         FakeCompiler.compiled.clear()
         assert bench.chosen("sums", bench.array(16, 64)).origin == origin
         assert len(FakeCompiler.compiled) <= 1
+
+
+class Spilling(FakeCompiler):
+    """Spills registers, or does not compile within the time that there is."""
+
+    in_time = True
+
+    def compile(self, stages: Sequence[Stage], _: object = None) -> list[CompiledStage | CompileError]:
+        """See ``FakeCompiler``."""
+        made = super().compile(stages)
+        if not self.in_time:
+            return [CompileError("not compiled within 60 s") for _ in made]
+        spills = Resources(32, spill_bytes=8, architecture="sm_90")
+        return [replace(one, resources=spills) for one in made if isinstance(one, CompiledStage)]
+
+
+def state(bench: Bench, *answers: str) -> None:
+    """Have the kernel file state these analytical answers."""
+    path = bench.database.parent / "sums.toml"
+    tables = "".join(f"[[analytical]]\n{one}\n" for one in answers)
+    path.write_text(path.read_text().replace("[launch]\n", f"{tables}[launch]\n"))
+    bench.catalog = Catalog.load(search_path=[path.parent])
+    again(bench)
+
+
+@pytest.mark.parametrize(("in_time", "times"), [(True, 1), (False, 2)])
+def test_that_nothing_fits_is_kept(
+    bench: Bench, counted: Counted, monkeypatch: pytest.MonkeyPatch, in_time: bool, times: int
+) -> None:
+    """Later processes know that an answer spills; what did not compile, they compile again."""
+    state(bench, "P = 8\nL = 64", "P = 4\nL = 64")
+    monkeypatch.setattr(direct, "Compiler", Spilling)
+    monkeypatch.setattr(Spilling, "in_time", in_time)
+    for _ in range(2):
+        again(bench)
+        assert bench.chosen("sums", bench.array(16, 64)).origin == "default"
+    assert len(counted.asked) == times
+
+
+def test_later_answer_for_one_that_did_not_compile(
+    bench: Bench, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It serves the process, and is not kept: the next tries the first answer again."""
+    state(bench, "P = 8\nL = 64", "P = 4\nL = 64")
+    failing = {"sums<inclusive>": 1}
+    compile_all = FakeCompiler.compile
+
+    def compile_most(compiler: FakeCompiler, stages: Sequence[Stage], _: object = None) -> Any:
+        made = compile_all(compiler, stages)
+        if failing.pop(stages[0].entry, 0):
+            return [CompileError("not compiled within 60 s") for _ in made]
+        return made
+
+    monkeypatch.setattr(FakeCompiler, "compile", compile_most)
+    found = []
+    for _ in range(3):
+        again(bench)
+        found.append(bench.chosen("sums", bench.array(16, 64)).configuration["P"])
+    assert found == [4, 8, 8]
+    assert len(counted.asked) == 2
+
+
+class Refusing:
+    """A GPU that refuses plans with some P, and counts what it is asked for."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *refused: int) -> None:
+        self.asked: list[int] = []
+        program = DirectGpu.program
+
+        def fake(gpu: DirectGpu, plan: Plan) -> Program:
+            P = int(plan.configuration["P"])
+            self.asked.append(P)
+            if P in refused:
+                raise DeviceError(f"{plan.label()}: stage sums: no cluster of 16 blocks fits on the device")
+            return program(gpu, plan)
+
+        patch.setattr(DirectGpu, "program", fake)
+
+
+def test_answer_that_the_gpu_refuses(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The default runs in the place of an analytical answer that cannot be loaded, which is told once."""
+    state(bench, "P = 8\nL = 64")
+    gpu = Refusing(monkeypatch, 8)
+    x = bench.array(16, 64)
+    assert bench.chosen("sums", x).configuration["P"] == 8  # nobody knows yet
+    caplog.clear()
+    assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))
+    chosen = bench.chosen("sums", x)
+    assert (chosen.configuration["P"], chosen.known) == (2, False)
+    assert chosen.origin.startswith(
+        "default, as the GPU refuses the answer; else analytical: by the rule 'st"
+    )
+    assert bench.plan("sums", x).chosen == chosen
+    bench.apply("sums", bench.array(32, 64))
+    assert gpu.asked == [8, 2, 2]
+    (message,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert "P=8 L=64" in message
+    assert "no cluster of 16 blocks fits on the device; the default is used instead of this" in message
+
+
+def test_configurations_that_must_be_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was given or measured is refused with the reason, and so is the default."""
+    state(bench, "P = 8\nL = 64")
+    Refusing(monkeypatch, 2, 4, 8)
+    x = bench.array(16, 64)
+    for configuration in ({"P": 8, "L": 64}, "default", None):
+        with pytest.raises(DeviceError, match="P=8" if isinstance(configuration, dict) else "P=2"):
+            bench.apply("sums", x, configuration=configuration)
+    Tuned(bench).run({"P": 4, "L": 32})
+    again(bench)
+    with pytest.raises(DeviceError, match="P=4"):
+        bench.apply("sums", x)
 
 
 def test_once_for_a_process_and_on_the_disk(bench: Bench, counted: Counted) -> None:

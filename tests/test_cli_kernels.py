@@ -208,6 +208,18 @@ def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
     assert [(row["configurations"], row["product"]) for row in rows] == [(6, 12), (10, 12)]
     assert rows[0]["threads_per_block"] == [32, 64]
     assert rows[0]["launches"] == [1]
+    assert rows[0]["analytical"] == []
+
+
+WRONG_SECOND = """[[analytical]]
+P = 2
+L = "N // 2"
+shuffle = true
+[[analytical]]
+P = 2
+L = 128
+shuffle = true
+[launch]"""
 
 
 @pytest.mark.parametrize(
@@ -217,6 +229,7 @@ def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
         ('block = "L"', 'block = "L // 128"', "[launch] block: 'L // 128' is 0"),
         ("P * L <= 2 * N", "P * L < N", "my-rows:N=64: the rule 'P * L < N' removes"),
         ('L = "N // 2"', "L = 128", "[default]: P=2 L=128 shuffle=1 breaks the rule"),
+        ("[launch]", WRONG_SECOND, "[[analytical]] #2: P=2 L=128 shuffle=1 breaks the rule"),
     ],
 )
 def test_check_of_a_wrong_file_is_an_input_error(file: Path, old: str, new: str, trouble: str) -> None:

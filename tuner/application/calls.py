@@ -42,9 +42,10 @@ from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
+from tuner.devices.cuda.launches import Program
 from tuner.devices.cuda.packed import HomeContext
-from tuner.errors import InputError
-from tuner.model import Workload
+from tuner.errors import CompileError, DeviceError, InputError
+from tuner.model import Plan, RowLayout, Workload
 
 _LOG = logging.getLogger(__name__)
 
@@ -263,10 +264,7 @@ class Application:
             workload = self._workload(file, forms, asked.sizes)
             file = self._catalog.kernel(workload.kernel)  # the one that takes these arrays
             layout = layout_of(file, asked)
-            choice = self._chooser.choice(file, workload, layout, gpu, asked, count=1.0)
-            plan = file.plan(workload, choice.configuration, layout)
-            check_forms(file, forms, plan)
-            _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
+            choice, plan, program = self._program(file, workload, layout, gpu, asked, count=1.0)
             loaded = loaded_kernel(
                 file,
                 plan,
@@ -274,11 +272,33 @@ class Application:
                 choice,
                 layout=layout,
                 device=asked.device,
-                program=gpu.program(plan),
+                program=program,
                 home=home,
                 tally=self._chooser.tally(asked, workload, gpu),
             )
             return _kept(self._calls, key, KernelRunner(cp, loaded))
+
+    def _program(
+        self,
+        file: KernelFile,
+        workload: Workload,
+        layout: RowLayout,
+        gpu: DirectGpu,
+        asked: ApplicationCall,
+        *,
+        count: float,
+    ) -> tuple[Chosen, Plan, Program]:
+        """The choice of a call, loaded; the default where the GPU refuses what nobody measured on it."""
+        choice = self._chooser.choice(file, workload, layout, gpu, asked, count=count)
+        plan = file.plan(workload, choice.configuration, layout)
+        check_forms(file, asked.forms, plan)
+        _LOG.debug("%s, batch %d, %s: %s", workload, workload.batch, gpu.identity.spec, choice)
+        try:
+            return choice, plan, gpu.program(plan)
+        except (CompileError, DeviceError) as error:
+            if not self._chooser.refused(file, workload, gpu, choice, error):
+                raise
+        return self._program(file, workload, layout, gpu, asked, count=0.0)
 
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:

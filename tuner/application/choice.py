@@ -23,6 +23,7 @@ DEFAULT = "default"
 GIVEN = "given"
 """Origin of a configuration of the caller."""
 
+_WORKED_OUT = ("predicted", "analytical", "nearest")  # origins of answers that were not measured
 _SAME = ("uuid", "driver", "runtime")  # of a GPU: what the daemon measured with must be what is here
 
 
@@ -34,11 +35,13 @@ class Chosen:
         configuration: values of the kernel's tunables.
         origin: ``given``, ``default``, which stored run it is the answer of, or what the daemon says of it.
         known: False for a default or the answer of another size, taken for want of a better one.
+        unmeasured: an answer that nobody measured on this GPU for this workload.
     """
 
     configuration: Configuration
     origin: str
     known: bool = True
+    unmeasured: bool = False
 
     def __str__(self) -> str:
         return f"{self.configuration} ({self.origin})"
@@ -124,7 +127,7 @@ def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceId
 
 def _worked_out(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     """What the daemon takes to be good without having measured it."""
-    return _said(best, kernel, workload) if best.origin in ("predicted", "analytical", "nearest") else None
+    return _said(best, kernel, workload) if best.origin in _WORKED_OUT else None
 
 
 def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
@@ -133,7 +136,8 @@ def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
     if placed is None or configuration is None:
         return None
     origin = f"{placed.origin}, says the daemon: {placed.details}, for {best.objective}"
-    return Chosen(configuration, origin, known=placed.origin != "nearest")
+    unmeasured = placed.origin in _WORKED_OUT
+    return Chosen(configuration, origin, known=placed.origin != "nearest", unmeasured=unmeasured)
 
 
 def _of_database(
@@ -180,4 +184,4 @@ def _lent(query: AnswerQuery, source: DatabaseSource) -> Chosen | None:
     if part is None or part.origin == "default":
         return None
     known = part.origin in ("predicted", "analytical")
-    return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known)
+    return Chosen(part.configuration, f"{part.origin}: {part.details}", known=known, unmeasured=True)

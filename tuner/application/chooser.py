@@ -1,5 +1,6 @@
 """Which configuration a call takes, and what counts its use."""
 
+import logging
 from pathlib import Path
 
 from tuner.application.advice import Advisor, LaunchCount
@@ -8,7 +9,10 @@ from tuner.application.choice import DEFAULT, Chosen, choose, for_layout, given
 from tuner.application.untuned import UntunedAnswers
 from tuner.config import KernelFile
 from tuner.devices.cuda.direct import DirectGpu
+from tuner.errors import TunerError
 from tuner.model import DENSE, RowLayout, Workload
+
+_LOG = logging.getLogger(__name__)
 
 
 class ConfigurationChooser:
@@ -24,6 +28,7 @@ class ConfigurationChooser:
         self._database = database
         self._advisor = advisor
         self._untuned = untuned
+        self._refused: set[tuple[object, ...]] = set()
 
     def choice(
         self,
@@ -37,6 +42,8 @@ class ConfigurationChooser:
     ) -> Chosen:
         """The configuration that is chosen for contiguous arrays, or the default where others need it.
 
+        The default also stands in for what the GPU has refused (``refused``).
+
         Args:
             file: the kernel.
             workload: the kernel at its problem.
@@ -49,7 +56,25 @@ class ConfigurationChooser:
             InputError: the configuration of the call cannot be taken.
         """
         found = self._for_contiguous(file, workload, gpu, asked.configuration, count=count)
+        if found.unmeasured and _place(workload, gpu, found) in self._refused:
+            origin = f"{DEFAULT}, as the GPU refuses the answer; else {found.origin}"
+            found = Chosen(file.default(workload), origin, known=False)
         return found if layout == DENSE else for_layout(file, workload, layout, found)
+
+    def refused(
+        self, file: KernelFile, workload: Workload, gpu: DirectGpu, found: Chosen, error: TunerError
+    ) -> bool:
+        """Choose the default from now on where the GPU refuses an answer that nobody measured on it.
+
+        Returns:
+            Whether there is another choice now: none is, where the configuration was given or measured, or
+            is the default.
+        """
+        if not found.unmeasured or found.configuration == file.default(workload):
+            return False
+        self._refused.add(_place(workload, gpu, found))
+        _LOG.warning("%s; the default is used instead of this answer (%s)", error, found.origin)
+        return True
 
     def tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> LaunchCount:
         """What counts launches; a configuration of the caller is no use of an answer."""
@@ -68,3 +93,8 @@ class ConfigurationChooser:
         if chosen.known or self._untuned is None:
             return chosen
         return self._untuned.answer(file, workload, gpu) or chosen
+
+
+def _place(workload: Workload, gpu: DirectGpu, found: Chosen) -> tuple[object, ...]:
+    """An answer on a GPU, whatever the batch."""
+    return gpu.identity.uuid, str(workload), found.configuration

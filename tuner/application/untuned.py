@@ -1,7 +1,7 @@
 """Analytical answers for kernels that nobody tuned: worked out once, and kept on the disk.
 
-An answer is bound to what a stored one is: the GPU, its driver, the source and NVRTC; also to the version of
-the model.
+An answer is bound to what a stored one is: the GPU, its driver, the source and NVRTC; also to its
+limits, which are lower for a part of a GPU (MIG), and to the version of the model.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from tuner.application.choice import Chosen
 from tuner.config import KernelFile
 from tuner.database.answers import ANALYSIS_VERSION
 from tuner.devices.cuda.direct import DirectGpu
-from tuner.errors import TunerError
+from tuner.errors import NothingFitsError, TunerError
 from tuner.interfaces import Device
-from tuner.model import DeviceIdentity, TunableValue, Workload
+from tuner.model import TunableValue, Workload
 from tuner.model.sealing import sealed, unsealed
 from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare
@@ -38,18 +38,22 @@ class AnalyticalAnswer:
     """What the analytical model says of a workload.
 
     Attributes:
-        values: of the tunables.
-        rule: ``embedded`` or ``server``.
+        values: of the tunables; None where compiling rules out all candidates.
+        rule: ``embedded``, ``server`` or ``stated``; empty without values.
         considered: candidates.
     """
 
-    values: Mapping[str, TunableValue]
+    values: Mapping[str, TunableValue] | None
     rule: str
     considered: int
 
 
-def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> AnalyticalAnswer | None:
+def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> tuple[AnalyticalAnswer | None, bool]:
     """Compile the front-runners of a workload and choose by the analytical model; nothing runs.
+
+    Returns:
+        The answer, None where the model has none; and whether it may be kept: not where a stated answer
+        before it did not compile, as another time it may.
 
     Raises:
         TunerError: nothing is left of the space, or nothing can be compiled.
@@ -57,10 +61,15 @@ def work_out(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> Analytic
     with gpu.compiling() as compiling:
         device = cast("Device", compiling)  # of a device, nothing else is used
         (declared,) = prepare([(kernel, workload)], device, stated_only=True)
-        choice, known = analytical_choice(declared, device)
+        try:
+            choice, known = analytical_choice(declared, device)
+        except NothingFitsError as error:
+            _LOG.info("%s: no analytical answer: %s", workload, error)
+            return AnalyticalAnswer(None, "", len(declared.candidates)), True
     if choice is None:
-        return None
-    return AnalyticalAnswer(dict(choice.configuration), choice.rule, len(known.candidates))
+        return None, False
+    answer = AnalyticalAnswer(dict(choice.configuration), choice.rule, len(known.candidates))
+    return answer, not (choice.rule == "stated" and known.compile_errors)
 
 
 class UntunedAnswers:
@@ -93,7 +102,7 @@ class UntunedAnswers:
         if not kernel.stated_answers(workload) and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
             return None
         asked = replace(workload, batch=1 << (workload.batch.bit_length() - 1))
-        conditions = _conditions(kernel, asked, gpu.identity)
+        conditions = _conditions(kernel, asked, gpu)
         key = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
         with self._lock:
             if key not in self._known:
@@ -101,13 +110,15 @@ class UntunedAnswers:
                     key, conditions, kernel, asked, gpu
                 )
         found = self._known[key]
-        configuration = None if found is None else kernel.allowed(workload, found.values)
-        if found is None or configuration is None:
+        if found is None or found.values is None:
+            return None
+        configuration = kernel.allowed(workload, found.values)
+        if configuration is None:
             return None
         origin = (
             f"analytical: by the rule {found.rule!r} of {found.considered} candidates; nothing was measured"
         )
-        return Chosen(configuration, origin)
+        return Chosen(configuration, origin, unmeasured=True)
 
     def _worked_out(
         self,
@@ -118,11 +129,11 @@ class UntunedAnswers:
         gpu: DirectGpu,
     ) -> AnalyticalAnswer | None:
         try:
-            found = work_out(kernel, workload, gpu)
+            found, lasting = work_out(kernel, workload, gpu)
         except TunerError as error:
             _LOG.info("%s: no analytical answer: %s", workload, error)
             return None
-        if found is not None:
+        if found is not None and lasting:
             self._write(key, {**conditions, "answer": vars(found)})
         return found
 
@@ -172,12 +183,14 @@ def _bytes(kernel: KernelFile, workload: Workload) -> int:
     return plan_bytes(kernel.plan(workload, kernel.default(workload)))
 
 
-def _conditions(kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> dict[str, Any]:
+def _conditions(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> dict[str, Any]:
+    device = gpu.identity
     return {
         "workload": str(workload),
         "batch": workload.batch,
         "gpu": device.name,
         "uuid": device.uuid,
+        "limits": str(gpu.limits),
         "driver": device.driver,
         "runtime": device.runtime,
         "source": kernel.fingerprint,

@@ -8,7 +8,7 @@ from itertools import islice
 
 from tuner.compiler.compiler import usual_jobs
 from tuner.config import KernelFile
-from tuner.errors import DeviceError, EmptySpaceError
+from tuner.errors import DeviceError, EmptySpaceError, NothingFitsError
 from tuner.interfaces import Candidate, Device, Progress
 from tuner.model import Configuration, Trial, Workload
 from tuner.search.candidates import (
@@ -95,7 +95,7 @@ class Compilation:
             while not found:
                 some = list(islice(left, _TOGETHER))
                 if not some:
-                    raise EmptySpaceError(self._nothing_left(place))
+                    raise self._nothing_left(place)
                 found = any(self.resolve(place, some))
         return [
             replace(
@@ -132,7 +132,7 @@ class Compilation:
         known = self.known()
         for place, item in enumerate(known):
             if not item.candidates:
-                raise EmptySpaceError(self._nothing_left(place))
+                raise self._nothing_left(place)
         return known
 
     def look_at(self, trial: Trial) -> list[Verdict]:
@@ -192,14 +192,15 @@ class Compilation:
             spilling=item.spilling | {c for c, verdict in verdicts.items() if verdict.spills},
         )
 
-    def _nothing_left(self, place: int) -> str:
+    def _nothing_left(self, place: int) -> EmptySpaceError:
         item = self._known(place)
         dropped = (self._verdict((place, c)) for at, c in self._looked if at == place)
         highest = max(
             (v.candidate.occupancy for v in dropped if v.candidate and v.dropped == COMPILED_OCCUPANCY),
             default=0.0,
         )
-        return nothing_left(item, highest)
+        kind = EmptySpaceError if item.compile_errors else NothingFitsError
+        return kind(nothing_left(item, highest))
 
     def _candidate(self, key: _Key) -> Candidate | None:
         verdict = self._verdict(key)

@@ -1,0 +1,78 @@
+"""Which stated answers of the catalogue's kernels GPUs with less shared memory, and older ones, take."""
+
+from typing import NamedTuple
+
+import pytest
+
+from tuner.config.catalog import Catalog
+from tuner.model import Configuration, TunableValue, Workload
+from tuner.search.declared import TraitReader
+from tuner.space.occupancy import device_limits
+
+CATALOG = Catalog.load()
+H200, A100, ORIN, SM_86, XAVIER, TURING = (9, 0), (8, 0), (8, 7), (8, 6), (7, 2), (7, 5)
+LARGEST = 2**26  # numbers of a batch
+
+
+def workload_of(kernel: str, N: int, dtype: str, batch: int | None = None) -> Workload:
+    return CATALOG.kernel(kernel).workload({"N": N, "dtype": dtype}, batch or LARGEST // N)
+
+
+def taken(workload: Workload, capability: tuple[int, int]) -> Configuration | None:
+    """The first answer that GPUs of a compute capability can launch, before anything is compiled."""
+    kernel = CATALOG.kernel(workload.kernel)
+    limits = device_limits(capability, multiprocessors=100, memory_bytes=2**34, l2_bytes=2**22)
+    stated = kernel.stated_answers(workload)
+    reader = TraitReader(kernel, workload, limits, kernel.min_occupancy or 0.0, stated)
+    return next((one for one in stated if reader.of(one).candidate is not None), None)
+
+
+class Case(NamedTuple):
+    """Some values of the answer for a workload on GPUs; None where it is the default's turn."""
+
+    workload: Workload
+    capabilities: tuple[tuple[int, int], ...]
+    values: dict[str, TunableValue] | None
+
+
+CIRCLES = workload_of("tridiag-periodic-large", 65536, "float64")
+IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(CIRCLES, (H200,), {"form": "cluster"}),
+        Case(CIRCLES, (A100, ORIN, SM_86), IN_PASSES),
+        Case(CIRCLES, (XAVIER, TURING), None),  # no asynchronous copies
+        Case(workload_of("tridiag-large", 65536, "float64"), (A100, ORIN, SM_86), IN_PASSES),
+        Case(workload_of("scan-long", 2**26, "float32"), (H200,), {"slots": 6}),
+        Case(workload_of("scan-long", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 64}),
+        Case(workload_of("scan-flags", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 32}),
+    ],
+    ids=lambda case: f"{case.workload} on {case.capabilities}",
+)
+def test_answers_by_what_a_gpu_can_launch(case: Case) -> None:
+    """Where a GPU refuses what is stated for an H200, it takes another answer than the default."""
+    for capability in case.capabilities:
+        found = taken(case.workload, capability)
+        if case.values is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert case.values.items() <= dict(found).items()
+            assert found != CATALOG.kernel(case.workload.kernel).default(case.workload)
+
+
+SEVERAL = [name for name in CATALOG.names if len(CATALOG.kernel(name).recipe.stated) > 1]
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_every_answer_is_a_configuration(name: str) -> None:
+    """Each table has values of the lists that satisfy the rules, at ends and middle of every size."""
+    kernel = CATALOG.kernel(name)
+    for workload in kernel.workloads():
+        for batch in (1, 3, workload.batch):
+            same = kernel.workload(dict(workload.sizes), batch)
+            for one in kernel.stated_answers(same):
+                kernel.plan(same, one)
