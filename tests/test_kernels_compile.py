@@ -23,7 +23,7 @@ from kernel_samples import (
 )
 
 from tuner.compiler import CompiledStage, Compiler
-from tuner.config.recipe import derived_for
+from tuner.config.formulas import derived_for
 from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import CompilerUnavailableError
 from tuner.model import Source, Stage, TunableValue

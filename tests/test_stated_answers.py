@@ -35,6 +35,7 @@ class Case(NamedTuple):
     values: dict[str, TunableValue] | None
 
 
+LONG, DOUBLE = workload_of("fft-long", 15625, "complex64"), workload_of("fft-long", 10000, "complex128")
 CIRCLES = workload_of("tridiag-periodic-large", 65536, "float64")
 IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
 
@@ -42,6 +43,10 @@ IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
 @pytest.mark.parametrize(
     "case",
     [
+        Case(LONG, (H200,), {"form": "whole", "load": "bulk"}),
+        Case(LONG, (A100, ORIN), {"form": "whole", "load": "prefetch"}),
+        Case(LONG, (SM_86, XAVIER), {"form": "whole", "load": "prefetch", "split": True}),
+        Case(DOUBLE, (SM_86, XAVIER), {"form": "whole", "load": "prefetch", "split": True}),
         Case(CIRCLES, (H200,), {"form": "cluster"}),
         Case(CIRCLES, (A100, ORIN, SM_86), IN_PASSES),
         Case(CIRCLES, (XAVIER, TURING), None),  # no asynchronous copies
@@ -62,6 +67,13 @@ def test_answers_by_what_a_gpu_can_launch(case: Case) -> None:
             assert found is not None
             assert case.values.items() <= dict(found).items()
             assert found != CATALOG.kernel(case.workload.kernel).default(case.workload)
+
+
+def test_few_rows_have_no_answer_in_one_pass() -> None:
+    """Few rows leave multiprocessors idle in one pass: no answer for them is whole on any GPU."""
+    few = workload_of("fft-long", 15625, "complex64", batch=4)
+    answers = CATALOG.kernel("fft-long").stated_answers(few)
+    assert {one["form"] for one in answers} == {"passes"}
 
 
 SEVERAL = [name for name in CATALOG.names if len(CATALOG.kernel(name).recipe.stated) > 1]

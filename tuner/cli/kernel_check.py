@@ -63,6 +63,8 @@ def check(
     valued: set[str] = set()
     checked = {} if errors else spaces
     rows = [_checked(kernel, workload, space, valued) for workload, space in checked.items()]
+    if not errors:
+        _check_measured(kernel)
     notes += _partly_checked(spaces.values())
     if not errors and not _partly_checked(spaces.values()):
         check_conditions(kernel, valued)
@@ -77,6 +79,18 @@ def check(
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
     out.print(f"next: {_next(kernel, file)}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _check_measured(kernel: "KernelFile") -> None:
+    """Every row of the file of measured answers is a configuration at its sizes, others being their first."""
+    measured = kernel.recipe.measured
+    if measured is None:
+        return
+    first = {name: values[0] for name, values in kernel.sizes.items()}
+    for key, answers in measured.rows.items():
+        workload = kernel.workload({**first, **dict(zip(measured.sizes, key, strict=True))})
+        for answer in answers:
+            kernel.of_row(workload, answer)
 
 
 def _partly_checked(spaces: "Iterable[Space]") -> list[str]:

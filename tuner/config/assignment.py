@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from tuner.config.formulas import Environment, Formula, Place
-from tuner.config.recipe import Recipe, derived_for, with_derived
+from tuner.config.formulas import Environment, Formula, Place, derived_for, with_derived
+from tuner.config.recipe import Recipe
 from tuner.config.row_names import row_values
 from tuner.errors import InputError, UnknownNameError, suggestion
 from tuner.expressions import NoValue

@@ -209,3 +209,20 @@ def known_names(place: Place, text: str, names: frozenset[str], known: Collectio
 
 def _shown(value: TunableValue) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def derived_for(names: Collection[str], derived: Mapping[str, Formula]) -> dict[str, Formula]:
+    """The derived names among some names, and those that these are made of, in their order."""
+    needed = set(names)
+    for name, formula in reversed(list(derived.items())):
+        if name in needed:
+            needed |= formula.expression.names
+    return {name: formula for name, formula in derived.items() if name in needed}
+
+
+def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environment:
+    """An environment with derived names; one that comes to a tunable without a value has none itself."""
+    values = dict(env)
+    for name, formula in derived.items():
+        values[name] = formula.value_or_none(values)
+    return values

@@ -17,9 +17,10 @@ from tuner.config.argument_recipes import BufferTable
 from tuner.config.assignment import Assignment, constants, environment
 from tuner.config.document import parsed_document
 from tuner.config.formulas import Formula, Place
+from tuner.config.measured_answers import MeasuredAnswer
 from tuner.config.pragma_file import SUFFIXES
 from tuner.config.reader import read_recipe, recipe_of
-from tuner.config.recipe import Recipe, derived_for, with_derived
+from tuner.config.recipe import Recipe
 from tuner.config.schema import KernelDocument
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, combinations, described
@@ -242,22 +243,23 @@ class KernelFile:
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
         """
-        answers = (self._of_table(workload, one.values, one.table) for one in self.recipe.stated)
-        return tuple(dict.fromkeys([*self._measured(workload), *answers]))
+        answers = [self._of_table(workload, one.values, one.table) for one in self.recipe.stated]
+        measured = self.recipe.measured
+        if measured is not None and measured.hold(constants(self.recipe, workload)):
+            rows = measured.at(dict(workload.sizes))
+            answers = [*(self.of_row(workload, one) for one in rows), *answers]
+        return tuple(dict.fromkeys(answers))
 
-    def _measured(self, workload: Workload) -> list[Configuration]:
-        measured, found = self.recipe.measured, []
-        if measured is None:
-            return []
-        derived = derived_for(measured.when.expression.names, self.recipe.derived)
-        if not measured.when.value(with_derived(constants(self.recipe, workload), derived)):
-            return []
-        for answer in measured.at(dict(workload.sizes)):
-            try:
-                found.append(self.configuration(workload, answer.values))
-            except InputError as error:
-                raise answer.place.error(error) from error
-        return found
+    def of_row(self, workload: Workload, answer: MeasuredAnswer) -> Configuration:
+        """The configuration of a measured answer.
+
+        Raises:
+            KernelFileError: a tunable is missing, or a rule forbids it; the message names file and line.
+        """
+        try:
+            return self.configuration(workload, answer.values)
+        except InputError as error:
+            raise answer.place.error(error) from error
 
     def _of_table(
         self, workload: Workload, given: Mapping[str, Formula | str | None], table: str

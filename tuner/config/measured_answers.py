@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.config.formulas import Formula, Place
+from tuner.config.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.config.schema import MeasuredTable
 from tuner.config.source_folder import read_text
 from tuner.errors import suggestion
@@ -30,19 +30,25 @@ class MeasuredAnswers:
     """The rows of a file.
 
     Attributes:
-        when: where the answers hold.
+        when: the condition for the answers.
+        derived: the derived names that it needs.
         sizes: names of the columns that are sizes.
         rows: by the values of these sizes, those of the same sizes in order of preference.
         sha256: of the file.
     """
 
     when: Formula
+    derived: Mapping[str, Formula]
     sizes: tuple[str, ...]
     rows: Mapping[tuple[int | str, ...], tuple[MeasuredAnswer, ...]]
     sha256: str
 
+    def hold(self, env: Environment) -> bool:
+        """Whether the answers do at the sizes and the batch of an environment."""
+        return bool(self.when.value(with_derived(env, self.derived)))
+
     def at(self, sizes: Mapping[str, int | str]) -> tuple[MeasuredAnswer, ...]:
-        """The answers at the sizes of a workload; none where it was not measured."""
+        """The answers at the sizes of a workload; none where nothing was measured."""
         return self.rows.get(tuple(sizes[name] for name in self.sizes), ())
 
     def with_value(self, name: str, value: TunableValue) -> "MeasuredAnswers":
@@ -58,9 +64,11 @@ def read_measured(
     at: Callable[[str], Place],
     table: MeasuredTable,
     folder: Path,
+    *,
     sizes: Sizes,
     tunables: Tunables,
-    names: Collection[str],
+    fixed: Collection[str],
+    derived: Mapping[str, Formula],
 ) -> MeasuredAnswers:
     """The answers of the file that ``[measured]`` names.
 
@@ -70,7 +78,8 @@ def read_measured(
         folder: of the kernel file.
         sizes: of the kernel, with their values.
         tunables: of the kernel, with their values.
-        names: what ``when`` may use.
+        fixed: names of the sizes, and ``batch``.
+        derived: derived names, which the condition may use, too.
 
     Raises:
         KernelFileError: the file cannot be read, a column is neither size nor tunable, or a value is none of
@@ -98,9 +107,15 @@ def read_measured(
         rows[key].append(MeasuredAnswer(where, values))
     if not rows:
         raise where.error("holds no answers: write a row for each of the sizes that were measured")
-    when = Formula(at("[measured] when"), table.when, names)
+    when = Formula(at("[measured] when"), table.when, [*fixed, *derived])
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return MeasuredAnswers(when, asked, {key: tuple(found) for key, found in rows.items()}, digest)
+    return MeasuredAnswers(
+        when,
+        derived_for(when.expression.names, derived),
+        asked,
+        {key: tuple(found) for key, found in rows.items()},
+        digest,
+    )
 
 
 def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables: Tunables) -> None:

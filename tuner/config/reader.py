@@ -147,11 +147,18 @@ class _Reader:
         return tuple(StatedAnswer(table, tunables.assigned(one, table)) for table, one in tables.items())
 
     def _measured(self, derived: Mapping[str, Formula]) -> MeasuredAnswers | None:
-        table, tunables = self.document.measured, {name: one.values for name, one in self.declared.items()}
+        table = self.document.measured
         if table is None:
             return None
-        known = [*self.fixed, *derived]
-        return read_measured(self.at, table, self.path.parent, self.sizes, tunables, known)
+        return read_measured(
+            self.at,
+            table,
+            self.path.parent,
+            sizes=self.sizes,
+            tunables={name: one.values for name, one in self.declared.items()},
+            fixed=self.fixed,
+            derived=derived,
+        )
 
     def _argument_reader(self) -> ArgumentReader:
         return ArgumentReader(

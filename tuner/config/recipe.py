@@ -1,12 +1,12 @@
 """A kernel file with all expressions parsed, for ``KernelFile.plan``."""
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tuner.config.argument_recipes import BufferRecipe, BufferTable
-from tuner.config.formulas import Environment, Formula, Place
+from tuner.config.formulas import Environment, Formula, Place, with_derived
 from tuner.config.input_reader import FileRecipe
 from tuner.config.library_stage import LibraryStageRecipe
 from tuner.config.loops import BETWEEN, LoopRecipe, written_out
@@ -115,9 +115,9 @@ class Recipe:
 
     Values of ``default`` are formulas, or texts that are values themselves; None for tunables with a
     condition for which none is given. ``stated`` has the analytical answers that the file states, the
-    preferred one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states none, and ``stream_priority`` where
-    priorities are not searched. ``extends`` names kernels that this one is taken for at sizes and types that
-    they refuse.
+    preferred one first, and ``measured`` those of a file that come before them. ``work`` is None where the
+    file states none, and ``stream_priority`` where priorities are not searched. ``extends`` names kernels
+    that this one is taken for at sizes and types that they refuse.
     """
 
     place: Place
@@ -205,20 +205,3 @@ class Recipe:
             if buffer.name + BETWEEN in taken
         ]
         return (*evaluated, *between)
-
-
-def derived_for(names: Collection[str], derived: Mapping[str, Formula]) -> dict[str, Formula]:
-    """The derived names among some names, and those that these are made of, in their order."""
-    needed = set(names)
-    for name, formula in reversed(list(derived.items())):
-        if name in needed:
-            needed |= formula.expression.names
-    return {name: formula for name, formula in derived.items() if name in needed}
-
-
-def with_derived(env: Environment, derived: Mapping[str, Formula]) -> Environment:
-    """An environment with derived names; one that comes to a tunable without a value has none itself."""
-    values = dict(env)
-    for name, formula in derived.items():
-        values[name] = formula.value_or_none(values)
-    return values

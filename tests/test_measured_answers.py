@@ -1,0 +1,166 @@
+"""Answers of a kernel file that were measured at some sizes, which stand in a file beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuner.config import KernelFile, load_kernel_file
+from tuner.config.catalog import Catalog
+from tuner.config.stream_priority import with_stream_priorities
+from tuner.errors import KernelFileError
+from tuner.model import STREAM_PRIORITY
+
+KERNEL = """
+[kernel]
+name = "rows"
+source = "rows.cu"
+entry = "rows"
+[problem]
+name = "unchecked"
+batch = "256"
+[problem.sizes]
+N = { from = 2, to = 4096 }
+dtype = ["float32", "float64"]
+[arguments]
+x = "inout {dtype}[batch, N]"
+[tunables]
+L = [32, 64, 128]
+fast = [true, false]
+K = { values = [1, 2], when = "fast" }
+[derived]
+total = "N * batch"
+[constraints]
+rules = ["L <= N"]
+[analytical]
+L = 32
+fast = false
+[measured]
+file = "best.csv"
+when = "total >= 2**10"
+[launch]
+grid = "batch"
+block = "L"
+"""
+ROWS = """N,dtype,L,fast,K
+100,float32,64,true,2
+100,float32,32,false,
+100,float64,32,true,1
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes the kernel beside its source, and a file of answers."""
+    (tmp_path / "rows.cu").write_text('extern "C" __global__ void rows(float* x) {}\n')
+    (tmp_path / "kernel.toml").write_text(KERNEL)
+
+    def written(rows: str) -> Path:
+        (tmp_path / "best.csv").write_text(rows)
+        return tmp_path / "kernel.toml"
+
+    return written
+
+
+def answers(kernel: KernelFile, batch: int, **sizes: int | str) -> list[str]:
+    return [str(one) for one in kernel.stated_answers(kernel.workload(sizes, batch))]
+
+
+def test_rows_come_before_the_table(write: Write) -> None:
+    """At their sizes, where the condition holds, rows are the first answers, in their order; each counts once."""
+    kernel = load_kernel_file(write(ROWS))
+    assert answers(kernel, 16, N=100, dtype="float32") == ["L=64 fast=1 K=2", "L=32 fast=0"]
+    assert answers(kernel, 16, N=100, dtype="float64") == ["L=32 fast=1 K=1", "L=32 fast=0"]
+    assert answers(kernel, 2, N=100, dtype="float32") == ["L=32 fast=0"]
+    assert answers(kernel, 16, N=101, dtype="float32") == ["L=32 fast=0"]
+
+
+def test_rows_have_the_lowest_stream_priority(write: Write) -> None:
+    """A tunable that no file has of its own does not make rows incomplete."""
+    kernel = with_stream_priorities(load_kernel_file(write(ROWS)), 2)
+    found = kernel.stated_answers(kernel.workload({"N": 100, "dtype": "float32"}, 16))
+    assert [one[STREAM_PRIORITY] for one in found] == [0, 0]
+
+
+def test_other_rows_are_another_fingerprint(write: Write) -> None:
+    """Answers that were chosen by a file are bound to it."""
+    first = load_kernel_file(write(ROWS)).fingerprint
+    assert load_kernel_file(write(ROWS.replace("64,true,2", "64,true,1"))).fingerprint != first
+    assert load_kernel_file(write(ROWS)).fingerprint == first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trouble"),
+    [
+        ("N,dtype", "N,dtipe", "line 1: the column 'dtipe' is neither a size nor a tunable"),
+        ("N,dtype", "N,N", "line 1: the column 'N' stands twice"),
+        ("64,true,2", "65,true,2", "line 2: L is '65'; choose from 32, 64, 128"),
+        ("64,true,2", "64,1,2", "line 2: fast is '1'; choose from true, false"),
+        ("64,true,2", "64,true", "line 2: has 4 values; the columns are N, dtype, L, fast, K"),
+        ("100,float64", "1,float64", "line 4: N is '1', which is no size of the kernel"),
+        ("100,float64", "100,double", "line 4: dtype is 'double', which is no size of the kernel"),
+        (ROWS, "N,dtype\n", "line 1: no column is a tunable; the tunables are L, fast, K"),
+        (ROWS, "L,fast\n", "line 1: no column is a size; the sizes are N, dtype"),
+        (ROWS, "N,L\n", "line 1: holds no answers"),
+        (ROWS, "", "line 1: no column is a size"),
+    ],
+)
+def test_wrong_files(write: Write, old: str, new: str, trouble: str) -> None:
+    """File and line are named, and what would be right."""
+    path = write(ROWS.replace(old, new))
+    with pytest.raises(KernelFileError) as error:
+        load_kernel_file(path)
+    assert f"{path.parent / 'best.csv'}: {trouble}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "trouble"),
+    [
+        ("100,float32,128,true,1\n", "line 2: configuration: L=128 fast=1 K=1 breaks the rule 'L <= N'"),
+        ("100,float32,64,true,\n", "line 2: configuration: K missing"),
+    ],
+)
+def test_rows_that_are_no_configuration(write: Write, rows: str, trouble: str) -> None:
+    """A row against a rule, or without a value, is told with its line when it is asked for."""
+    kernel = load_kernel_file(write("N,dtype,L,fast,K\n" + rows))
+    with pytest.raises(KernelFileError) as error:
+        answers(kernel, 16, N=100, dtype="float32")
+    assert trouble in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trouble"),
+    [
+        ("best.csv", "../best.csv", "[measured] file: '../best.csv'"),
+        ("best.csv", "other.csv", "[measured] file: "),
+        ("total >=", "P >=", "[measured] when: "),
+        ('entry = "rows"', 'entry = "rows"\nanalytical = false', "contradict each other"),
+    ],
+)
+def test_wrong_tables(write: Write, old: str, new: str, trouble: str) -> None:
+    """A file elsewhere or missing, an unknown name and a contradiction are refused with their key."""
+    path = write(ROWS)
+    text = path.read_text().replace(old, new)
+    if "contradict" in trouble:
+        text = text.replace("[analytical]\nL = 32\nfast = false\n", "")
+    path.write_text(text)
+    with pytest.raises(KernelFileError) as error:
+        load_kernel_file(path)
+    assert trouble in str(error.value)
+
+
+CATALOG = Catalog.load()
+MEASURED = [name for name in CATALOG.names if CATALOG.kernel(name).recipe.measured]
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_rows_of_the_catalogue(name: str) -> None:
+    """Every row is a configuration at its sizes, and none stands twice."""
+    kernel = CATALOG.kernel(name)
+    measured = kernel.recipe.measured
+    assert measured is not None
+    for key, rows in measured.rows.items():
+        workload = kernel.workload(dict(zip(measured.sizes, key, strict=True)))
+        assert len({kernel.of_row(workload, row) for row in rows}) == len(rows)
