@@ -69,7 +69,7 @@ def answers(kernel: KernelFile, batch: int, **sizes: int | str) -> list[str]:
 
 
 def test_rows_come_before_the_table(write: Write) -> None:
-    """At their sizes, where the condition holds, rows are the first answers, in their order; each counts once."""
+    """At their sizes, where the condition holds, rows are the first answers, in their order, each once."""
     kernel = load_kernel_file(write(ROWS))
     assert answers(kernel, 16, N=100, dtype="float32") == ["L=64 fast=1 K=2", "L=32 fast=0"]
     assert answers(kernel, 16, N=100, dtype="float64") == ["L=32 fast=1 K=1", "L=32 fast=0"]
