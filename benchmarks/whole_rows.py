@@ -2,8 +2,8 @@
 
 At every length of primes up to 13 that a block holds, configurations are timed with a cold L2: those of the
 fewest stages whose threads share the points most evenly, a few of each radix and number of points. A row of
-the file is the fastest one that is faster than two passes. Further rows are for other GPUs: the fastest without
-bulk copies, and the fastest of these that need half of the shared memory.
+the file is the fastest one that is faster than two passes. Further rows are for other GPUs: the fastest
+without bulk copies, and the fastest of these that need half of the shared memory.
 
     python benchmarks/whole_rows.py --answers kernels/fft-long/whole_rows.csv [--lengths 10000 20000]
 """
