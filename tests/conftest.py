@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 from build_cache import BUILDS
@@ -112,6 +113,17 @@ def _threads_of_blas() -> Iterator[None]:
 def kernels_differ(pytestconfig: pytest.Config) -> bool:
     """Whether the kernels, or the host that runs them, may differ from main's: the pairwise tier runs."""
     return bool(pytestconfig.getoption("pairwise") == "always")
+
+
+@pytest.fixture(scope="session")
+def cp() -> Any:
+    """CuPy, where there is a GPU; the test is skipped elsewhere."""
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(f"no CUDA GPU: {error}")
+    return cupy
 
 
 @pytest.fixture
