@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -107,6 +108,15 @@ def _threads_of_blas() -> Iterator[None]:
     pools = sys.modules.get("threadpoolctl")  # who sets them has imported it
     if pools is not None:
         pools.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), user_api="blas")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _root_logger() -> Iterator[None]:
+    """A module leaves the root logger as it was: else lines of later tests go elsewhere or are left out."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.filters[:], root.level
+    yield
+    assert (root.handlers, root.filters, root.level) == before
 
 
 @pytest.fixture(scope="session")
