@@ -3,12 +3,14 @@
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 from build_cache import BUILDS
@@ -108,10 +110,30 @@ def _threads_of_blas() -> Iterator[None]:
         pools.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), user_api="blas")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _root_logger() -> Iterator[None]:
+    """A module leaves the root logger as it was: else lines of later tests go elsewhere or are left out."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.filters[:], root.level
+    yield
+    assert (root.handlers, root.filters, root.level) == before
+
+
 @pytest.fixture(scope="session")
 def kernels_differ(pytestconfig: pytest.Config) -> bool:
     """Whether the kernels, or the host that runs them, may differ from main's: the pairwise tier runs."""
     return bool(pytestconfig.getoption("pairwise") == "always")
+
+
+@pytest.fixture(scope="session")
+def cp() -> Any:
+    """CuPy, where there is a GPU; the test is skipped elsewhere."""
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(f"no CUDA GPU: {error}")
+    return cupy
 
 
 @pytest.fixture

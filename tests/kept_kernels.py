@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 
 from tuner import config
-from tuner.config import KernelFile, catalog, load_kernel_file
+from tuner.config import KernelFile, catalog, kernel_folders, load_kernel_file
 
 
 def keep_shipped_kernels() -> None:
@@ -16,5 +16,5 @@ def keep_shipped_kernels() -> None:
         path = Path(path)
         return kept(path) if root in path.parents else load_kernel_file(path)
 
-    for module in (config, catalog):
+    for module in (config, catalog, kernel_folders):
         setattr(module, "load_kernel_file", load)  # noqa: B010 - in place of a function of the module

@@ -126,14 +126,15 @@ def _open_standard_streams() -> None:
 if __name__ == "__main__":
     from kept_kernels import keep_shipped_kernels
 
-    from tuner.config.catalog import Catalog, kernels_root
+    from tuner.config.catalog import kernels_root
+    from tuner.config.kernel_folders import ReadFolder
 
     sys.path[0] = ""  # as of -c
     gc.disable()
     keep_shipped_kernels()
     for name in IMPORTS:
         importlib.import_module(name)
-    Catalog.load(search_path=[kernels_root()])
+    ReadFolder.read(kernels_root())
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -7,27 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_kernels import compile_ahead
 
 import tuner
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
-from tuner.compiler import Compiler
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.sizes import combinations, listed
-from tuner.errors import CompileError, InputError
-from tuner.model import Stage
+from tuner.errors import InputError
+from tuner.model import Plan
 
 pytestmark = pytest.mark.gpu
 
 CATALOG = Catalog.load(search_path=[kernels_root()])
 DEFAULT: dict[str, Any] = {"configuration": "default"}  # compiled for all cases at once, below
 MOST = 2**23  # elements, so that the largest transforms fit once
-
-
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    return pytest.importorskip("cupy")
 
 
 def lengths(kernel: KernelFile) -> list[int]:
@@ -54,15 +49,14 @@ def cases(problem: str) -> list[tuple[str, int, int]]:
 @pytest.fixture(scope="module", autouse=True)
 def _compiled(cp: Any) -> None:
     """Every default configuration in the cache on disk, compiled by all cores at once."""
-    stages: list[Stage] = []
+    plans: list[Plan] = []
     for problem in ("scan", "fft", "tridiagonal"):
         for name, batch, N in cases(problem):
             kernel = CATALOG.kernel(name)
             for sizes in combinations({**kernel.sizes, "N": (N,)}):
                 workload = kernel.workload(sizes, batch)
-                stages += kernel.plan(workload, kernel.default(workload)).stages
-    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
-        assert not [found for found in compiler.compile(stages) if isinstance(found, CompileError)]
+                plans.append(kernel.plan(workload, kernel.default(workload)))
+    compile_ahead(cp, plans)
 
 
 def filled(cp: Any, shape: tuple[int, ...], dtype: str) -> Any:

@@ -14,11 +14,6 @@ pytestmark = pytest.mark.gpu
 DEFAULT: dict[str, Any] = {"configuration": "default"}
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    return pytest.importorskip("cupy")
-
-
 @pytest.fixture
 def torch() -> Any:
     found = pytest.importorskip("torch")

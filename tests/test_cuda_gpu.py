@@ -234,18 +234,17 @@ def test_short_windows(device: CudaDevice, parts: list[Plan]) -> None:
         assert record.makespan_s == pytest.approx(whole.makespan_s, rel=0.1)
 
 
-def test_a_lone_workload_takes_as_long_as_its_launches(device: CudaDevice) -> None:
+def test_a_lone_workload_takes_as_long_as_its_launches(cp: Any, device: CudaDevice) -> None:
     """Rounds of a kernel of some microseconds last as long as launches back to back in one stream do."""
     plan = scan(rows=1024)
     record = device.run([plan], 0.3)
     assert record.makespan_s is not None
-    back_to_back_s = launch_s(plan)
+    back_to_back_s = launch_s(cp, plan)
     assert record.makespan_s < back_to_back_s + 1e-6
 
 
-def launch_s(plan: Plan) -> float:
+def launch_s(cp: Any, plan: Plan) -> float:
     """Seconds of a launch among 500, behind a long one that lets the host get ahead of the device."""
-    cp: Any = pytest.importorskip("cupy")
     (only,) = plan.stages
     module = cp.RawModule(code=CODE, options=("--std=c++17",), name_expressions=(only.entry,))
     function, stream = module.get_function(only.entry), cp.cuda.Stream(non_blocking=True)
@@ -277,9 +276,8 @@ extern "C" __global__ void busy(unsigned long long* first, int count) {
 
 
 @pytest.mark.parametrize("replay_s", [1e-5, 1e-2])
-def test_every_round_starts_in_the_order_of_the_trial(device: CudaDevice, replay_s: float) -> None:
+def test_every_round_starts_in_the_order_of_the_trial(cp: Any, device: CudaDevice, replay_s: float) -> None:
     """Workloads that fill the GPU are served in their order, in samples and in each round of a graph."""
-    cp: Any = pytest.importorskip("cupy")
     sets, workloads = 8, 3
     first = cp.full((sets, workloads), 2**62, cp.uint64)
     function = cp.RawModule(code=BUSY).get_function("busy").kernel

@@ -1,7 +1,6 @@
 """Who else is on a GPU: by NVML, by a Jetson's kernel, on simulated GPUs, and from the daemon's loop."""
 
 import asyncio
-import logging
 import os
 import queue
 import signal
@@ -215,9 +214,8 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child asks nobody, and no handler that an earlier test left limits the lines of the log."""
+    """The child asks nobody."""
     monkeypatch.setattr(machine, "_PROBE", "test_daemon_machine:Played")
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
 
 def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Contention]:

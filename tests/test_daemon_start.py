@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_process import PATIENCE_S, tuner
+from cli_process import PATIENCE_S, begun, tuner
 from daemon_machine import Machine, machine
 from served_service import UnixConnection
 
@@ -132,10 +132,10 @@ def test_a_start_by_hand_is_refused(machine: Machine, monkeypatch: pytest.Monkey
     """Without a service manager a wrong file is an error of who started the daemon."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     spoil(machine)
-    done = tuner(*machine.words)
+    process = begun(*machine.words)  # a daemon takes the log of its process
 
-    assert done.exit_code == 2
-    assert "[tuning] policy: unknown policy 'autos'" in done.stderr
+    assert "[tuning] policy: unknown policy 'autos'" in process.communicate()[1]
+    assert process.returncode == 2
 
 
 def test_a_lock_that_is_held_is_waited_for(machine: Machine) -> None:

@@ -121,7 +121,7 @@ def test_a_kernel_that_has_changed_is_exported_without_launches(tmp_path: Path) 
     """The database alone gives configurations and times; what it does not know is said."""
     with Store(tmp_path / "db") as store:
         tune(replace(WHOLE, budget=4), store, spec=GPU)
-        stored = stored_space(store, Catalog({}, []))
+        stored = stored_space(store, Catalog({}))
     (workload,) = stored.space.workloads
 
     assert "its kernel has changed or is gone" in stored.notices[0]

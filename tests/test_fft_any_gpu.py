@@ -5,11 +5,10 @@ import random
 from typing import Any
 
 import pytest
+from gpu_kernels import compile_ahead, runs_here
 
 import tuner
-from tuner.compiler import Compiler
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.errors import CompileError
 from tuner.model import Plan
 from tuner.problems import problem_for
 
@@ -25,16 +24,6 @@ ROUNDOFF = {"complex64": 2.0**-24, "float32": 2.0**-24, "complex128": 2.0**-53, 
 ELEMENTS = 2**20
 LONGEST_WHOLE = 20736
 ROUNDINGS = 16
-
-
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    cupy = pytest.importorskip("cupy")
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        pytest.skip(f"no CUDA GPU: {error}")
-    return cupy
 
 
 CASES = [
@@ -59,10 +48,7 @@ def plan_of(name: str, N: int, turn: int, direction: str) -> Plan:
 
 @pytest.fixture(scope="module")
 def _compiled(cp: Any) -> None:
-    """In the cache on disk, by all cores at once."""
-    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
-        made = compiler.compile([stage for case in CASES for stage in plan_of(*case).stages])
-    assert not [found for found in made if isinstance(found, CompileError)]
+    compile_ahead(cp, [plan_of(*case) for case in CASES])
 
 
 def given(cp: Any, plan: Plan) -> Any:
@@ -98,9 +84,8 @@ def test_any_length_is_right_to_rounding(cp: Any, name: str, N: int, turn: int, 
     plan = plan_of(name, N, turn, direction)
     sizes = dict(plan.workload.sizes)
     kernel, values = plan.workload.kernel, dict(plan.configuration)
-    limit = cp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-    if max(stage.shared_bytes for stage in plan.stages) > limit:
-        pytest.skip("more shared memory than this GPU has")
+    if not runs_here(cp, plan):
+        pytest.skip("not for this GPU")
     x = given(cp, plan)
     y = tuner.apply(kernel, x, configuration=values, **sizes)
     reference = right(cp, plan, x)

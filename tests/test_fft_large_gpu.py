@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_kernels import runs_here
 
 import tuner
 from tuner.config.catalog import Catalog
@@ -23,17 +24,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    cupy = pytest.importorskip("cupy")
-    try:
-        major, minor = cupy.cuda.Device().compute_capability
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        pytest.skip(f"no CUDA GPU: {error}")
-    cupy.architecture = 10 * int(major) + int(minor)
-    return cupy
-
-
 def numbers(cp: Any, batch: int, N: int) -> Any:
     rng = cp.random.default_rng(SEED)
     return rng.standard_normal((batch, 2 * N), dtype=cp.float32).view(cp.complex64)
@@ -46,7 +36,7 @@ def drawn(cp: Any, form: str, N: int, count: int) -> list[Configuration]:
     runs = [
         c
         for c in random.Random(SEED).sample(space, min(len(space), 4 * count))  # noqa: S311 - a sample, not a secret
-        if all(stage.min_architecture <= cp.architecture for stage in KERNEL.plan(workload, c).stages)
+        if runs_here(cp, KERNEL.plan(workload, c))
     ]
     if not runs:
         pytest.skip("not for this GPU")

@@ -5,11 +5,10 @@ import random
 from typing import Any, NamedTuple
 
 import pytest
+from gpu_kernels import compile_ahead, runs_here
 
 import tuner
-from tuner.compiler import Compiler
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.errors import CompileError
 from tuner.model import Plan
 from tuner.problems import problem_for
 
@@ -24,16 +23,6 @@ SIZES: tuple[tuple[str, dict[str, int]], ...] = (
 ROUNDOFF = {"complex64": 2.0**-24, "complex128": 2.0**-53}
 ROUNDINGS = 24  # of two transforms
 PICKS = (None, 1, 2)  # the default, and what these seeds draw
-
-
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    cupy = pytest.importorskip("cupy")
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        pytest.skip(f"no CUDA GPU: {error}")
-    return cupy
 
 
 class Case(NamedTuple):
@@ -73,10 +62,7 @@ def plan_of(case: Case) -> Plan:
 
 @pytest.fixture(scope="module")
 def _compiled(cp: Any) -> None:
-    """In the cache on disk, by all cores at once."""
-    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
-        made = compiler.compile([stage for case in CASES for stage in plan_of(case).stages])
-    assert not [found for found in made if isinstance(found, CompileError)]
+    compile_ahead(cp, map(plan_of, CASES))
 
 
 def right(cp: Any, case: Case, given: list[Any]) -> Any:
@@ -93,9 +79,8 @@ def right(cp: Any, case: Case, given: list[Any]) -> Any:
 def test_transforms_of_planes_are_right_to_rounding(cp: Any, case: Case) -> None:
     """Answers are within roundings of CuPy's and keep their law; a plane of NaN leaves the others alone."""
     plan = plan_of(case)
-    limit = cp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-    if max(stage.shared_bytes for stage in plan.stages) > limit:
-        pytest.skip("more shared memory than this GPU has")
+    if not runs_here(cp, plan):
+        pytest.skip("not for this GPU")
     rng, values, sizes = cp.random.default_rng(3), dict(plan.configuration), dict(plan.workload.sizes)
     inputs = {
         buffer.name: (rng.standard_normal(buffer.shape) + 1j * rng.standard_normal(buffer.shape)).astype(

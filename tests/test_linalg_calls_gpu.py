@@ -22,13 +22,12 @@ BATCH = 101
 
 
 @pytest.fixture(scope="module")
-def cp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cp(cp: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """CuPy; configurations are the defaults, as nothing is stored."""
-    cupy = pytest.importorskip("cupy")
     with pytest.MonkeyPatch.context() as patch:
         application = Application(Catalog.load(), Path(tmp_path_factory.mktemp("linalg"), "tuner.db"))
         patch.setattr(tuner.application, "_application", lambda: application)
-        yield cupy
+        yield cp
 
 
 def random(dtype: str, *shape: int) -> NDArray[Any]:

@@ -23,9 +23,8 @@ def test_a_kernel_on_arrays_is_tuned_and_checked(tmp_path: Path) -> None:
     assert 0 < result.time_s < 1e-3
 
 
-def test_arrays_of_cupy_are_taken(tmp_path: Path) -> None:
+def test_arrays_of_cupy_are_taken(cp: Any, tmp_path: Path) -> None:
     """Arrays may lie on the GPU."""
-    cp = pytest.importorskip("cupy")
     given = {
         name: cp.asarray(value) if isinstance(value, np.ndarray) else value
         for name, value in arrays().items()
@@ -102,9 +101,8 @@ def test_kernels_run_together(tmp_path: Path) -> None:
     assert result.energy_uncertainty_j is not None
 
 
-def test_structs_templates_and_the_gpu_of_the_arrays(tmp_path: Path) -> None:
+def test_structs_templates_and_the_gpu_of_the_arrays(cp: Any, tmp_path: Path) -> None:
     """A structured scalar, template parameters filled in by name, and no device named."""
-    cp = pytest.importorskip("cupy")
     source = """
     struct Params { int n; double factor; bool negative; };
     template <int block_size_x, typename T>

@@ -20,9 +20,8 @@ SENSOR_OFF = 0.02  # of joules: what idle power before and after the load is not
 
 
 @pytest.fixture
-def load() -> Any:
+def load(cp: Any) -> Any:
     """Enqueues about a second of matrix products, and returns at once."""
-    cp = pytest.importorskip("cupy")
     x = cp.ones((4096, 4096), dtype=cp.float32)
     y = x @ x
     cp.cuda.Device().synchronize()
@@ -82,9 +81,8 @@ def counting() -> Iterator[CounterLog]:
         pynvml.nvmlShutdown()
 
 
-def test_a_region_waits_for_what_it_enqueued(load: Any) -> None:
+def test_a_region_waits_for_what_it_enqueued(cp: Any, load: Any) -> None:
     """Launching takes milliseconds; the region is as long as the work."""
-    cp = pytest.importorskip("cupy")
     with tuner.energy(device=GPU) as region:
         begun = time.perf_counter()
         load(cp.cuda.Stream(non_blocking=True))
@@ -97,9 +95,8 @@ def test_a_region_waits_for_what_it_enqueued(load: Any) -> None:
     assert 0 < result.uncertainty_j < 0.1 * result.joules
 
 
-def test_its_joules_are_those_of_the_counter(load: Any) -> None:
+def test_its_joules_are_those_of_the_counter(cp: Any, load: Any) -> None:
     """A log of the counter that shares nothing with the region agrees within both uncertainties."""
-    cp = pytest.importorskip("cupy")
     with tuner.energy(device=GPU):  # warm
         load(cp.cuda.Stream())
     with counting() as log:
@@ -112,9 +109,8 @@ def test_its_joules_are_those_of_the_counter(load: Any) -> None:
     assert abs(region.joules - told_j) < 3.0 * region.uncertainty_j + SENSOR_OFF * told_j
 
 
-def test_without_waiting_it_says_so(load: Any) -> None:
+def test_without_waiting_it_says_so(cp: Any, load: Any) -> None:
     """What was enqueued runs on after the region."""
-    cp = pytest.importorskip("cupy")
     with tuner.energy(device=GPU, synchronize=False) as region:
         load(cp.cuda.Stream(non_blocking=True))
     cp.cuda.Device().synchronize()
@@ -125,9 +121,8 @@ def test_without_waiting_it_says_so(load: Any) -> None:
     assert any(note.startswith("not-synchronized") for note in result.notes)
 
 
-def test_one_stream_is_waited_for(load: Any) -> None:
+def test_one_stream_is_waited_for(cp: Any, load: Any) -> None:
     """The region ends with it, whatever other streams do."""
-    cp = pytest.importorskip("cupy")
     mine, other = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
     with tuner.energy(device=GPU, synchronize=mine) as region:
         load(mine)

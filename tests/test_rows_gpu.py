@@ -11,11 +11,6 @@ from tuner.errors import InputError
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    return pytest.importorskip("cupy")
-
-
 class Case(NamedTuple):
     """A kernel at a length of rows, the type of its arrays, its sizes, and which input may be replaced."""
 

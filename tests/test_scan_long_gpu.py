@@ -5,13 +5,12 @@ import random
 from typing import Any
 
 import pytest
+from gpu_kernels import compile_ahead
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 from stressed_launches import wrong_launches
 
 import tuner
-from tuner.compiler import Compiler
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.errors import CompileError
 from tuner.model import Configuration, Plan
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 
@@ -31,16 +30,6 @@ WAYS_TO_SCAN: list[dict[str, Any]] = [
     {"P": 16, "L": 512, "shuffle": True, "stay": False, "groups": 1, "pause": 100},
     {"P": 8, "L": 256, "shuffle": False},
 ]
-
-
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    cupy = pytest.importorskip("cupy")
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        pytest.skip(f"no CUDA GPU: {error}")
-    return cupy
 
 
 def first_with(sizes: dict[str, Any], values: dict[str, Any]) -> Configuration:
@@ -72,9 +61,7 @@ def planned(dtype: str, operator: str, k: int, last: bool) -> Plan:
 def plans(cp: Any) -> dict[tuple[str, str, int, bool], Plan]:
     """The plan of each case; their code is in the cache on disk, by all cores at once."""
     found = {case: planned(*case) for case in CASES}
-    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
-        made = compiler.compile([plan.stages[0] for plan in found.values()])
-    assert not [one for one in made if isinstance(one, CompileError)]
+    compile_ahead(cp, found.values())
     return found
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_kernels import architecture
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 from stressed_launches import wrong_launches
 
@@ -29,16 +30,6 @@ WAYS_TO_SCAN: list[dict[str, Any]] = [
     {"P": 8, "L": 128, "stay": False, "groups": 2},
     {"P": 16, "L": 512, "stay": False, "groups": 1},
 ]
-
-
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    cupy = pytest.importorskip("cupy")
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        pytest.skip(f"no CUDA GPU: {error}")
-    return cupy
 
 
 def first_with(name: str, sizes: dict[str, Any], values: dict[str, Any]) -> Configuration:
@@ -88,7 +79,7 @@ def error_of(cp: Any, plan: Plan, sizes: dict[str, str], told: tuple[Any, Any], 
 
 
 def needs_pipeline(cp: Any) -> None:
-    if int(cp.cuda.Device().compute_capability) < 90:
+    if architecture(cp) < 90:
         pytest.skip("needs compute capability 9.0")
 
 

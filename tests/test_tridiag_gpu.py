@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_kernels import compile_ahead, runs_here
 from tridiagonal_systems import (
     System,
     backward_error,
@@ -17,9 +18,7 @@ from tridiagonal_systems import (
 )
 
 import tuner
-from tuner.compiler import Compiler
 from tuner.config.catalog import Catalog, kernels_root
-from tuner.errors import CompileError
 from tuner.model import Plan
 from tuner.problems.tridiagonal import solve, solve_periodic
 
@@ -57,26 +56,12 @@ CASES = cases()
 
 
 @pytest.fixture(scope="module")
-def cp() -> Any:
-    cupy = pytest.importorskip("cupy")
-    try:
-        major, minor = cupy.cuda.Device().compute_capability
-    except cupy.cuda.runtime.CUDARuntimeError as trouble:
-        pytest.skip(f"no CUDA GPU: {trouble}")
-    cupy.architecture = 10 * int(major) + int(minor)
-    return cupy
-
-
-@pytest.fixture(scope="module")
 def _compiled(cp: Any) -> None:
-    """In the cache on disk, by all cores at once."""
-    stages = [stage for plan in CASES for stage in plan.stages if stage.min_architecture <= cp.architecture]
-    with Compiler(f"sm_{cp.cuda.Device().compute_capability}") as compiler:
-        assert not [found for found in compiler.compile(stages) if isinstance(found, CompileError)]
+    compile_ahead(cp, CASES)
 
 
 def solution(cp: Any, plan: Plan, system: System) -> Any:
-    if any(stage.min_architecture > cp.architecture for stage in plan.stages):
+    if not runs_here(cp, plan):
         pytest.skip("not for this GPU")
     arrays = [cp.asarray(system[name]) for name in "abcd"]
     return tuner.apply(plan.workload.kernel, *arrays, configuration=dict(plan.configuration)).get()
@@ -115,7 +100,7 @@ def test_a_broken_system_changes_no_other(cp: Any) -> None:
     """NaN, infinity and zero pivots stay in their system, whatever the form."""
     for plan in CASES:
         batch, n = shape_of(plan)
-        if batch < 3 or n > LONG or any(stage.min_architecture > cp.architecture for stage in plan.stages):
+        if batch < 3 or n > LONG or not runs_here(cp, plan):
             continue
         system = dominant(batch, n, dtype=plan.buffers[0].dtype)
         before = solution(cp, plan, system)
@@ -154,7 +139,7 @@ def test_second_differences_leave_a_defect_of_rounding(cp: Any) -> None:
     for plan in CASES:
         if plan.workload.kernel == "tridiag-large" and plan.buffers[0].dtype == "float32":
             system = second_differences(*shape_of(plan))
-            if all(stage.min_architecture <= cp.architecture for stage in plan.stages):
+            if runs_here(cp, plan):
                 assert backward_error(system, solution(cp, plan, system)) <= 8 * 2**-24, plan.label()
 
 
@@ -165,7 +150,7 @@ def test_launches_give_the_same_answer_every_time(cp: Any) -> None:
     for plan in CASES:
         if plan.workload.kernel not in LARGE or plan.buffers[0].dtype != "float32":
             continue
-        if any(stage.min_architecture > cp.architecture for stage in plan.stages):
+        if not runs_here(cp, plan):
             continue
         system = dominant(*shape_of(plan))
         arrays = [cp.asarray(system[name]) for name in "abcd"]

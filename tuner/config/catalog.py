@@ -4,18 +4,17 @@ A later place overrides an earlier one by the name of the kernel. A broken file 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platformdirs import user_config_path
 
 from tuner.config import KernelFile, load_kernel_file
+from tuner.config.kernel_folders import LayeredKernels, ReadFolder, UnreadFolder
 from tuner.config.shipped import kernels_root as kernels_root  # noqa: PLC0414 - callers find it here
 from tuner.errors import InputError, KernelFileError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
-from tuner.pragmas.directives import has_pragmas
-from tuner.untrusted.limits import SOURCE_BYTES
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
@@ -68,50 +67,18 @@ def origin(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class ReadFolder:
-    """The kernels of a folder as they were read; the folder refers to no kernel file outside it.
-
-    Attributes:
-        folder: of kernel files.
-        kernels: name -> kernel file.
-        broken: why files could not be used.
-        stamp: of the folder's files when they were read.
-    """
-
-    folder: Path
-    kernels: dict[str, KernelFile]
-    broken: list[KernelFileError]
-    stamp: frozenset[tuple[str, int, int, int]]
-
-    @classmethod
-    def read(cls, folder: Path) -> "ReadFolder":
-        """Read the kernel files of a folder; one that is not there has none."""
-        stamp = _stamp(folder)  # before: what changes meanwhile is read again
-        kernels: dict[str, KernelFile] = {}
-        broken: list[KernelFileError] = []
-        for path in _kernel_files(folder, broken):
-            _read(path, kernels, broken)
-        return cls(folder, kernels, broken, stamp)
-
-    @property
-    def is_current(self) -> bool:
-        """True while no file of the folder has changed, come or gone."""
-        return _stamp(self.folder) == self.stamp
-
-
-@dataclass(frozen=True)
 class Catalog:
     """Kernels by name.
 
     Attributes:
-        kernels: name -> kernel file, in the order of names.
-        broken: why files in the folders could not be used; the kernels of all others can.
+        kernels: name -> kernel file, in the order of names. A shipped one is read when it is asked for.
         own: names of the kernels of single files, in the order given.
+        folders: of which the kernels are, the strongest last.
     """
 
-    kernels: dict[str, KernelFile]
-    broken: list[KernelFileError] = field(default_factory=list)
+    kernels: Mapping[str, KernelFile]
     own: tuple[str, ...] = ()
+    folders: tuple[ReadFolder | UnreadFolder, ...] = ()
 
     @classmethod
     def load(
@@ -120,7 +87,9 @@ class Catalog:
         search_path: Sequence[str | Path] | None = None,
         known: Iterable[ReadFolder] = (),
     ) -> "Catalog":
-        """Read every kernel file of the search path.
+        """Find the kernel files of the search path; read those that are not shipped.
+
+        The name of a shipped kernel is that of its folder: any other is known only when its file is read.
 
         Args:
             extra_files: kernel files that override all folders.
@@ -132,20 +101,27 @@ class Catalog:
         Raises:
             KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
         """
-        kernels: dict[str, KernelFile] = {}
-        broken: list[KernelFileError] = []
         folders = default_search_path() if search_path is None else tuple(map(Path, search_path))
         before = {one.folder: one for one in known}
+        places: list[ReadFolder | UnreadFolder] = []
         for folder in folders:
             found = before.get(folder)
-            if found is None or not found.is_current:
-                found = ReadFolder.read(folder)
-            kernels |= found.kernels
-            broken += found.broken
-        own = [load_kernel_file(file) for file in extra_files]
-        kernels |= {kernel.name: kernel for kernel in own}
-        names = tuple(dict.fromkeys(kernel.name for kernel in own))
-        return cls(dict(sorted(kernels.items())), broken, names)
+            if found is not None and found.is_current:
+                places.append(found)
+            else:
+                places.append(UnreadFolder(folder) if folder == kernels_root() else ReadFolder.read(folder))
+        own = {kernel.name: kernel for kernel in map(load_kernel_file, extra_files)}
+        kernels = LayeredKernels(*(place.kernels for place in places), own)
+        return cls(kernels, tuple(own), tuple(places))
+
+    def with_kernels(self, kernels: Mapping[str, KernelFile]) -> "Catalog":
+        """The same with further kernels, which override others of their names."""
+        return replace(self, kernels=LayeredKernels(self.kernels, kernels))
+
+    @property
+    def broken(self) -> list[KernelFileError]:
+        """Why files in the folders could not be used, the kernels of all others can; reads them all."""
+        return [error for folder in self.folders for error in folder.broken]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -275,53 +251,3 @@ def _whole(text: str, spec: str) -> int:
     if len(text) > MAX_DIGITS:
         raise InputError(f"workload {spec!r}: batch={text} is too large")
     return int(text)
-
-
-def kernel_files(folder: Path) -> list[Path]:
-    """The kernel files of a folder: ``NAME.toml``, ``NAME/kernel.toml``, and ``.cu`` files with pragmas.
-
-    A source without pragmas belongs to a kernel file, unless it is the only ``kernel`` file of its folder.
-    """
-    files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml")]
-    alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
-    sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
-    return sorted([*files, *alone, *(path for path in sources if _has_pragmas(path))])
-
-
-def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
-    """Name, size and times of every file below a folder, which change with its content."""
-    found = set()
-    for path in folder.rglob("*"):
-        try:
-            status = path.stat()
-        except OSError:  # gone since, or a broken link
-            continue
-        found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return frozenset(found)
-
-
-def _kernel_files(folder: Path, broken: list[KernelFileError]) -> list[Path]:
-    try:
-        return kernel_files(folder) if folder.is_dir() else []
-    except OSError as e:
-        broken.append(KernelFileError(f"{folder}: cannot be read: {e.strerror}"))
-        return []
-
-
-def _has_pragmas(path: Path) -> bool:
-    """Whether a source beside kernel files is one itself; the sources of others have no pragmas."""
-    return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
-
-
-def _read(path: Path, here: dict[str, KernelFile], broken: list[KernelFileError]) -> None:
-    """Add the kernel of a file to those of its folder, or the reason why not to ``broken``."""
-    try:
-        kernel = load_kernel_file(path)
-    except KernelFileError as e:
-        broken.append(e)
-        return
-    if kernel.name in here:
-        other = here[kernel.name].path
-        broken.append(KernelFileError(f"{path}: [kernel] name: {kernel.name!r} is taken by {other}"))
-        return
-    here[kernel.name] = kernel

@@ -19,9 +19,9 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from tuner.config.catalog import kernel_files
 from tuner.config.document import read_document
 from tuner.config.input_reader import named_files
+from tuner.config.kernel_folders import kernel_files
 from tuner.config.pragma_file import read_pragma_file
 from tuner.config.schema import KernelDocument, StageTable
 from tuner.config.shipped import is_of_catalogue

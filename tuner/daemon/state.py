@@ -9,6 +9,7 @@ import platformdirs
 
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.changes import ChangeWatcher
+from tuner.config.kernel_folders import ReadFolder
 from tuner.config.trust import kernel_directories, usable_directories
 from tuner.daemon.settings import file as settings_file
 from tuner.daemon.settings.kept import kept_settings
@@ -149,7 +150,9 @@ def _read(file: Path | None) -> tuple[Settings, str]:
 
 def _with_kernels(settings: Settings, directories: tuple[Path, ...]) -> LoadedConfig:
     watch = ChangeWatcher(directories)  # first: a change while they are read is seen
-    catalog = Catalog.load(search_path=(kernels_root(), *directories))
+    shipped = kernels_root()
+    read = ReadFolder.read(shipped)  # all at once, as changes of its files are seen from here on
+    catalog = Catalog.load(search_path=(shipped, *directories), known=[read])
     return LoadedConfig(settings, directories, catalog, watch)
 
 

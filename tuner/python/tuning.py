@@ -208,19 +208,19 @@ def _described(
     """The catalogue with the kernels, and the names of the workloads."""
     asked = any(isinstance(one, str) for one in given)
     catalog = Catalog.load(kernel_files) if asked else Catalog({})
-    kernels, names = dict(catalog.kernels), list[str]()
+    names = list[str]()
     for position, one in enumerate(given):
         if isinstance(one, str):
             names.append(one)
             continue
         own = folder / str(position)
         own.mkdir()
-        name = one.name if one.name not in kernels else f"{one.name}-{position + 1}"
+        name = one.name if one.name not in catalog.kernels else f"{one.name}-{position + 1}"
         file = one.kernel_file(own, tunables, restrictions, name)
         (workload,) = file.workloads()
-        kernels[file.name] = file
+        catalog = catalog.with_kernels({file.name: file})
         names.append(str(workload))
-    return Catalog(kernels, catalog.broken), names
+    return catalog, names
 
 
 def _database(database: str | Path | None, folder: Path, *, store: bool) -> Path | None:

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NoReturn
 
-from tuner.config.catalog import Catalog, ReadFolder, kernels_root
+from tuner.config.catalog import Catalog, kernels_root
+from tuner.config.kernel_folders import ReadFolder
 from tuner.config.trust import kernel_directories
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
 from tuner.database import Jobs, Store

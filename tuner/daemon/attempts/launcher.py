@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner import registry
-from tuner.config.catalog import ReadFolder, kernels_root
+from tuner.config.kernel_folders import ReadFolder
+from tuner.config.shipped import kernels_root
 from tuner.daemon.attempts import attempt
 from tuner.devices import power
 from tuner.system.process import die_with_parent
