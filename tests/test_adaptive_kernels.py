@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from adaptive_kernels import HAND_WRITTEN, KERNELS, SMALL, by_hand, check_answer, ready, sample, small_plans
 from click.testing import CliRunner
+from compiled_stages import compiled_stages
 from examples import FEW
 from host_build import ADDRESSES, CHECKED, Barrier, HostRunError
 from hypothesis import given
@@ -19,10 +20,8 @@ from hypothesis import strategies as st
 from thread_orders import in_turns
 
 from tuner.cli import main
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile
-from tuner.errors import CompilerUnavailableError
-from tuner.model import Configuration, Plan, Stage, Workload
+from tuner.model import Configuration, Plan, Workload
 
 ARCHITECTURES = (53, 72, 87, 90, 100, 120)  # Jetson TX1, Xavier, Orin, Hopper, Blackwell's two
 LARGE: Mapping[str, Mapping[str, int | str]] = {  # sizes at which every tunable has a value
@@ -49,18 +48,6 @@ def compiled_plans(kernel: KernelFile, flags: tuple[str, ...] = CHECKED, togethe
 
 def large(kernel: KernelFile) -> Workload:
     return kernel.workload(LARGE[kernel.name])
-
-
-def compiled(stages: list[Stage], architecture: int, cubins: Path) -> list[CompiledStage]:
-    """The code of some stages; none may fail."""
-    try:
-        with Compiler(f"sm_{architecture}", cubins) as nvrtc:
-            made = nvrtc.compile(stages)
-    except CompilerUnavailableError as e:
-        pytest.skip(str(e))
-    failed = [str(result) for result in made if not isinstance(result, CompiledStage)]
-    assert not failed, f"sm_{architecture}: {failed[0]}"
-    return [result for result in made if isinstance(result, CompiledStage)]
 
 
 @on_host
@@ -192,7 +179,9 @@ def test_compiles_for_devices_old_and_new(kernel: KernelFile, cubins: Path) -> N
     default, *others = sample(kernel, large(kernel))
     for place, architecture in enumerate(ARCHITECTURES):
         plans = [default, *others[place :: len(ARCHITECTURES)]]
-        made = compiled([stage for plan in plans for stage in plan.stages], architecture, cubins)
+        made = compiled_stages(
+            [stage for plan in plans for stage in plan.stages], f"sm_{architecture}", cubins
+        )
         spilled = [one.resources.spill_bytes for one in made[: len(default.stages)]]
         assert not any(spilled)
 
@@ -219,8 +208,8 @@ def test_pragmas_mean_what_is_written_by_hand(kernel: KernelFile, cubins: Path) 
         assert {(b.name, b.shape, b.dtype, b.role, b.input) for b in plan.buffers} == {
             (b.name, b.shape, b.dtype, b.role, b.input) for b in other.buffers
         }
-    made = compiled([stage for plan in plans for stage in plan.stages], 90, cubins)
-    by_a_person = compiled([stage for plan in others for stage in plan.stages], 90, cubins)
+    made = compiled_stages([stage for plan in plans for stage in plan.stages], "sm_90", cubins)
+    by_a_person = compiled_stages([stage for plan in others for stage in plan.stages], "sm_90", cubins)
     assert [one.cubin for one in made] == [one.cubin for one in by_a_person]
 
 

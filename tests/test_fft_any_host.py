@@ -1,6 +1,5 @@
 """Transforms of any length, complex and real: right on the host, each row by itself, and lean as compiled."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +7,11 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 import pytest
+from compiled_stages import compiled_stages
 
 from tuner.application.signature import ArrayForm, workload_for
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import CompilerUnavailableError, UnknownNameError
+from tuner.errors import UnknownNameError
 from tuner.model import Plan
 from tuner.problems import problem_for
 
@@ -203,22 +202,13 @@ LEAN = [
 ] + [(REAL, 2000, "float32"), (REAL, 2000, "float64")]
 
 
-@pytest.fixture(params=["sm_53", "sm_120"])
-def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
-    try:
-        made = Compiler(request.param, cubins, jobs=2)
-    except CompilerUnavailableError as e:
-        pytest.skip(str(e))
-    with made:
-        yield made
-
-
-def test_defaults_spill_nothing(compiler: Compiler) -> None:
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_120"])
+def test_defaults_spill_nothing(architecture: str, cubins: Path) -> None:
     """Defaults need no local memory, and leave registers for 12 warps of a multiprocessor at least."""
     chosen = [(k, k.workload({"N": N, "dtype": dtype}, 3)) for k, N, dtype in LEAN]
     made = [kernel.plan(workload, kernel.default(workload)) for kernel, workload in chosen]
-    for plan, result in zip(made, compiler.compile([plan.stages[0] for plan in made]), strict=True):
-        assert isinstance(result, CompiledStage), result
+    results = compiled_stages([plan.stages[0] for plan in made], architecture, cubins)
+    for plan, result in zip(made, results, strict=True):
         resources = result.resources
         assert (resources.spill_bytes, resources.local_bytes) == (0, 0), plan.label()
         assert resources.registers_per_thread <= 168, plan.label()

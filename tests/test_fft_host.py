@@ -1,7 +1,6 @@
 """The FFT kernel: right on the host in every order of its threads, and lean as compiled."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,12 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 import pytest
+from compiled_stages import compiled_stages
 from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
-from tuner.errors import CompilerUnavailableError
 from tuner.model import Configuration, Plan, TunableValue
 from tuner.problems import poison, problem_for
 
@@ -271,33 +269,28 @@ def design_of(chosen: dict[str, TunableValue]) -> tuple[int, Configuration]:
     return N, Configuration({name: values[name] for name in KERNEL.tunables})
 
 
-@pytest.fixture(params=["sm_53", "sm_87", "sm_90"])
-def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
-    try:
-        made = Compiler(request.param, cubins, jobs=2)
-    except CompilerUnavailableError as e:
-        pytest.skip(str(e))
-    with made:
-        yield made
+for_architectures = pytest.mark.parametrize("architecture", ["sm_53", "sm_87", "sm_90"])
 
 
-def test_known_designs_are_in_the_space_and_keep_to_their_registers(compiler: Compiler) -> None:
+@for_architectures
+def test_known_designs_are_in_the_space_and_keep_to_their_registers(architecture: str, cubins: Path) -> None:
     """What was fastest on an H200 can be found, without spills and with as much in flight as made it fast."""
     made = [design_of(chosen) for chosen, _ in DESIGNS]
     for N, configuration in made:
         assert configuration in KERNEL.space(KERNEL.workload({"N": N})), configuration
     stages = [plan_of(N, 1, configuration).stages[0] for N, configuration in made]
-    for stage, (chosen, most), result in zip(stages, DESIGNS, compiler.compile(stages), strict=True):
-        assert isinstance(result, CompiledStage), result
+    results = compiled_stages(stages, architecture, cubins)
+    for stage, (chosen, most), result in zip(stages, DESIGNS, results, strict=True):
         assert (result.resources.spill_bytes, result.resources.local_bytes) == (0, 0), chosen
         assert result.resources.registers_per_thread <= most, (stage.entry, result.resources)
 
 
-def test_declared_resources_are_near_the_compiled_ones(compiler: Compiler) -> None:
+@for_architectures
+def test_declared_resources_are_near_the_compiled_ones(architecture: str, cubins: Path) -> None:
     """Long transforms take a third more registers than declared at most, and no static shared memory."""
     chosen = [plan_of(8192, 1, configuration) for configuration in sample(8192)]
-    for plan, result in zip(chosen, compiler.compile([plan.stages[0] for plan in chosen]), strict=True):
-        assert isinstance(result, CompiledStage), result
+    results = compiled_stages([plan.stages[0] for plan in chosen], architecture, cubins)
+    for plan, result in zip(chosen, results, strict=True):
         made, declared = result.resources, plan.stages[0].declared
         assert declared is not None
         assert made.static_shared_bytes == 0, plan.label()

@@ -1,7 +1,6 @@
 """The scan kernels: right on the host in every order of their threads, and lean as compiled."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 import pytest
+from compiled_stages import compiled_stages
 from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import CompilerUnavailableError
 from tuner.model import Configuration, Plan, Source, TunableValue
 
 Array = npt.NDArray[Any]
@@ -203,23 +201,13 @@ def test_spaces_are_worth_a_search(name: str) -> None:
         assert len(choice) >= 2, tunable
 
 
-@pytest.fixture(params=["sm_53", "sm_90"])
-def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
-    try:
-        made = Compiler(request.param, cubins, jobs=2)
-    except CompilerUnavailableError as e:
-        pytest.skip(str(e))
-    with made:
-        yield made
-
-
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90"])
 @each_kernel
-def test_fast_designs_stay_lean(name: str, compiler: Compiler) -> None:
+def test_fast_designs_stay_lean(name: str, architecture: str, cubins: Path) -> None:
     """The designs that reach the limit of the memory need no more registers than they may, and spill none."""
     plans = [plan_of(name, {"N": N}, 1, shuffle=True, blocks=1, **values) for N, values, _ in DESIGNS]
-    made = compiler.compile([plan.stages[0] for plan in plans])
+    made = compiled_stages([plan.stages[0] for plan in plans], architecture, cubins)
     for plan, result, (_, _, most) in zip(plans, made, DESIGNS, strict=True):
-        assert isinstance(result, CompiledStage), result
         resources, declared = result.resources, plan.stages[0].declared
         assert declared is not None
         assert (resources.spill_bytes, resources.local_bytes) == (0, 0), plan.label()

@@ -1,7 +1,6 @@
 """The scan of long rows: right on the host for every operator, type and order, and lean as compiled."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,10 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 import pytest
+from compiled_stages import compiled_stages
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 
-from tuner.compiler import CompiledStage, Compiler
 from tuner.config import load_kernel_file
-from tuner.errors import CompilerUnavailableError
 from tuner.model import Plan, Source, TunableValue
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 
@@ -199,25 +197,16 @@ def test_plans_cover_every_row() -> None:
         assert (board.role, board.shape) == ("zeroed", (1 + 2 * batch * of_row,))
 
 
-@pytest.fixture(params=["sm_53", "sm_90", "sm_120"])
-def compiler(request: pytest.FixtureRequest, cubins: Path) -> Iterator[Compiler]:
-    try:
-        made = Compiler(request.param, cubins, jobs=2)
-    except CompilerUnavailableError as e:
-        pytest.skip(str(e))
-    with made:
-        yield made
-
-
-def test_defaults_spill_nothing(compiler: Compiler) -> None:
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_90", "sm_120"])
+def test_defaults_spill_nothing(architecture: str, cubins: Path) -> None:
     """Of every type and operator the default fits its registers, and shared memory is as declared."""
     sizes: list[dict[str, int | str]] = [
         {"N": 2**24, "dtype": DTYPES[k % len(DTYPES)], "operator": OPERATORS[k // len(DTYPES)], "form": form}
         for k, form in zip(range(len(DTYPES) * len(OPERATORS)), FORMS * 100, strict=False)
     ]
     plans = [KERNEL.plan(w, KERNEL.default(w)) for w in (KERNEL.workload(s, 1) for s in sizes)]
-    for plan, result in zip(plans, compiler.compile([plan.stages[0] for plan in plans]), strict=True):
-        assert isinstance(result, CompiledStage), result
+    results = compiled_stages([plan.stages[0] for plan in plans], architecture, cubins)
+    for plan, result in zip(plans, results, strict=True):
         resources, declared = result.resources, plan.stages[0].declared
         assert declared is not None
         assert (resources.spill_bytes, resources.local_bytes) == (0, 0), plan.label()
