@@ -171,6 +171,23 @@ def test_missing_directories_are_left_out(top: Path) -> None:
         kernel_directories([top / "none"], below=top)
 
 
+def test_measured_answers_stay_in_kernel_directories(top: Path) -> None:
+    """A file of answers may not be a link that leads out of the directories that were looked at."""
+    folder = top / "kernels.d" / "mine"
+    (top / "outside").mkdir()
+    (top / "outside" / "best.csv").write_text("N,P\n")
+    (folder / "best.csv").symlink_to("../../outside/best.csv")
+    text = (
+        (kernels_root() / "scan-lf" / "kernel.toml")
+        .read_text()
+        .replace('source = "scan.cu"', 'source = "k.cu"')
+    )
+    (folder / "kernel.toml").write_text(text + '\n[measured]\nfile = "best.csv"\n')
+    shutil.copytree(kernels_root() / "common", top / "kernels.d/common")
+    with pytest.raises(InputError, match=r"'best\.csv' leads to .*outside/best\.csv, out of the kernel dir"):
+        kernel_directories([top / "kernels.d"], below=top)
+
+
 @pytest.mark.parametrize("source", ["../../outside/scan.cu", "{top}/outside/scan.cu"])
 def test_sources_stay_in_kernel_directories(top: Path, source: str) -> None:
     """A kernel file cannot name a source outside the directories that were looked at."""

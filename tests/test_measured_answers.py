@@ -7,9 +7,11 @@ import pytest
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.config.catalog import Catalog
+from tuner.config.kernel_file import kernel_of
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.errors import KernelFileError
-from tuner.model import STREAM_PRIORITY
+from tuner.model import STREAM_PRIORITY, Source
+from tuner.untrusted.toml import load_toml
 
 KERNEL = """
 [kernel]
@@ -77,6 +79,20 @@ def test_rows_come_before_the_table(write: Write) -> None:
     assert answers(kernel, 16, N=101, dtype="float32") == ["L=32 fast=0"]
 
 
+def test_how_a_file_may_be_written(write: Write) -> None:
+    """A byte order mark, other line ends, blank lines, quotes and blanks around words change nothing."""
+    given = answers(load_kernel_file(write(ROWS)), 16, N=100, dtype="float32")
+    odd = "\ufeff" + ROWS.replace("\n", "\r\n").replace("100,float32,64", '\r\n 100 ,"float32", 64') + "\r\n"
+    assert answers(load_kernel_file(write(odd)), 16, N=100, dtype="float32") == given
+
+
+def test_a_kernel_that_is_no_file_has_no_file_beside_it() -> None:
+    """A document with sources of its own cannot name answers."""
+    source = Source("rows.cu", 'extern "C" __global__ void rows(float* x) {}')
+    with pytest.raises(KernelFileError, match="this kernel is no file"):
+        kernel_of(load_toml(KERNEL), {"rows.cu": source}, label="rows")
+
+
 def test_rows_have_the_lowest_stream_priority(write: Write) -> None:
     """A tunable that no file has of its own does not make rows incomplete."""
     kernel = with_stream_priorities(load_kernel_file(write(ROWS)), 2)
@@ -105,6 +121,9 @@ def test_other_rows_are_another_fingerprint(write: Write) -> None:
         (ROWS, "L,fast\n", "line 1: no column is a size; the sizes are N, dtype"),
         (ROWS, "N,L\n", "line 1: holds no answers"),
         (ROWS, "", "line 1: no column is a size"),
+        ("100,float64", f"{'1' * 5000},float64", "line 4: N is '1"),
+        ("100,float64", "\u0661\u0660\u0660,float64", "line 4: N is"),
+        ("true,1", "true," + "1" * 200_000, "line 4: field larger than field limit"),
     ],
 )
 def test_wrong_files(write: Write, old: str, new: str, trouble: str) -> None:
@@ -120,6 +139,7 @@ def test_wrong_files(write: Write, old: str, new: str, trouble: str) -> None:
     [
         ("100,float32,128,true,1\n", "line 2: configuration: L=128 fast=1 K=1 breaks the rule 'L <= N'"),
         ("100,float32,64,true,\n", "line 2: configuration: K missing"),
+        ("100,float32,64,false,2\n", "line 2: K has a value, but its condition fast is false"),
     ],
 )
 def test_rows_that_are_no_configuration(write: Write, rows: str, trouble: str) -> None:

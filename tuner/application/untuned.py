@@ -19,7 +19,7 @@ from tuner.application.choice import Chosen
 from tuner.config import KernelFile
 from tuner.database.answers import ANALYSIS_VERSION
 from tuner.devices.cuda.direct import DirectGpu
-from tuner.errors import NothingFitsError, TunerError
+from tuner.errors import KernelFileError, NothingFitsError, TunerError
 from tuner.interfaces import Device
 from tuner.model import TunableValue, Workload
 from tuner.model.sealing import sealed, unsealed
@@ -99,9 +99,9 @@ class UntunedAnswers:
         """
         with self._lock:
             self._tell(workload)
-        if not kernel.stated_answers(workload) and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
-            return None
         asked = replace(workload, batch=1 << (workload.batch.bit_length() - 1))
+        if not _states(kernel, asked) and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
+            return None
         conditions = _conditions(kernel, asked, gpu)
         key = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
         with self._lock:
@@ -177,6 +177,14 @@ class UntunedAnswers:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
+
+
+def _states(kernel: KernelFile, workload: Workload) -> bool:
+    """Whether the kernel file states an answer; one that is none is told when the answer is worked out."""
+    try:
+        return bool(kernel.stated_answers(workload))
+    except KernelFileError:
+        return True
 
 
 def _bytes(kernel: KernelFile, workload: Workload) -> int:

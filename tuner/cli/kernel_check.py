@@ -1,5 +1,6 @@
 """``tuner kernels check``: everything about a kernel file that is known without running it."""
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,15 +83,21 @@ def check(
 
 
 def _check_measured(kernel: "KernelFile") -> None:
-    """Every row of the file of measured answers is a configuration at its sizes, others being their first."""
+    """Every row of measured answers is a configuration, whatever the sizes without a column are."""
     measured = kernel.recipe.measured
     if measured is None:
         return
-    first = {name: values[0] for name, values in kernel.sizes.items()}
+    others = {
+        name: values[:1] if isinstance(values, range) else values
+        for name, values in kernel.sizes.items()
+        if name not in measured.sizes
+    }
     for key, answers in measured.rows.items():
-        workload = kernel.workload({**first, **dict(zip(measured.sizes, key, strict=True))})
-        for answer in answers:
-            kernel.of_row(workload, answer)
+        for picked in itertools.product(*others.values()):
+            sizes = dict(zip((*measured.sizes, *others), (*key, *picked), strict=True))
+            workload = kernel.workload(sizes)
+            for answer in answers:
+                kernel.of_row(workload, answer)
 
 
 def _partly_checked(spaces: "Iterable[Space]") -> list[str]:

@@ -254,12 +254,18 @@ class KernelFile:
         """The configuration of a measured answer.
 
         Raises:
-            KernelFileError: a tunable is missing, or a rule forbids it; the message names file and line.
+            KernelFileError: a tunable is missing or has no value at these sizes, or a rule forbids it; the
+                message names file and line.
         """
         try:
-            return self.configuration(workload, answer.values)
+            found = self.configuration(workload, answer.values)
         except InputError as error:
             raise answer.place.error(error) from error
+        for name in answer.values:
+            if name not in found:
+                condition = self.conditions[name]
+                raise answer.place.error(f"{name} has a value, but its condition {condition} is false")
+        return found
 
     def _of_table(
         self, workload: Workload, given: Mapping[str, Formula | str | None], table: str

@@ -2,8 +2,9 @@
 
 import csv
 import hashlib
+import io
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tuner.model import TunableValue
 
 Sizes = Mapping[str, Sequence[int | str]]
 Tunables = Mapping[str, Collection[TunableValue]]
+MOST_DIGITS = 20  # of a size
 
 
 @dataclass(frozen=True)
@@ -85,19 +87,17 @@ def read_measured(
         KernelFileError: the file cannot be read, a column is neither size nor tunable, or a value is none of
             its column's; the message names file and line.
     """
-    place = at("[measured] file")
-    text = read_text(folder / table.file, f"{place.path}: {place.key}")
-    lines = csv.reader(text.splitlines())
-    where = Place(str(folder / table.file), "line 1")
-    columns = [word.strip() for word in next(lines, [])]
+    place, path = at("[measured] file"), folder / table.file
+    text = read_text(path, f"{place.path}: {place.key}").removeprefix("\ufeff")
+    lines = _lines(str(path), text)
+    where, columns = next(lines, (Place(str(path), "line 1"), []))
     _check_columns(where, columns, sizes, tunables)
     asked = tuple(name for name in columns if name in sizes)
     rows: dict[tuple[int | str, ...], list[MeasuredAnswer]] = defaultdict(list)
-    for words in lines:
-        where = Place(where.path, f"line {lines.line_num}")
+    for where, words in lines:
         if len(words) != len(columns):
             raise where.error(f"has {len(words)} values; the columns are {', '.join(columns)}")
-        row = {name: word.strip() for name, word in zip(columns, words, strict=True)}
+        row = dict(zip(columns, words, strict=True))
         key = tuple(_size(where, name, row[name], sizes[name]) for name in asked)
         values = {
             name: _value(where, name, word, tunables[name])
@@ -118,6 +118,17 @@ def read_measured(
     )
 
 
+def _lines(path: str, text: str) -> Iterator[tuple[Place, list[str]]]:
+    """The words of each line that is not blank, and its place."""
+    lines = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for words in lines:
+            if words:
+                yield Place(path, f"line {lines.line_num}"), [word.strip() for word in words]
+    except csv.Error as error:
+        raise Place(path, f"line {lines.line_num}").error(error) from error
+
+
 def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables: Tunables) -> None:
     known = [*sizes, *tunables]
     for name in columns:
@@ -134,15 +145,29 @@ def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables:
 
 
 def _size(where: Place, name: str, word: str, values: Sequence[int | str]) -> int | str:
-    value = int(word) if word.isdecimal() else word
-    if value not in values:
+    if isinstance(values, range):
+        is_number = word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS
+        found = [int(word)] if is_number and int(word) in values else []
+    else:
+        found = [value for value in values if str(value) == word]
+    if not found:
         raise where.error(f"{name} is {word!r}, which is no size of the kernel")
-    return value
+    return found[0]
 
 
 def _value(where: Place, name: str, word: str, values: Collection[TunableValue]) -> TunableValue:
-    """The value that a kernel file would write so."""
+    """The value of the kernel file that is written so; of numbers with a point any way to write them."""
     written = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
+    for value in values:
+        if isinstance(value, float) and _number(word) == value:
+            return value
     if word not in written:
         raise where.error(f"{name} is {word!r}; choose from {', '.join(written)}{suggestion(word, written)}")
     return written[word]
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

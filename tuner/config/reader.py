@@ -150,6 +150,8 @@ class _Reader:
         table = self.document.measured
         if table is None:
             return None
+        if isinstance(self.sources, SourceTexts):
+            raise self.at("[measured]").error("names a file beside a kernel file, and this kernel is no file")
         return read_measured(
             self.at,
             table,

@@ -149,12 +149,13 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
 
 
 def _data_and_functions(document: KernelDocument) -> list[str]:
-    """Paths of the files that inputs and references name, and of the Python files that are run."""
+    """Paths of the files that inputs, references and answers name, and of the Python files that are run."""
     problem = document.problem
     inputs = (getattr(argument, "input", None) for argument in document.argument)
     texts = [text for text in (*inputs, *problem.reference.values()) if text]
+    measured = [] if document.measured is None else [document.measured.file]
     functions = [text.rpartition(":")[0] for text in (problem.reference_function, problem.law) if text]
-    return [*functions, *(name for text in texts for name in named_files(text))]
+    return [*functions, *measured, *(name for text in texts for name in named_files(text))]
 
 
 class _TrustCheck:
