@@ -360,3 +360,21 @@ def test_disk_that_takes_no_files(
     assert "the analytical answer is not kept: [Errno 28]" in caplog.text
     assert list((bench.database.parent / "answers").iterdir()) == []
     assert len(counted.asked) == 1
+
+
+FORBIDDEN = """[analytical]
+P = 8
+L = 64
+[launch]
+"""
+
+
+def test_stated_answers_that_are_none(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Where what a kernel file states breaks a rule at some sizes, the default is taken and the reason logged."""
+    path = bench.database.parent / "sums.toml"
+    path.write_text(path.read_text().replace("[launch]\n", FORBIDDEN))
+    bench.catalog = Catalog.load(search_path=[path.parent])
+    again(bench)
+    with caplog.at_level(logging.INFO, logger="tuner"):
+        assert bench.chosen("sums", bench.array(16, 4)).origin == "default"
+    assert "breaks the rule" in caplog.text
