@@ -147,7 +147,7 @@ def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables:
 def _size(where: Place, name: str, word: str, values: Sequence[int | str]) -> int | str:
     if isinstance(values, range):
         is_number = word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS
-        found = [int(word)] if is_number and int(word) in values else []
+        found: list[int | str] = [int(word)] if is_number and int(word) in values else []
     else:
         found = [value for value in values if str(value) == word]
     if not found:
