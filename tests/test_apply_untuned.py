@@ -370,7 +370,7 @@ L = 64
 
 
 def test_stated_answers_that_are_none(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Where what a kernel file states breaks a rule at some sizes, the default is taken, and the log says so."""
+    """Where a stated answer breaks a rule at some sizes, the default is taken, and the log says so."""
     path = bench.database.parent / "sums.toml"
     path.write_text(path.read_text().replace("[launch]\n", FORBIDDEN))
     bench.catalog = Catalog.load(search_path=[path.parent])
