@@ -21,7 +21,8 @@ from linalg_runs import Document, order, write
 from provenance import provenance
 
 from tuner.config.catalog import Catalog
-from tuner.config.kernel_file import KernelFile, kernel_of
+from tuner.config.kernel_file import KernelFile
+from tuner.config.loading import kernel_of
 from tuner.devices.choice import open_device
 from tuner.errors import TunerError
 from tuner.interfaces import Device

@@ -7,7 +7,7 @@ import pytest
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.config.catalog import Catalog
-from tuner.config.kernel_file import kernel_of
+from tuner.config.loading import kernel_of
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.errors import KernelFileError
 from tuner.model import STREAM_PRIORITY, Source

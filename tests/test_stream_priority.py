@@ -12,7 +12,7 @@ from fake_cupy import FakeCupy
 from test_solo_bests import TWO, _Contending, _Listener
 
 from tuner.config.catalog import Catalog
-from tuner.config.kernel_file import kernel_of
+from tuner.config.loading import kernel_of
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.database import Store
 from tuner.database.ranking import allowed

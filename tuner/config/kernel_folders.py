@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config.kernel_file import KernelFile, load_kernel_file
+from tuner.config.kernel_file import KernelFile
+from tuner.config.loading import load_kernel_file
 from tuner.errors import KernelFileError
 from tuner.pragmas.directives import has_pragmas
 from tuner.untrusted.limits import SOURCE_BYTES

@@ -380,3 +380,9 @@ class KernelDocument(FileTable):
                 "[reference_launch] is needed: reference_entry is one launch, and the kernel is not"
             )
         return self
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of kernel files, with a description of every key."""
+    schema = KernelDocument.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

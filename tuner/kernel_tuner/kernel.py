@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.formulas import Environment
-from tuner.config.kernel_file import KernelFile, kernel_of
+from tuner.config.kernel_file import KernelFile
+from tuner.config.loading import kernel_of
 from tuner.config.recipe import Rule
 from tuner.config.stage_recipe import StageRecipe
 from tuner.errors import InputError

@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.config import KernelFile
 from tuner.config.formulas import Place
-from tuner.config.kernel_file import kernel_of
+from tuner.config.loading import kernel_of
 from tuner.config.short_files import filled_entry
 from tuner.config.source_folder import SourceFolder
 from tuner.cuda_source.signatures import global_functions

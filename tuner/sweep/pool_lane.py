@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner import __version__
 from tuner.config.catalog import Catalog
-from tuner.config.kernel_file import load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.choice import identify
 from tuner.errors import InputError
 from tuner.model import DeviceIdentity
