@@ -92,11 +92,11 @@ def _check_measured(kernel: "KernelFile") -> None:
         for name, values in kernel.sizes.items()
         if name not in measured.sizes
     }
-    for key, answers in measured.rows.items():
+    for key in measured.rows:
         for picked in itertools.product(*others.values()):
             sizes = dict(zip((*measured.sizes, *others), (*key, *picked), strict=True))
             workload = kernel.workload(sizes)
-            for answer in answers:
+            for answer in measured.at(sizes):
                 kernel.of_row(workload, answer)
 
 

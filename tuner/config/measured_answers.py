@@ -5,7 +5,7 @@ import hashlib
 import io
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.config.formulas import Environment, Formula, Place, derived_for, with_derived
@@ -27,39 +27,46 @@ class MeasuredAnswer:
     values: Mapping[str, TunableValue]
 
 
+Row = tuple[int, tuple[TunableValue | None, ...]]
+"""The number of a line, and its values of the tunables; None where a cell is empty."""
+
+
 @dataclass(frozen=True)
 class MeasuredAnswers:
     """The rows of a file.
 
     Attributes:
+        path: of the file.
         when: the condition for the answers.
         derived: the derived names that it needs.
         sizes: names of the columns that are sizes.
-        rows: by the values of these sizes, those of the same sizes in order of preference.
+        tunables: names of the columns that are tunables.
+        rows: by the values of the sizes, those of the same sizes in order of preference.
         sha256: of the file.
+        further: values of tunables without a column.
     """
 
+    path: str
     when: Formula
     derived: Mapping[str, Formula]
     sizes: tuple[str, ...]
-    rows: Mapping[tuple[int | str, ...], tuple[MeasuredAnswer, ...]]
+    tunables: tuple[str, ...]
+    rows: Mapping[tuple[int | str, ...], tuple[Row, ...]]
     sha256: str
+    further: Mapping[str, TunableValue] = field(default_factory=dict)
 
     def hold(self, env: Environment) -> bool:
         """Whether the answers do at the sizes and the batch of an environment."""
         return bool(self.when.value(with_derived(env, self.derived)))
 
-    def at(self, sizes: Mapping[str, int | str]) -> tuple[MeasuredAnswer, ...]:
+    def at(self, sizes: Mapping[str, int | str]) -> list[MeasuredAnswer]:
         """The answers at the sizes of a workload; none where nothing was measured."""
-        return self.rows.get(tuple(sizes[name] for name in self.sizes), ())
-
-    def with_value(self, name: str, value: TunableValue) -> "MeasuredAnswers":
-        """The same answers with a value of a further tunable."""
-        rows = {
-            key: tuple(replace(one, values={**one.values, name: value}) for one in found)
-            for key, found in self.rows.items()
-        }
-        return replace(self, rows=rows)
+        found = []
+        for line, cells in self.rows.get(tuple(sizes[name] for name in self.sizes), ()):
+            given = zip(self.tunables, cells, strict=True)
+            values = {name: cell for name, cell in given if cell is not None} | dict(self.further)
+            found.append(MeasuredAnswer(Place(self.path, f"line {line}"), values))
+        return found
 
 
 def read_measured(
@@ -90,41 +97,43 @@ def read_measured(
     place, path = at("[measured] file"), folder / table.file
     text = read_text(path, f"{place.path}: {place.key}").removeprefix("\ufeff")
     lines = _lines(str(path), text)
-    where, columns = next(lines, (Place(str(path), "line 1"), []))
+    line, columns = next(lines, (1, []))
+    where = Place(str(path), f"line {line}")
     _check_columns(where, columns, sizes, tunables)
-    asked = tuple(name for name in columns if name in sizes)
-    rows: dict[tuple[int | str, ...], list[MeasuredAnswer]] = defaultdict(list)
-    for where, words in lines:
+    rows: dict[tuple[int | str, ...], list[Row]] = defaultdict(list)
+    for line, words in lines:
+        where = Place(str(path), f"line {line}")
         if len(words) != len(columns):
             raise where.error(f"has {len(words)} values; the columns are {', '.join(columns)}")
-        row = dict(zip(columns, words, strict=True))
-        key = tuple(_size(where, name, row[name], sizes[name]) for name in asked)
-        values = {
-            name: _value(where, name, word, tunables[name])
-            for name, word in row.items()
-            if name in tunables and word
-        }
-        rows[key].append(MeasuredAnswer(where, values))
+        row = list(zip(columns, words, strict=True))
+        key = tuple(_size(where, name, word, sizes[name]) for name, word in row if name in sizes)
+        values = tuple(
+            _value(where, name, word, tunables[name]) if word else None
+            for name, word in row
+            if name in tunables
+        )
+        rows[key].append((line, values))
     if not rows:
         raise where.error("holds no answers: write a row for each of the sizes that were measured")
     when = Formula(at("[measured] when"), table.when, [*fixed, *derived])
-    digest = hashlib.sha256(text.encode()).hexdigest()
     return MeasuredAnswers(
-        when,
-        derived_for(when.expression.names, derived),
-        asked,
-        {key: tuple(found) for key, found in rows.items()},
-        digest,
+        path=str(path),
+        when=when,
+        derived=derived_for(when.expression.names, derived),
+        sizes=tuple(name for name in columns if name in sizes),
+        tunables=tuple(name for name in columns if name in tunables),
+        rows={key: tuple(found) for key, found in rows.items()},
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
 
 
-def _lines(path: str, text: str) -> Iterator[tuple[Place, list[str]]]:
-    """The words of each line that is not blank, and its place."""
+def _lines(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """The words of each line that is not blank, and its number."""
     lines = csv.reader(io.StringIO(text, newline=""))
     try:
         for words in lines:
             if words:
-                yield Place(path, f"line {lines.line_num}"), [word.strip() for word in words]
+                yield lines.line_num, [word.strip() for word in words]
     except csv.Error as error:
         raise Place(path, f"line {lines.line_num}").error(error) from error
 

@@ -34,7 +34,7 @@ def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
         tunables=tunables,
         default={**recipe.default, **lowest} if recipe.default else {},
         stated=tuple(replace(one, values={**one.values, **lowest}) for one in recipe.stated),
-        measured=None if recipe.measured is None else recipe.measured.with_value(STREAM_PRIORITY, 0),
+        measured=recipe.measured and replace(recipe.measured, further={STREAM_PRIORITY: 0}),
         stream_priority=priority,
     )
     return replace(kernel, recipe=several)
