@@ -362,17 +362,10 @@ def test_disk_that_takes_no_files(
     assert len(counted.asked) == 1
 
 
-FORBIDDEN = """[analytical]
-P = 8
-L = 64
-[launch]
-"""
-
-
 def test_stated_answers_that_are_none(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """Where a stated answer breaks a rule at some sizes, the default is taken, and the log says so."""
     path = bench.database.parent / "sums.toml"
-    path.write_text(path.read_text().replace("[launch]\n", FORBIDDEN))
+    path.write_text(path.read_text().replace("[launch]\n", STATED))
     bench.catalog = Catalog.load(search_path=[path.parent])
     again(bench)
     with caplog.at_level(logging.INFO, logger="tuner"):
