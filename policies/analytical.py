@@ -3,9 +3,10 @@
 Only the front-runners are compiled (`front_runners`).
 
 A kernel file may state answers (`[measured]`, `[analytical]`): the first is taken that can be launched and
-compiles without spills. Else there are two rules from the three premises of "Performance Tuning for GPU-Embedded Systems",
-section IV-A: less communication, enough parallelism to hide latency, much work per thread. `guideline` is the
-paper's, for embedded GPUs; `server_rule` is for large ones, which the paper leaves to others.
+compiles without spills. Else there are two rules from the three premises of "Performance Tuning for
+GPU-Embedded Systems", section IV-A: less communication, enough parallelism to hide latency, much work per
+thread. `guideline` is the paper's, for embedded GPUs; `server_rule` is for large ones, which the paper leaves
+to others.
 """
 
 import math
