@@ -12,29 +12,14 @@
 // which bounds the registers, follow from those that the numbers of a thread need.
 #include "long_fft.cuh"
 #include "row_layout.cuh"
-
-// Which of W neighbouring columns a thread has, by tiles of C
-template <class Fft, int W, int C>
-struct Column {
-    unsigned problem, at, t;
-    bool exists;
-
-    // Threads past the end transform the last column again and keep quiet
-    __device__ static Column of_this_thread() {
-        constexpr unsigned tiles = (W + C - 1) / C;
-        const unsigned column = blockIdx.x % tiles * C + threadIdx.x % C;
-        const bool works = !Fft::spare || threadIdx.x < Fft::G * C, exists = W % C == 0 || column < W;
-        const unsigned t = threadIdx.x / C;
-        return {blockIdx.x / tiles, exists ? column : W - 1, works ? t : kNoThread + t % Fft::G, works && exists};
-    }
-};
+#include "row_numbers.cuh"
 
 // Columns of a matrix of Fft::N rows and W columns, of which N points are given and the others are zero. chirped: they
-// are multiplied by `chirp` first.
-template <class Fft, int N, int W, int C, bool chirped, bool inverse, int L, int blocks, int shared_bytes, int aligned,
+// are multiplied by `chirp` first. Row: see row_numbers.cuh.
+template <class Fft, class Row, int N, int W, int C, bool chirped, int L, int blocks, int shared_bytes, int aligned,
           bool in_place>
 __global__ void __launch_bounds__(L, blocks)
-    long_columns(const Complex<typename Fft::Real>* __restrict__ x, Complex<typename Fft::Real>* y,
+    long_columns(const typename Row::Input* __restrict__ x, typename Row::Output* y,
                  Complex<typename Fft::Real>* __restrict__ between,
                  const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
     using T = typename Fft::Real;
@@ -44,11 +29,11 @@ __global__ void __launch_bounds__(L, blocks)
     extern __shared__ double2 shared[];
 
     const auto column = Column<Fft, W, C>::of_this_thread();
-    const Complex<T>* const from = layout.source(x, y) + column.problem * layout.pitch_of(0, 1LL * N);
+    const typename Row::Input* const from = Row::source(layout, x, y) + column.problem * layout.pitch_of(0, 1LL * Row::given);
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
-        v[k] = N == M || n < N ? swapped<inverse>(from[n]) : Complex<T>{0, 0};
+        v[k] = N == M || n < N ? Row::load(from, n) : Complex<T>{0, 0};
         if (chirped && n < N) v[k] = v[k] * chirp[n];
     });
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
@@ -121,9 +106,9 @@ __global__ void __launch_bounds__(L, blocks)
 }
 
 // Columns back, from `between` to the N points of y, times the chirp
-template <class Fft, int N, int W, int C, bool inverse, int L, int blocks, int shared_bytes, int aligned, bool in_place>
+template <class Fft, class Row, int N, int W, int C, int L, int blocks, int shared_bytes, int aligned, bool in_place>
 __global__ void __launch_bounds__(L, blocks)
-    columns_back(const Complex<typename Fft::Real>* __restrict__ between, Complex<typename Fft::Real>* __restrict__ y,
+    columns_back(const Complex<typename Fft::Real>* __restrict__ between, typename Row::Output* __restrict__ y,
                  const Complex<typename Fft::Real>* __restrict__ chirp, RowLayout<2, aligned, in_place> layout) {
     using T = typename Fft::Real;
     static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
@@ -138,11 +123,10 @@ __global__ void __launch_bounds__(L, blocks)
     twiddle<Fft, 0, W>(v, column.t, column.at);
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;
-    constexpr T scale = inverse ? T(1.0 / N) : T(1);
-    Complex<T>* const to = y + column.problem * layout.pitch_of(1, 1LL * N);
+    typename Row::Output* const to = y + column.problem * layout.pitch_of(1, 1LL * Row::made);
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
-        if (n < N) to[n] = scaled(swapped<inverse>(swapped<true>(w[k]) * chirp[n]), scale);
+        if (n < Row::made) Row::store(to, n, swapped<true>(w[k]) * chirp[n]);
     });
 }
 

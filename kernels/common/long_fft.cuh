@@ -46,6 +46,22 @@ __device__ __forceinline__ void twiddle(Complex<T> (&v)[Fft::held(stage)], unsig
     }
 }
 
+// Which of W neighbouring columns a thread has, by tiles of C
+template <class Fft, int W, int C>
+struct Column {
+    unsigned problem, at, t;
+    bool exists;
+
+    // Threads past the end transform the last column again and keep quiet
+    __device__ static Column of_this_thread() {
+        constexpr unsigned tiles = (W + C - 1) / C;
+        const unsigned column = blockIdx.x % tiles * C + threadIdx.x % C;
+        const bool works = !Fft::spare || threadIdx.x < Fft::G * C, exists = W % C == 0 || column < W;
+        const unsigned t = threadIdx.x / C;
+        return {blockIdx.x / tiles, exists ? column : W - 1, works ? t : kNoThread + t % Fft::G, works && exists};
+    }
+};
+
 // Who has a row, and which of its threads
 struct Lane {
     unsigned t, row;

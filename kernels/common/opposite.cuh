@@ -30,12 +30,12 @@ __device__ __forceinline__ void exchange_opposites(Complex<T> (&v)[Side::held], 
     if (in_use) meet<Core::Fft::together>();
     if (Core::Fft::writes(t)) {
         Side::for_each(t, [&](int k, unsigned o) {
-            if (!Core::is_padded || o < Core::N) room[o] = part(v[k]);
+            if (!Core::is_padded || o < Core::N) room[o * Core::Fft::stride] = part(v[k]);
         });
     }
     meet<Core::Fft::together>();
     Side::for_each(t, [&](int k, unsigned o) {
-        if (!Core::is_padded || o < Core::N) part(others[k]) = room[o ? Core::N - o : 0];
+        if (!Core::is_padded || o < Core::N) part(others[k]) = room[(o ? Core::N - o : 0) * Core::Fft::stride];
     });
 }
 

@@ -1,0 +1,179 @@
+// Transforms of long real rows, N = N1 N2 a product of small primes: the first N / 2 + 1 frequencies of x, shape
+// (batch, N), and back. Two passes over device memory, each of which moves as many bytes as the real row has.
+//
+// The passes are those of long_fft.cuh: columns of N1 points, then rows of N2 points. A real column and its neighbour
+// are transformed as one complex column, and told apart by the symmetry of their transforms. Frequencies of a real
+// column above N1 / 2 follow from those below, so that the second pass has N1 / 2 + 1 rows. Row k leads to frequencies
+// k + N1 l of the whole; those above N / 2 are conjugates of frequencies N - k - N1 l, which no other row leads to.
+//
+// Back, the columns are those of the spectrum, of which columns 0 to N2 / 2 tell the others; rows 2 j and 2 j + 1 of the
+// second pass have real results, and are transformed as real and imaginary part of one row. The result is divided by N.
+//
+// Other lengths by Bluestein's algorithm, as complex rows are (fft-long). Tunables: see there.
+#include "long_fft.cuh"
+#include "opposite.cuh"
+#include "row_layout.cuh"
+#include "row_numbers.cuh"
+#include "vectors.cuh"
+
+// others[k] becomes point Fft::N - o of the column where v[k] is point o behind the last stage, and 0 where o is
+template <class Core, class T>
+__device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::outputs],
+                                                         Complex<T> (&others)[Core::outputs], unsigned t,
+                                                         typename Core::Word* room) {
+    if constexpr (Core::Fft::last == 0) {  // a thread has the column
+#pragma unroll
+        for (int q = 0; q < Core::N; ++q) others[q] = v[(Core::N - q) % Core::N];
+    } else {
+        find_opposites<Side<Core, false>>(v, others, t, room, true);
+    }
+}
+
+// Columns 2 j and 2 j + 1 of a real matrix of Core::N rows and W columns, C pairs in a block
+template <class Core, int W, int C, int L, int blocks, int shared_bytes, int aligned>
+__global__ void __launch_bounds__(L, blocks)
+    real_columns(const typename Core::Real* __restrict__ x, Complex<typename Core::Real>* __restrict__ between,
+                 RowLayout<2, aligned, false> layout) {
+    using T = typename Core::Real;
+    using Fft = typename Core::Fft;
+    constexpr int M = Core::N * W, pitch = row_pitch<T>(W), rows = Core::N / 2 + 1;
+    static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::last == 0 || shared_bytes > 0, "opposite frequencies are exchanged");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
+    extern __shared__ double2 shared[];
+
+    const auto column = Column<Fft, (W + 1) / 2, C>::of_this_thread();
+    const unsigned left = 2 * column.at;
+    const T* const from = x + column.problem * layout.pitch_of(0, 1LL * M) + left;
+    Complex<T> v[Core::inputs], w[Core::outputs], others[Core::outputs];
+    for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
+        if constexpr (W % 2)
+            v[k] = {from[o * W], left + 1 < W ? from[o * W + 1] : T(0)};
+        else
+            v[k] = *reinterpret_cast<const Complex<T>*>(from + o * W);
+    });
+    typename Fft::Word* const room = reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C;
+    mixed_fft<Fft>(v, w, column.t, room, false);
+    find_opposites_of_column<Core>(w, others, column.t, room);
+    if (!column.exists) return;
+#pragma unroll
+    for (int k = 0; k < Core::outputs; ++k) {
+        // Halves first: twice a frequency may be no number any more
+        const Complex<T> one = scaled(w[k], T(0.5)), other = scaled(conjugate(others[k]), T(0.5));
+        const Complex<T> difference = one - other;
+        w[k] = one + other;
+        others[k] = {difference.y, -difference.x};
+    }
+    twiddle<Fft, Fft::last, W>(w, column.t, left);
+    twiddle<Fft, Fft::last, W>(others, column.t, left + 1);
+    Complex<T>* const to = between + column.problem * (1LL * rows * pitch) + left;
+    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
+        if (o >= rows) return;
+        if constexpr (sizeof(Complex<T>) < 16) {
+            *reinterpret_cast<Pack<Complex<T>, 2>*>(to + o * pitch) = {{w[k], others[k]}};
+        } else {
+            to[o * pitch] = w[k];
+            to[o * pitch + 1] = others[k];  // behind an odd row there is room
+        }
+    });
+}
+
+// Rows 0 to H / 2 of a matrix of H rows and Fft::N columns, to the frequencies of real numbers
+template <class Fft, int H, int C, int L, int blocks, int shared_bytes, int aligned>
+__global__ void __launch_bounds__(L, blocks)
+    rows_to_frequencies(const Complex<typename Fft::Real>* __restrict__ between,
+                        Complex<typename Fft::Real>* __restrict__ y, RowLayout<2, aligned, false> layout) {
+    using T = typename Fft::Real;
+    using Rows = TurnedRows<Fft, C>;
+    constexpr int W = Fft::N, N = H * W, pitch = row_pitch<T>(W), rows = H / 2 + 1;
+    constexpr unsigned tiles = (rows + C - 1) / C;
+    static_assert(shared_bytes == 0 || Rows::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
+    extern __shared__ double2 shared[];
+
+    const unsigned problem = blockIdx.x / tiles, first = blockIdx.x % tiles * C;
+    const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
+    const unsigned row = rows % C == 0 || first + loads.row < rows ? first + loads.row : rows - 1;
+    const Complex<T>* const from = between + problem * (1LL * rows * pitch) + row * pitch;
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
+    turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
+    const unsigned frequency = first + stores.row;
+    if (!Fft::writes(stores.t) || (rows % C != 0 && frequency >= rows)) return;
+    const bool mirrors = frequency > 0 && 2 * frequency < H;  // else the row leads to both of each pair
+    Complex<T>* const to = y + problem * layout.pitch_of(1, 1LL * (N / 2 + 1));
+    for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
+        const unsigned n = frequency + o * H;
+        if (n <= N / 2)
+            RealRow<T, N, false>::store(to, n, w[k]);
+        else if (mirrors)
+            to[N - n] = conjugate(w[k]);
+    });
+}
+
+// Columns 0 to W / 2 of frequencies as a matrix of Fft::N rows and W columns
+template <class Fft, int W, int C, int L, int blocks, int shared_bytes, int aligned>
+__global__ void __launch_bounds__(L, blocks)
+    columns_of_frequencies(const Complex<typename Fft::Real>* __restrict__ x,
+                           Complex<typename Fft::Real>* __restrict__ between, RowLayout<2, aligned, false> layout) {
+    using T = typename Fft::Real;
+    constexpr int N = Fft::N * W, columns = W / 2 + 1, pitch = row_pitch<T>(columns);
+    static_assert(shared_bytes == 0 || Fft::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a column");
+    extern __shared__ double2 shared[];
+
+    const auto column = Column<Fft, columns, C>::of_this_thread();
+    const Complex<T>* const from = x + column.problem * layout.pitch_of(0, 1LL * (N / 2 + 1));
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = RealRow<T, N, true>::load(from, o * W + column.at); });
+    mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
+    if (!column.exists) return;
+    twiddle<Fft, Fft::last, W>(w, column.t, column.at);
+    Complex<T>* const to = between + column.problem * (1LL * Fft::N * pitch) + column.at;
+    for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) { to[o * pitch] = w[k]; });
+}
+
+// Rows 2 j and 2 j + 1 of a matrix of H rows, of which columns 0 to Fft::N / 2 are given, to the real numbers that are
+// every H-th of a row of y. C pairs in a block. Real and imaginary parts have changed places (see swapped).
+template <class Fft, int H, int C, int L, int blocks, int shared_bytes, int aligned>
+__global__ void __launch_bounds__(L, blocks)
+    rows_to_real(const Complex<typename Fft::Real>* __restrict__ between, typename Fft::Real* __restrict__ y,
+                 RowLayout<2, aligned, false> layout) {
+    using T = typename Fft::Real;
+    using Rows = TurnedRows<Fft, C>;
+    constexpr int W = Fft::N, pitch = row_pitch<T>(W / 2 + 1), pairs = (H + 1) / 2;
+    constexpr unsigned tiles = (pairs + C - 1) / C;
+    static_assert(shared_bytes == 0 || Rows::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
+    static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
+    extern __shared__ double2 shared[];
+
+    const unsigned problem = blockIdx.x / tiles, first = blockIdx.x % tiles * C;
+    const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
+    const unsigned pair = pairs % C == 0 || first + loads.row < pairs ? first + loads.row : pairs - 1;
+    const bool has_second = H % 2 == 0 || 2 * pair + 1 < H;
+    const Complex<T>* const from = between + problem * (1LL * H * pitch) + 2 * pair * pitch;
+    const Complex<T>* const second = from + (has_second ? pitch : 0);
+    Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
+    for_points<Fft, 0>(loads.t, [&](int k, unsigned o) {
+        const bool given = o <= W / 2;
+        const unsigned column = given ? o : W - o;
+        const Complex<T> a = from[column];
+        Complex<T> b = second[column];
+        if (!has_second) b = {0, 0};
+        v[k] = given ? Complex<T>{a.x + b.y, a.y - b.x} : Complex<T>{b.y - a.x, a.y + b.x};
+    });
+    turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
+    const unsigned left = 2 * (first + stores.row);
+    if (!Fft::writes(stores.t) || (pairs % C != 0 && left >= H)) return;
+    constexpr T scale = T(1.0 / (1LL * H * W));
+    T* const to = y + problem * layout.pitch_of(1, 1LL * H * W) + left;
+    for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
+        const Complex<T> z = scaled(swapped<true>(w[k]), scale);
+        if constexpr (H % 2 == 0) {
+            *reinterpret_cast<Complex<T>*>(to + o * H) = z;
+        } else {
+            to[o * H] = z.x;
+            if (left + 1 < H) to[o * H + 1] = z.y;
+        }
+    });
+}
