@@ -134,6 +134,14 @@ __device__ __forceinline__ void for_points(unsigned t, F f) {
     }
 }
 
+// Whether element o, number k of what for_points gives for a stage, is below a bound: known to the compiler for most k
+template <class Fft, int stage>
+__device__ __forceinline__ bool is_below(int k, unsigned o, unsigned bound) {
+    constexpr unsigned apart = Fft::butterflies(stage);
+    const unsigned least = k % Fft::Stages::at(stage) * apart;
+    return least + apart <= bound || (least < bound && o < bound);
+}
+
 // Whether base % n and more % n add up to n or more, where base is below `bound`
 template <int n, int bound>
 __device__ __forceinline__ bool carries(unsigned base, int more) {

@@ -54,8 +54,11 @@ struct RealRow<T, N, true> {
     __device__ static __forceinline__ const Input* source(const Layout&, const Input* x, Output*) {
         return x;
     }
-    __device__ static __forceinline__ Complex<T> load(const Input* row, unsigned n) {
-        Complex<T> z = n <= N / 2 ? row[n] : conjugate(row[N - n]);
+    __device__ static __forceinline__ Complex<T> load(const Input* row, unsigned n) { return load(row, n, n <= N / 2); }
+    // given: whether n is N / 2 at most; of N / 2 itself it may be false
+    __device__ static __forceinline__ Complex<T> load(const Input* row, unsigned n, bool given) {
+        Complex<T> z = row[given ? n : N - n];
+        if (!given) z = conjugate(z);
         if (n == 0 || 2 * n == N) z.y = 0;
         return swapped<true>(z);
     }

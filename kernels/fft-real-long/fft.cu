@@ -64,11 +64,12 @@ __global__ void __launch_bounds__(L, blocks)
         w[k] = one + other;
         others[k] = {difference.y, -difference.x};
     }
-    twiddle<Fft, Fft::last, W>(w, column.t, left);
-    twiddle<Fft, Fft::last, W>(others, column.t, left + 1);
+    const unsigned t = afresh(column.t), even = afresh(left);
+    twiddle<Fft, Fft::last, W>(w, t, even);
+    twiddle<Fft, Fft::last, W>(others, afresh(t), afresh(even) + 1);
     Complex<T>* const to = between + column.problem * (1LL * rows * pitch) + left;
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
-        if (o >= rows) return;
+        if (!is_below<Fft, Fft::last>(k, o, rows)) return;
         if constexpr (sizeof(Complex<T>) < 16) {
             *reinterpret_cast<Pack<Complex<T>, 2>*>(to + o * pitch) = {{w[k], others[k]}};
         } else {
@@ -101,13 +102,19 @@ __global__ void __launch_bounds__(L, blocks)
     const unsigned frequency = first + stores.row;
     if (!Fft::writes(stores.t) || (rows % C != 0 && frequency >= rows)) return;
     const bool mirrors = frequency > 0 && 2 * frequency < H;  // else the row leads to both of each pair
-    Complex<T>* const to = y + problem * layout.pitch_of(1, 1LL * (N / 2 + 1));
+    Complex<T>* const up = y + problem * layout.pitch_of(1, 1LL * (N / 2 + 1)) + frequency;
+    Complex<T>* const down = up + (N - 2 * frequency);
     for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
-        const unsigned n = frequency + o * H;
-        if (n <= N / 2)
-            RealRow<T, N, false>::store(to, n, w[k]);
-        else if (mirrors)
-            to[N - n] = conjugate(w[k]);
+        const int n = o * H;
+        const bool below = is_below<Fft, Fft::last>(k, o, (W + 1) / 2);
+        const bool first = is_below<Fft, Fft::last>(k, o, 1) && frequency == 0;
+        const bool middle = is_below<Fft, Fft::last>(k, o, W / 2 + 1) &&
+                            !is_below<Fft, Fft::last>(k, o, (W - 1) / 2) && 2 * (frequency + n) == N;
+        if (first || middle) w[k].y = 0;
+        if (below)
+            up[n] = w[k];
+        else if (mirrors || middle)
+            down[-n] = conjugate(w[k]);
     });
 }
 
@@ -125,7 +132,9 @@ __global__ void __launch_bounds__(L, blocks)
     const auto column = Column<Fft, columns, C>::of_this_thread();
     const Complex<T>* const from = x + column.problem * layout.pitch_of(0, 1LL * (N / 2 + 1));
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
-    for_points<Fft, 0>(column.t, [&](int k, unsigned o) { v[k] = RealRow<T, N, true>::load(from, o * W + column.at); });
+    for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
+        v[k] = RealRow<T, N, true>::load(from, o * W + column.at, is_below<Fft, 0>(k, o, (Fft::N + 1) / 2));
+    });
     mixed_fft<Fft>(v, w, column.t, reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C, false);
     if (!column.exists) return;
     twiddle<Fft, Fft::last, W>(w, column.t, column.at);
@@ -155,10 +164,9 @@ __global__ void __launch_bounds__(L, blocks)
     const Complex<T>* const second = from + (has_second ? pitch : 0);
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(loads.t, [&](int k, unsigned o) {
-        const bool given = o <= W / 2;
-        const unsigned column = given ? o : W - o;
-        const Complex<T> a = from[column];
-        Complex<T> b = second[column];
+        const bool given = is_below<Fft, 0>(k, o, W / 2 + 1);
+        const Complex<T> a = from[given ? o : W - o];
+        Complex<T> b = second[given ? o : W - o];
         if (!has_second) b = {0, 0};
         v[k] = given ? Complex<T>{a.x + b.y, a.y - b.x} : Complex<T>{b.y - a.x, a.y + b.x};
     });
