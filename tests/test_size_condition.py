@@ -36,6 +36,7 @@ LONG_RULES = (  # for an expression
     "fft-convolution",
     "fft-long",
     "fft-real",
+    "fft-real-long",
     "gemm-batched",
     "potrf",
     "potrf-batched",

@@ -25,7 +25,8 @@ __device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::o
 #pragma unroll
         for (int q = 0; q < Core::N; ++q) others[q] = v[(Core::N - q) % Core::N];
     } else {
-        find_opposites<Side<Core, false>>(v, others, t, room, true);
+        // Without padding a thread writes where it alone has read
+        find_opposites<Side<Core, false>>(v, others, t, room, Core::Fft::skip(Core::Fft::last - 1) > 0);
     }
 }
 
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(L, blocks)
     }
     const unsigned t = afresh(column.t), even = afresh(left);
     twiddle<Fft, Fft::last, W>(w, t, even);
-    twiddle<Fft, Fft::last, W>(others, afresh(t), afresh(even) + 1);
+    twiddle<Fft, Fft::last, W>(others, afresh(t), even + 1);
     Complex<T>* const to = between + column.problem * (1LL * rows * pitch) + left;
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
         if (!is_below<Fft, Fft::last>(k, o, rows)) return;
