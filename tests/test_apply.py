@@ -376,7 +376,7 @@ def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
         inputs = [b for b in plan.buffers if b.role in ("in", "inout")]
         forms = [signature.ArrayForm(b.shape, b.dtype) for b in inputs]
         hidden = {name: value for name, value in small.sizes if name not in told}
-        if kernel.name == "fft-real" and hidden["direction"] == "inverse":
+        if kernel.name.startswith("fft-real") and hidden["direction"] == "inverse":
             hidden["N"] = dict(small.sizes)["N"]  # as many frequencies have rows of two lengths
         assert signature.workload_for(kernel, forms, hidden) == small
         signature.check_forms(kernel, forms, plan)

@@ -55,6 +55,9 @@ CASES = [
     Case(20480, "forward", values={"split1": True, "split2": True, "bounded": True}),
     Case(20480, "inverse", "float64", values={"skew": 2, "split2": True}),
     Case(10000, "forward", "float64", stated=True),
+    Case(16384, "inverse", stated=True),  # a block holds the row
+    Case(32768, "forward", values={"form": "whole"}),
+    Case(17496, "inverse", "float64", batch=3, values={"form": "whole", "split": True}),
     Case(10007, "inverse", batch=3, stated=True),
 ]
 
@@ -172,6 +175,25 @@ def test_fft_real_takes_it_where_a_block_has_no_room() -> None:
     assert catalog.workload("fft-real:N=8192").kernel == "fft-real"
 
 
+def test_rows_that_a_block_holds_are_stated_in_one_pass() -> None:
+    """Even lengths of 2, 3, 5 and 7 up to 16384 are; others, and those beyond, have them to be searched."""
+    for N, dtype, form in (
+        (8194, "float32", "passes"),  # 17 and 241
+        (8750, "float32", "whole"),
+        (16384, "float32", "whole"),
+        (12288, "float64", "whole"),
+        (16384, "float64", "passes"),
+        (16464, "float32", "passes"),
+        (3**9, "float32", "passes"),  # odd
+    ):
+        for direction in DIRECTIONS:
+            stated = Case(N, direction, dtype, stated=True).plan()
+            assert dict(stated.configuration)["form"] == form
+            assert len(stated.stages) == (1 if form == "whole" else 2 if N != 8194 else 6)
+    longer = KERNEL.space(KERNEL.workload({"N": 32768}, 1))
+    assert {dict(one)["form"] for one in longer} == {"passes", "whole"}
+
+
 def test_defaults_need_no_more_shared_memory_than_any_gpu_has() -> None:
     """Blocks of defaults stay within 48 KiB, but for 73 KiB of the longest rows of float64."""
     for N in LENGTHS:
@@ -189,7 +211,7 @@ def test_nothing_spills(architecture: str, cubins: Path) -> None:
     ]
     large = [
         Case(N, direction, dtype, stated=True)
-        for N in (10000, 10**6, LONGEST)
+        for N in (10000, 44100, 10**6, LONGEST)
         for direction in DIRECTIONS
         for dtype in ROUNDOFF
     ]

@@ -25,8 +25,10 @@ __device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::o
 #pragma unroll
         for (int q = 0; q < Core::N; ++q) others[q] = v[(Core::N - q) % Core::N];
     } else {
-        // Without padding a thread writes where it alone has read
-        find_opposites<Side<Core, false>>(v, others, t, room, Core::Fft::skip(Core::Fft::last - 1) > 0);
+        using Fft = typename Core::Fft;
+        // Where a thread writes, it alone has read, but for padding and for threads that do as others do
+        constexpr bool in_use = Fft::spare || Fft::skip(Fft::last - 1) > 0;
+        find_opposites<Side<Core, false>>(v, others, t, room, in_use);
     }
 }
 
