@@ -137,7 +137,7 @@ def test_extreme_values_stay_in_their_row(N: int, direction: str) -> None:
 
 @needs_compiler
 def test_barriers_of_opposite_frequencies_are_needed() -> None:
-    """Checked for races the answer is the same; without a barrier between neighbours' columns it is refused."""
+    """Checked for races the answer is the same, and it is refused without either of the barriers."""
     plan = Case(4096, batch=2, values={"r1": 8, "C1": 8}).plan()  # whose words are padded
     x = given(plan)
     checked = host_build.run_plan_on_host(plan, {"x": x}, flags=host_build.CHECKED, order="reverse")["y"]
