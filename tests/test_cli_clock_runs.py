@@ -119,7 +119,8 @@ def test_a_run_sets_verifies_and_restores(nvml: State, gpu: NvmlGpu, tmp_path: P
     assert len(measured) > 2
     for trial in measured:
         expected_j = gpu.joules[trial["clock_mhz"], trial["time_s"]]
-        assert trial["energy_j"] == pytest.approx(expected_j, rel=0.1)
+        allowed_j = max(0.1 * expected_j, 3.0 * trial["energy_j_uncertainty"])  # of a busy machine
+        assert trial["energy_j"] == pytest.approx(expected_j, abs=allowed_j)
     best = min(gpu.joules, key=gpu.joules.__getitem__)
     assert gpu.joules[found["best"]["clock_mhz"], found["best"]["time_s"]] <= 1.1 * gpu.joules[best]
     assert nvml.sets == nvml.resets > 2

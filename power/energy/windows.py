@@ -32,7 +32,6 @@ _ASSUMED = (
     0.025  # of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019
 )
 _SQRT_2 = 2.0**0.5
-_LATE = 2.0  # times the usual uncertainty of a tick's time: a tick dated worse is left out
 _UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
 
 
@@ -109,18 +108,10 @@ def _counted(
     if own is not None:
         sigma_s = float(np.median(series.time_sigmas_s))
         history.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
-    inside = _well_dated(ticks.between(start_s, end_s))
+    inside = ticks.between(start_s, end_s)
     if len(inside) >= PAIR and inside.duration_s > 0:  # late ticks may fall on one place of the rhythm
         return power_between(inside, info, history, dated_s=0.0 if own else _ends_s(inside))
     return _around_ticks(ticks, start_s, end_s, info)
-
-
-def _well_dated(ticks: SampleSeries) -> SampleSeries:
-    """Without the ticks whose times are much less certain than those of most: a busy host read them late.
-
-    The scatter of the others tells nothing of such a tick, and it may be the first or the last.
-    """
-    return ticks.at(ticks.time_sigmas_s <= _LATE * np.median(ticks.time_sigmas_s)) if len(ticks) else ticks
 
 
 def _ends_s(ticks: SampleSeries) -> float:
@@ -140,8 +131,8 @@ def power_between(
         ticks: of a counter, two or more.
         info: the counter.
         history: what earlier windows told of it; this one adds to it.
-        dated_s: the least standard uncertainty of the time between the ends. Ticks that beat with the reads
-            lie on a smooth curve for a while, all of them late by nearly as much.
+        dated_s: the least standard uncertainty of the time between the ends. Scatter tells nothing of an end
+            that a busy host read late, and ticks that beat with the reads lie on a smooth curve for a while.
     """
     span_s = ticks.duration_s
     watts = float(ticks.values[-1] - ticks.values[0]) / span_s
@@ -153,8 +144,9 @@ def power_between(
         spread = Spread(surer.variance * watts**2, surer.degrees)
     parts = [Part((watts * ticks.scale_sigma) ** 2), Part(info.resolution**2 / 6.0 / span_s**2)]
     if spread.degrees > 0:
-        scatter, dated = 2.0 * spread.variance, (watts * dated_s) ** 2
-        parts.append(Part(max(scatter, dated) / span_s**2, spread.degrees if scatter > dated else None))
+        scatter_j2 = 2.0 * spread.variance
+        parts.append(Part(scatter_j2 / span_s**2, spread.degrees))
+        parts.append(Part(max(0.0, (watts * dated_s) ** 2 - scatter_j2) / span_s**2))
     else:
         ends_s = _ends_s(ticks) or _SQRT_2 * _ASSUMED * info.period_s
         parts.append(Part((watts * ends_s / span_s) ** 2))
