@@ -55,6 +55,7 @@ CASES = [
     Case(20480, "forward", values={"split1": True, "split2": True, "bounded": True}),
     Case(20480, "inverse", "float64", values={"skew": 2, "split2": True}),
     Case(10000, "forward", "float64", stated=True),
+    Case(16384, values={"form": "passes", "P1": 16}),  # opposite frequencies in one thread
     Case(16384, "inverse", stated=True),  # a block holds the row
     Case(32768, "forward", values={"form": "whole"}),
     Case(17496, "inverse", "float64", batch=3, values={"form": "whole", "split": True}),
@@ -138,7 +139,7 @@ def test_extreme_values_stay_in_their_row(N: int, direction: str) -> None:
 @needs_compiler
 def test_barriers_of_opposite_frequencies_are_needed() -> None:
     """Checked for races the answer is the same, and it is refused without either of the barriers."""
-    plan = Case(4096, batch=2, values={"r1": 8, "C1": 8}).plan()  # whose words are padded
+    plan = Case(4096, batch=2, values={"r1": 8, "P1": 8, "C1": 8}).plan()  # whose words are padded
     x = given(plan)
     checked = host_build.run_plan_on_host(plan, {"x": x}, flags=host_build.CHECKED, order="reverse")["y"]
     np.testing.assert_array_equal(checked, transformed(plan, x))
@@ -152,13 +153,14 @@ def test_barriers_of_opposite_frequencies_are_needed() -> None:
 
 
 LENGTHS = (128, 131, 4199, 8193, 10007, 44100, 7**7, 66 * 13**4, 17**5, 23**5, 3**15, LONGEST - 3, LONGEST)
+CROWDED = (955434, 1524237, 6409000)  # whose tiles have few columns
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_every_length_has_a_default_in_a_space_to_search(dtype: str, direction: str) -> None:
     """Lengths of every kind have a default and a stated answer, among some thousand configurations."""
-    for N in LENGTHS:
+    for N in (*LENGTHS, *CROWDED):
         for batch in (1, LARGE_BATCH // N + 1):
             workload = KERNEL.workload({"N": N, "dtype": dtype, "direction": direction}, batch)
             space = KERNEL.space(workload)

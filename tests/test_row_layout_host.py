@@ -58,6 +58,8 @@ CASES = (
     Case("fft-long", {"N": 8505, "direction": "inverse"}, {"r": 21, "load": "bulk"}, {"x": 2, "y": 1}),
     Case("fft-real", {"N": 30}, {}, {"x": 2, "y": 1}),
     Case("fft-real-long", {"N": 300}, {}, {"x": 2, "y": 1}),
+    Case("fft-real-long", {"N": 256}, {}, {"x": 1, "y": 1}),
+    Case("fft-real-long", {"N": 256, "direction": "inverse"}, {}, {"x": 2, "y": 1}),
     Case("fft-real-long", {"N": 315, "direction": "inverse"}, {}, {"x": 1, "y": 3}),
     Case("fft-real-long", {"N": 131}, {}, {"x": 3, "y": 5}),
     Case("scan-long", {"N": 3001, "dtype": "int32", "direction": "reverse"}, {}, {"x": 7, "y": 3}),

@@ -1,5 +1,5 @@
 // Transforms of long real rows, N = N1 N2 a product of small primes: the first N / 2 + 1 frequencies of x, shape
-// (batch, N), and back. Two passes over device memory, each of which moves as many bytes as the real row has.
+// (batch, N), and back. Two passes over device memory, each of which reads, and writes, as many bytes as the row has.
 //
 // The passes are those of long_fft.cuh: columns of N1 points, then rows of N2 points. A real column and its neighbour
 // are transformed as one complex column, and told apart by the symmetry of their transforms. Frequencies of a real
@@ -16,7 +16,7 @@
 #include "row_numbers.cuh"
 #include "vectors.cuh"
 
-// others[k] becomes point Fft::N - o of the column where v[k] is point o behind the last stage, and 0 where o is
+// others[k] becomes point Core::N - o of the column where v[k] is point o behind the last stage, up to the middle one
 template <class Core, class T>
 __device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::outputs],
                                                          Complex<T> (&others)[Core::outputs], unsigned t,
@@ -28,15 +28,16 @@ __device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::o
         using Fft = typename Core::Fft;
         // Where a thread writes, it alone has read, but for padding and for threads that do as others do
         constexpr bool in_use = Fft::spare || Fft::skip(Fft::last - 1) > 0;
-        find_opposites<Side<Core, false>>(v, others, t, room, in_use);
+        find_opposites<Side<Core, false>, true>(v, others, t, room, in_use);
     }
 }
 
-// Columns 2 j and 2 j + 1 of a real matrix of Core::N rows and W columns, C pairs in a block
-template <class Core, int W, int C, int L, int blocks, int shared_bytes, int aligned>
+// Columns 2 j and 2 j + 1 of a real matrix of Forward::N rows and W columns, C pairs in a block
+template <class Forward, int W, int C, int L, int blocks, int shared_bytes, int aligned>
 __global__ void __launch_bounds__(L, blocks)
-    real_columns(const typename Core::Real* __restrict__ x, Complex<typename Core::Real>* __restrict__ between,
+    real_columns(const typename Forward::Real* __restrict__ x, Complex<typename Forward::Real>* __restrict__ between,
                  RowLayout<2, aligned, false> layout) {
+    using Core = typename Forward::PairedOutputs;  // opposite frequencies in one thread, where that can be
     using T = typename Core::Real;
     using Fft = typename Core::Fft;
     constexpr int M = Core::N * W, pitch = row_pitch<T>(W), rows = Core::N / 2 + 1;
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(L, blocks)
     const T* const from = x + column.problem * layout.pitch_of(0, 1LL * M) + left;
     Complex<T> v[Core::inputs], w[Core::outputs], others[Core::outputs];
     for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
-        if constexpr (W % 2)
+        if constexpr (W % 2 || aligned == 1)
             v[k] = {from[o * W], left + 1 < W ? from[o * W + 1] : T(0)};
         else
             v[k] = *reinterpret_cast<const Complex<T>*>(from + o * W);
@@ -110,10 +111,12 @@ __global__ void __launch_bounds__(L, blocks)
     for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
         const int n = o * H;
         const bool below = is_below<Fft, Fft::last>(k, o, (W + 1) / 2);
-        const bool first = is_below<Fft, Fft::last>(k, o, 1) && frequency == 0;
-        const bool middle = is_below<Fft, Fft::last>(k, o, W / 2 + 1) &&
-                            !is_below<Fft, Fft::last>(k, o, (W - 1) / 2) && 2 * (frequency + n) == N;
-        if (first || middle) w[k].y = 0;
+        // Most k are told apart by the compiler
+        const bool lowest = is_below<Fft, Fft::last>(k, o, 1) && frequency == 0;
+        const bool may_be_middle =
+            is_below<Fft, Fft::last>(k, o, W / 2 + 1) && !is_below<Fft, Fft::last>(k, o, (W - 1) / 2);
+        const bool middle = may_be_middle && 2 * (frequency + n) == N;
+        if (lowest || middle) w[k].y = 0;
         if (below)
             up[n] = w[k];
         else if (mirrors || middle)
@@ -180,7 +183,7 @@ __global__ void __launch_bounds__(L, blocks)
     T* const to = y + problem * layout.pitch_of(1, 1LL * H * W) + left;
     for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
         const Complex<T> z = scaled(swapped<true>(w[k]), scale);
-        if constexpr (H % 2 == 0) {
+        if constexpr (H % 2 == 0 && aligned != 1) {
             *reinterpret_cast<Complex<T>*>(to + o * H) = z;
         } else {
             to[o * H] = z.x;
