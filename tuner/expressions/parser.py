@@ -115,18 +115,26 @@ def _constant(node: ast.Constant, _build: _Build, _names: set[str]) -> Evaluator
         raise TroubleError(f"{value!r} is not allowed; {_LANGUAGE}")
     if not isinstance(value, str):
         finite(value)
+    return _always(value)
+
+
+@functools.lru_cache(maxsize=1024, typed=True)  # expressions have many leaves in common
+def _always(value: Value) -> Evaluator:
     return lambda _env: value
 
 
 def _name(node: ast.Name, _build: _Build, names: set[str]) -> Evaluator:
     name = node.id
     if name in _LITERALS:
-        literal = _LITERALS[name]
-        return lambda _env: literal
+        return _always(_LITERALS[name])
     if name in FUNCTIONS:
         raise TroubleError(f"{name} is a function; write {name}(...)")
     names.add(name)
+    return _named(name)
 
+
+@functools.lru_cache(maxsize=1024)
+def _named(name: str) -> Evaluator:
     def evaluate(env: Mapping[str, Value]) -> Value:
         try:
             value = env[name]
