@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(L, blocks)
     extern __shared__ double2 shared[];
 
     const auto column = Column<Fft, W, C>::of_this_thread();
-    const typename Row::Input* const from = Row::source(layout, x, y) + column.problem * layout.pitch_of(0, 1LL * Row::given);
+    const typename Row::Input* const from =
+        Row::source(layout, x, y) + column.problem * layout.pitch_of(0, 1LL * Row::given);
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(column.t, [&](int k, unsigned o) {
         const unsigned n = o * W + column.at;
