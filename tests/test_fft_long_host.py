@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from compiled_stages import compiled_stages
+from long_row_plans import given, plan_at, transformed
 
 from tuner.config import load_kernel_file
 from tuner.model import Plan, TunableValue
@@ -17,7 +18,6 @@ from tuner.problems import problem_for
 Array = npt.NDArray[Any]
 KERNEL = load_kernel_file(Path(__file__).parents[1] / "kernels" / "fft-long" / "kernel.toml")
 LONGEST = 2**24
-LARGE_BATCH = 2**22  # numbers, from which the file states wide tiles
 ROUNDOFF = {"complex64": 2.0**-24, "complex128": 2.0**-53}
 needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
@@ -34,14 +34,7 @@ class Case(NamedTuple):
 
     def plan(self) -> Plan:
         sizes: dict[str, int | str] = {"N": self.N, "dtype": self.dtype, "direction": self.direction}
-        workload = KERNEL.workload(sizes, self.batch)
-        if self.values is not None:
-            wanted, space = self.values.items(), KERNEL.space(workload)
-            return KERNEL.plan(workload, next(one for one in space if wanted <= dict(one).items()))
-        large = KERNEL.workload(sizes, LARGE_BATCH // self.N + 1)
-        chosen = KERNEL.stated(large) if self.stated else KERNEL.default(workload)
-        assert chosen is not None
-        return KERNEL.plan(workload, chosen)
+        return plan_at(KERNEL, sizes, self.batch, self.values, stated=self.stated)
 
 
 CASES = [
@@ -64,16 +57,6 @@ WALK = Case(8505, batch=5, values={"r": 21, "load": "bulk", "split": True})  # s
 def prime_factors(N: int) -> list[int]:
     found = next((d for d in range(2, math.isqrt(N) + 1) if N % d == 0), N)
     return [found] if found == N else [found, *prime_factors(N // found)]
-
-
-def given(plan: Plan) -> Array:
-    sizes = dict(plan.workload.sizes)
-    x: Array = problem_for(plan.problem).inputs(np, np.random.default_rng(1), plan.buffers, sizes)["x"]
-    return x
-
-
-def transformed(plan: Plan, x: Array, order: host_build.Order = "shuffle") -> Array:
-    return host_build.run_plan_on_host(plan, {"x": x}, order=order)["y"]
 
 
 @needs_compiler
