@@ -32,6 +32,19 @@ __device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::o
     }
 }
 
+// Two neighbouring lanes, which have numbers 0, 1 and 2, 3 of a row in `ones` and `others`: 0, 2 and 1, 3. What both
+// write of `ones`, and of `others`, then lies side by side. All lanes of a warp call it.
+template <class T, int P>
+__device__ __forceinline__ void trade_with_neighbours(Complex<T> (&ones)[P], Complex<T> (&others)[P]) {
+    const bool right = threadIdx.x % 2;
+#pragma unroll
+    for (int k = 0; k < P; ++k) {
+        const Complex<T> given = right ? ones[k] : others[k];
+        const Complex<T> got = {__shfl_xor_sync(kAllLanes, given.x, 1), __shfl_xor_sync(kAllLanes, given.y, 1)};
+        (right ? ones[k] : others[k]) = got;
+    }
+}
+
 // Columns 2 j and 2 j + 1 of a real matrix of Forward::N rows and W columns, C pairs in a block
 template <class Forward, int W, int C, int L, int blocks, int shared_bytes, int aligned>
 __global__ void __launch_bounds__(L, blocks)
@@ -59,7 +72,8 @@ __global__ void __launch_bounds__(L, blocks)
     typename Fft::Word* const room = reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C;
     mixed_fft<Fft>(v, w, column.t, room, false);
     find_opposites_of_column<Core>(w, others, column.t, room);
-    if (!column.exists) return;
+    constexpr bool trades = sizeof(Complex<T>) == 16 && C % 2 == 0;  // else lanes write half sectors
+    if (!trades && !column.exists) return;
 #pragma unroll
     for (int k = 0; k < Core::outputs; ++k) {
         // Halves first: twice a frequency may be no number any more
@@ -71,14 +85,22 @@ __global__ void __launch_bounds__(L, blocks)
     const unsigned t = afresh(column.t), even = afresh(left);
     twiddle<Fft, Fft::last, W>(w, t, even);
     twiddle<Fft, Fft::last, W>(others, afresh(t), even + 1);
-    Complex<T>* const to = between + column.problem * (1LL * rows * pitch) + left;
+    Complex<T>* to = between + column.problem * (1LL * rows * pitch) + left;  // behind a row there is room
+    if constexpr (trades) {
+        // The left lane's column is there where the right one's may lack
+        const int first = threadIdx.x % kWarp & ~1;
+        trade_with_neighbours(w, others);
+        to -= 2 * (column.at - __shfl_sync(kAllLanes, column.at, first));
+        to += threadIdx.x % 2;
+        if (!__shfl_sync(kAllLanes, int(column.exists), first)) return;
+    }
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
         if (!is_below<Fft, Fft::last>(k, o, rows)) return;
         if constexpr (sizeof(Complex<T>) < 16) {
             *reinterpret_cast<Pack<Complex<T>, 2>*>(to + o * pitch) = {{w[k], others[k]}};
         } else {
             to[o * pitch] = w[k];
-            to[o * pitch + 1] = others[k];  // behind an odd row there is room
+            to[o * pitch + (trades ? 2 : 1)] = others[k];
         }
     });
 }
