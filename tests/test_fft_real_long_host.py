@@ -161,14 +161,19 @@ def test_fft_real_takes_it_where_a_block_has_no_room() -> None:
 
 
 def test_rows_that_a_block_holds_are_stated_in_one_pass() -> None:
-    """Even lengths of 2, 3, 5 and 7 up to 16384 are; others, and those beyond, have them to be searched."""
+    """Even lengths of small primes are to 21780, or 13600 doubles, and powers of two; others are searched."""
     for N, dtype, form in (
         (8194, "float32", "passes"),  # 17 and 241
         (8750, "float32", "whole"),
         (16384, "float32", "whole"),
         (12288, "float64", "whole"),
-        (16384, "float64", "passes"),
-        (16464, "float32", "passes"),
+        (16384, "float64", "whole"),
+        (16464, "float32", "whole"),
+        (20020, "float32", "whole"),  # 11 and 13
+        (20020 // 2, "float64", "passes"),
+        (22050, "float32", "passes"),
+        (32768, "float32", "whole"),
+        (13720, "float64", "passes"),
         (3**9, "float32", "passes"),  # odd
     ):
         for direction in DIRECTIONS:

@@ -105,30 +105,37 @@ __global__ void __launch_bounds__(L, blocks)
     });
 }
 
-// Rows 0 to H / 2 of a matrix of H rows and Fft::N columns, to the frequencies of real numbers
-template <class Fft, int H, int C, int L, int blocks, int shared_bytes, int aligned>
+// Rows 0 to H / 2 of a matrix of H rows and Fft::N columns, to the frequencies of real numbers. shifts: tiles begin
+// where C numbers of y do. A row of y rarely begins there, and a sector that two blocks write takes longer.
+template <class Fft, int H, int C, bool shifts, int L, int blocks, int shared_bytes, int aligned>
 __global__ void __launch_bounds__(L, blocks)
     rows_to_frequencies(const Complex<typename Fft::Real>* __restrict__ between,
                         Complex<typename Fft::Real>* __restrict__ y, RowLayout<2, aligned, false> layout) {
     using T = typename Fft::Real;
     using Rows = TurnedRows<Fft, C>;
     constexpr int W = Fft::N, N = H * W, pitch = row_pitch<T>(W), rows = H / 2 + 1;
-    constexpr unsigned tiles = (rows + C - 1) / C;
+    constexpr unsigned tiles = (rows + (shifts ? 2 : 1) * (C - 1)) / C;
     static_assert(shared_bytes == 0 || Rows::pitch * C * sizeof(typename Fft::Word) <= shared_bytes, "room for a tile");
     static_assert(Fft::spare || L == Fft::G * C, "every thread has a row");
     extern __shared__ double2 shared[];
 
-    const unsigned problem = blockIdx.x / tiles, first = blockIdx.x % tiles * C;
+    const unsigned problem = blockIdx.x / tiles;
+    const long long begin = problem * layout.pitch_of(1, 1LL * (N / 2 + 1));
+    const int first = int(blockIdx.x % tiles * C) - (shifts ? int(begin % C) : 0);
+    if (shifts && first >= rows) return;
     const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
-    const unsigned row = rows % C == 0 || first + loads.row < rows ? first + loads.row : rows - 1;
+    int row = first + int(loads.row);
+    if (shifts && row < 0) row = 0;
+    if (rows % C != 0 || shifts) row = row < rows ? row : rows - 1;
     const Complex<T>* const from = between + problem * (1LL * rows * pitch) + row * pitch;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
     turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
-    const unsigned frequency = first + stores.row;
-    if (!Fft::writes(stores.t) || (rows % C != 0 && frequency >= rows)) return;
+    const int frequency = first + int(stores.row);
+    if (!Fft::writes(stores.t) || (shifts && frequency < 0)) return;
+    if ((rows % C != 0 || shifts) && frequency >= rows) return;
     const bool mirrors = frequency > 0 && 2 * frequency < H;  // else the row leads to both of each pair
-    Complex<T>* const up = y + problem * layout.pitch_of(1, 1LL * (N / 2 + 1)) + frequency;
+    Complex<T>* const up = y + begin + frequency;
     Complex<T>* const down = up + (N - 2 * frequency);
     for_points<Fft, Fft::last>(stores.t, [&](int k, unsigned o) {
         const int n = o * H;
