@@ -56,7 +56,8 @@ LONG_PRIMES = (10007, 65537, 1048573, 2**24 - 3)
 LONG_FEWER = (8748, 9216, 10000, 44100, 65537, 3 * 2**18, 10**6, 2**24)
 
 
-LONG_REAL = (8748, 10000, 16384, 3**9, 44100, 65536, 3 * 2**18, 10**6, 2**20, 2**24)
+LONG_REAL = (8748, 10000, 16384, 3**9, 20020, 44100, 65536, 3 * 2**18, 10**6, 2**20, 2**24)
+LONG_REAL_DOUBLE = (10000, 16384, 44100, 65536, 10**6)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ KINDS = {
     "long-primes": Kind("fft-long", "complex64", "forward", LONG_PRIMES, 0x29, "cufftExecC2C"),
     "real-long": Kind("fft-real-long", "float32", "forward", LONG_REAL, 0x2A, "cufftExecR2C"),
     "real-long-back": Kind("fft-real-long", "float32", "inverse", LONG_REAL, 0x2C, "cufftExecC2R"),
-    "double-real-long": Kind("fft-real-long", "float64", "forward", LONG_REAL[1::3], 0x6A, "cufftExecD2Z"),
+    "double-real-long": Kind("fft-real-long", "float64", "forward", LONG_REAL_DOUBLE, 0x6A, "cufftExecD2Z"),
+    "double-real-long-back": Kind(
+        "fft-real-long", "float64", "inverse", LONG_REAL_DOUBLE, 0x6C, "cufftExecZ2D"
+    ),
     "real-long-primes": Kind("fft-real-long", "float32", "forward", LONG_PRIMES[:2], 0x2A, "cufftExecR2C"),
     "double-long": Kind("fft-long", "complex128", "forward", LONG_FEWER, 0x69, "cufftExecZ2Z"),
 }

@@ -1,4 +1,4 @@
-"""Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems.
+"""Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems, an H100.
 
 python benchmarks/show_prefix_peers.py TABLE
 """
@@ -13,6 +13,9 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 SHORT = 256  # lengths of one part of the table of transforms
+LONG_SCAN = 2**24
+REAL_KINDS = ("real-long", "real-long-back", "double-real-long", "real-long-primes")
+BLUESTEIN = (10007, 65537)
 
 
 def rows_of(name: str, kind: str | None = None) -> list[dict[str, Any]]:
@@ -69,6 +72,19 @@ def fft_long() -> Iterator[str]:
         )
 
 
+def fft_real_long() -> Iterator[str]:
+    """A row for each length and direction: time, part of a copy, ratio to cuFFT, the stated answer."""
+    yield "| N | type | direction | time | of a copy | × cuFFT | of the default | configuration |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for row in rows_of("fft-real-long-h200"):
+        time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        yield (
+            f"| {row['N']} | {row['dtype']} | {row['direction']} | {time}"
+            f" | {100 * row['copy_ms'] / row['ms']:.1f} % | {row['ratio']:.2f}"
+            f" | {row['peer_ms'] / row['default_ms']:.2f} | {row['configuration']} |"
+        )
+
+
 def fft_planes() -> Iterator[str]:
     """A row for each plane, set of columns and convolution: time, part of a copy, ratio to cuFFT, default."""
     yield "| kernel | sizes | time | of a copy | × cuFFT | of the default | configuration |"
@@ -82,6 +98,59 @@ def fft_planes() -> Iterator[str]:
         )
 
 
+def on_h100() -> Iterator[str]:
+    """A row for each group of problems: how many are no slower than the peer, ratios, part of a copy."""
+    scans, systems = rows_of("long-scan-peers-h100"), rows_of("tridiag-large-h100")
+    whole = "form=whole"
+    complex_rows = rows_of("fft-long-h100", "long")
+    real_rows = [row for kind in REAL_KINDS for row in rows_of("fft-real-long-h100", kind)]
+    bluestein = [row for row in real_rows if row["N"] in BLUESTEIN]
+    by_passes = [row for row in real_rows if row["N"] not in BLUESTEIN]
+    sums = [
+        row
+        for row in scans
+        if row["name"].startswith("inclusive sum, float32, N") and "by" not in row["name"]
+    ]
+    groups = {
+        "scans of a row, float32, 2^20 … 2^23": [row for row in sums if row["N"] < LONG_SCAN],
+        "scans of a row, float32, 2^24 … 2^30": [row for row in sums if row["N"] >= LONG_SCAN],
+        "other types, operators and forms": [
+            row for row in scans if row not in sums and "by" not in row["name"] and "recur" not in row["name"]
+        ],
+        "recurrences": [row for row in scans if "recurrence" in row["name"]],
+        "segments by flags": [row for row in scans if "by flags" in row["name"]],
+        "segments by offsets": [row for row in scans if "by offsets" in row["name"]],
+        "systems of float64 and complex64, N ≤ 4096": [row for row in systems if "-wm" in row["name"]],
+        "long systems": [row for row in systems if "-large" in row["name"]],
+        "long systems, periodic or with several right sides": rows_of("tridiag-sides-h100"),
+        "complex rows of 8748 … 20736": [row for row in complex_rows if whole in row["configuration"]],
+        "complex rows of 44100 … 10^6": [row for row in complex_rows if whole not in row["configuration"]],
+        "real rows of 8748 … 16384, both ways": [row for row in by_passes if whole in row["configuration"]],
+        "real rows of 19683 … 2^24, both ways": [
+            row for row in by_passes if whole not in row["configuration"]
+        ],
+        "real rows of 10007 and 65537, by Bluestein": bluestein,
+        **{
+            f"`{kind}`": rows_of("fft-planes-h100", kind)
+            for kind in ("fft-2d", "fft-columns", "fft-convolution")
+        },
+    }
+    yield "| what | count | ≥ 1.0 × the peer | geometric mean | least | of a copy, or bare kernel |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for what, rows in groups.items():
+        ratios, parts = [row["ratio"] for row in rows], sorted(map(_of_copy, rows))
+        yield (
+            f"| {what} | {len(rows)} | {sum(ratio >= 1 for ratio in ratios)} | {_mean(ratios):.2f}"
+            f" | {min(ratios):.2f} | {100 * parts[0]:.0f} … {100 * parts[-1]:.0f} % |"
+        )
+
+
+def _of_copy(row: Mapping[str, Any]) -> float:
+    """The time that a copy, or a kernel which moves the same bytes, takes of a row's."""
+    part = row.get("of_copy") or row.get("of_bare")
+    return float(row["copy_ms"] / row["ms"] if part is None else part)
+
+
 def _figures(rows: Sequence[Mapping[str, Any]]) -> str:
     ratios = [row["ratio"] for row in rows]
     defaults = [row["peer_ms"] / row["default_ms"] for row in rows]
@@ -93,11 +162,11 @@ def _mean(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def tridiagonal(name: str) -> Iterator[str]:
-    """A row for each system: time, part of bare memory traffic, ratio to cuSPARSE."""
+def tridiagonal(name: str, part: str = "") -> Iterator[str]:
+    """A row for each system whose name has a part: time, part of bare memory traffic, ratio to cuSPARSE."""
     yield "| systems | time | of bare | × cuSPARSE | the stated answer | configuration |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for row in rows_of(name):
+    for row in (row for row in rows_of(name) if part in row["name"]):
         time = f"{row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
         yield (
             f"| {row['name']} | {time} | {100 * row['of_bare']:.1f} % | {row['ratio']:.2f}"
@@ -109,9 +178,12 @@ TABLES = {
     "long-scan": long_scan,
     "fft-any": fft_any,
     "fft-long": fft_long,
+    "fft-real-long": fft_real_long,
     "fft-planes": fft_planes,
     "tridiag-large": partial(tridiagonal, "tridiag-large-h200"),
-    "tridiag-sides": partial(tridiagonal, "tridiag-sides-h200"),
+    "tridiag-periodic": partial(tridiagonal, "tridiag-sides-h200", "periodic"),
+    "tridiag-several": partial(tridiagonal, "tridiag-several-h200"),
+    "h100": on_h100,
 }
 
 

@@ -32,8 +32,9 @@ __device__ __forceinline__ void find_opposites_of_column(Complex<T> (&v)[Core::o
     }
 }
 
-// Two neighbouring lanes, which have numbers 0, 1 and 2, 3 of a row in `ones` and `others`: 0, 2 and 1, 3. What both
-// write of `ones`, and of `others`, then lies side by side. All lanes of a warp call it.
+// Of two neighbouring lanes, the left one has numbers 0 and 1 of a row in `ones` and `others`, and the right one 2 and 3.
+// Then the left one has 0 and 2, and the right one 1 and 3: what both write of `ones` lies side by side. All lanes of a
+// warp call it.
 template <class T, int P>
 __device__ __forceinline__ void trade_with_neighbours(Complex<T> (&ones)[P], Complex<T> (&others)[P]) {
     const bool right = threadIdx.x % 2;
@@ -41,7 +42,8 @@ __device__ __forceinline__ void trade_with_neighbours(Complex<T> (&ones)[P], Com
     for (int k = 0; k < P; ++k) {
         const Complex<T> given = right ? ones[k] : others[k];
         const Complex<T> got = {__shfl_xor_sync(kAllLanes, given.x, 1), __shfl_xor_sync(kAllLanes, given.y, 1)};
-        (right ? ones[k] : others[k]) = got;
+        ones[k] = right ? got : ones[k];
+        others[k] = right ? others[k] : got;
     }
 }
 
@@ -72,7 +74,8 @@ __global__ void __launch_bounds__(L, blocks)
     typename Fft::Word* const room = reinterpret_cast<typename Fft::Word*>(shared) + threadIdx.x % C;
     mixed_fft<Fft>(v, w, column.t, room, false);
     find_opposites_of_column<Core>(w, others, column.t, room);
-    constexpr bool trades = sizeof(Complex<T>) == 16 && C % 2 == 0;  // else lanes write half sectors
+    constexpr bool trades = sizeof(Complex<T>) == 16 && C % 2 == 0;  // doubles, which would be written by half sectors
+    static_assert(!trades || (W + 3) / 4 * 4 <= pitch, "behind a row there is room for all numbers of two lanes");
     if (!trades && !column.exists) return;
 #pragma unroll
     for (int k = 0; k < Core::outputs; ++k) {
@@ -85,14 +88,14 @@ __global__ void __launch_bounds__(L, blocks)
     const unsigned t = afresh(column.t), even = afresh(left);
     twiddle<Fft, Fft::last, W>(w, t, even);
     twiddle<Fft, Fft::last, W>(others, afresh(t), even + 1);
-    Complex<T>* to = between + column.problem * (1LL * rows * pitch) + left;  // behind a row there is room
+    Complex<T>* to = between + column.problem * (1LL * rows * pitch) + left;  // behind an odd row there is room
     if constexpr (trades) {
-        // The left lane's column is there where the right one's may lack
-        const int first = threadIdx.x % kWarp & ~1;
+        const int of_left = threadIdx.x % kWarp / 2 * 2;
         trade_with_neighbours(w, others);
-        to -= 2 * (column.at - __shfl_sync(kAllLanes, column.at, first));
+        // From the left lane's column on; the right lane repeats that one where it has none, and writes all the same
+        to -= 2 * (column.at - __shfl_sync(kAllLanes, column.at, of_left));
         to += threadIdx.x % 2;
-        if (!__shfl_sync(kAllLanes, int(column.exists), first)) return;
+        if (!__shfl_sync(kAllLanes, int(column.exists), of_left)) return;
     }
     for_points<Fft, Fft::last>(column.t, [&](int k, unsigned o) {
         if (!is_below<Fft, Fft::last>(k, o, rows)) return;
@@ -105,8 +108,8 @@ __global__ void __launch_bounds__(L, blocks)
     });
 }
 
-// Rows 0 to H / 2 of a matrix of H rows and Fft::N columns, to the frequencies of real numbers. shifts: tiles begin
-// where C numbers of y do. A row of y rarely begins there, and a sector that two blocks write takes longer.
+// Rows 0 to H / 2 of a matrix of H rows and Fft::N columns, to the frequencies of real numbers. shifts: tiles begin at
+// multiples of C numbers of y, where rows of y rarely begin, as sectors that two blocks write take longer.
 template <class Fft, int H, int C, bool shifts, int L, int blocks, int shared_bytes, int aligned>
 __global__ void __launch_bounds__(L, blocks)
     rows_to_frequencies(const Complex<typename Fft::Real>* __restrict__ between,
@@ -122,18 +125,17 @@ __global__ void __launch_bounds__(L, blocks)
     const unsigned problem = blockIdx.x / tiles;
     const long long begin = problem * layout.pitch_of(1, 1LL * (N / 2 + 1));
     const int first = int(blockIdx.x % tiles * C) - (shifts ? int(begin % C) : 0);
-    if (shifts && first >= rows) return;
+    if (first >= rows) return;
     const Lane loads = Rows::loaded(threadIdx.x), stores = Rows::stored(threadIdx.x);
+    constexpr bool partial = shifts || rows % C != 0;  // some tiles have fewer rows
     int row = first + int(loads.row);
-    if (shifts && row < 0) row = 0;
-    if (rows % C != 0 || shifts) row = row < rows ? row : rows - 1;
+    if (partial) row = row < 0 ? 0 : row < rows ? row : rows - 1;
     const Complex<T>* const from = between + problem * (1LL * rows * pitch) + row * pitch;
     Complex<T> v[Fft::held(0)], w[Fft::held(Fft::last)];
     for_points<Fft, 0>(loads.t, [&](int k, unsigned o) { v[k] = from[o]; });
     turned_fft<Rows>(v, w, reinterpret_cast<typename Fft::Word*>(shared));
     const int frequency = first + int(stores.row);
-    if (!Fft::writes(stores.t) || (shifts && frequency < 0)) return;
-    if ((rows % C != 0 || shifts) && frequency >= rows) return;
+    if (!Fft::writes(stores.t) || (partial && (frequency < 0 || frequency >= rows))) return;
     const bool mirrors = frequency > 0 && 2 * frequency < H;  // else the row leads to both of each pair
     Complex<T>* const up = y + begin + frequency;
     Complex<T>* const down = up + (N - 2 * frequency);
