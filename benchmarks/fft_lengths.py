@@ -120,6 +120,8 @@ def contest(
     tried = timed(problem, ours(problem, seconds, form))
     peers = timed(problem, rivals, scale)
     default = next((one for one in tried if one.name == str(problem.default.configuration)), tried[0])
+    answers = map(str, problem.kernel.stated_answers(problem.workload))
+    stated = next((one for name in answers for one in tried if one.name == name), default)
     finals = {one.name: one for one in (*tried[:FINALISTS], default, *peers)}
     runs = {name: one.run for name, one in finals.items()}
     prepare = {name: one.prepare for name, one in finals.items() if one.prepare is not None}
@@ -146,6 +148,8 @@ def contest(
         "spread_ms": spread(times[mine][half:]),
         "default": default.name,
         "default_ms": default_ms,
+        "stated": stated.name,
+        "stated_ms": stated.ms,
         "peer": peer,
         "peer_ms": peer_ms,
         "copy_ms": copy_ms,
