@@ -43,6 +43,8 @@ CASES = [
     Case(8232, "complex128", "inverse", batch=3),
     Case(8232, values={"skew": 3, "C1": 16, "C2": 4}),
     Case(10000, "complex128", stated=True),
+    Case(10**6, stated=True),  # columns and rows of 1000 points
+    Case(409600, "complex128", "inverse", stated=True),
     Case(10007, "complex64", "inverse", batch=3, stated=True),
     Case(3**9, "complex64", "inverse", batch=3),
     Case(23 * 23 * 31, "complex128"),  # 31 is no radix of complex128

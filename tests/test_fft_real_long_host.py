@@ -55,6 +55,9 @@ CASES = [
     Case(32768, "forward", values={"form": "whole"}),
     Case(17496, "inverse", "float64", batch=3, values={"form": "whole", "split": True}),
     Case(10007, "inverse", batch=3, stated=True),
+    *(Case(10**6, direction, stated=True) for direction in DIRECTIONS),  # columns and rows of 1000 points
+    Case(75000, stated=True),  # columns of two stages
+    Case(2**20, "inverse", "float64", stated=True),
 ]
 
 
