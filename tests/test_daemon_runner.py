@@ -20,7 +20,7 @@ from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database import Store
 from tuner.devices.simulated_users import VARIABLE, present
 from tuner.model import Status
-from tuner.model.records import measurement_from
+from tuner.model.records import RunStatus, measurement_from
 from tuner.system import owner
 from tuner.system.owner import owned_gpu
 
@@ -135,8 +135,8 @@ def test_told_to_stop_it_leaves_the_gpu_and_its_run(played: Workshop) -> None:
     assert len(played.runs()) == 1
 
 
-def test_told_to_stop_at_once_nothing_was_begun(workshop: Workshop) -> None:
-    """SIGTERM before the process can heed it ends it just the same."""
+def test_told_to_stop_at_once_it_ends(workshop: Workshop) -> None:
+    """SIGTERM before the process can heed it ends it just the same; a quick one may have begun its run."""
 
     async def stopped() -> AttemptResult:
         process = await workshop.start()
@@ -144,7 +144,7 @@ def test_told_to_stop_at_once_nothing_was_begun(workshop: Workshop) -> None:
         return await process.result()
 
     assert asyncio.run(stopped()).status == "interrupted"
-    assert workshop.runs() == []
+    assert [run.status for run in workshop.runs()] in ([], [RunStatus.INTERRUPTED])
 
 
 def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
