@@ -107,7 +107,10 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
         assert resumed["best"][key] == whole["best"][key]
     if objective == "energy":  # what the sensor remembers of the seconds before the kill is lost
         assert resumed["best"]["energy_j"] == pytest.approx(whole["best"]["energy_j"], rel=1e-3)
-    assert resumed["trials"][kept - 1] == whole["trials"][kept - 1]
+    last, same = (found["trials"][kept - 1] for found in (resumed, whole))
+    if objective == "energy":  # arrays are summed up in an order that hangs on where they lie in memory
+        assert last.pop("energy_j_uncertainty") == pytest.approx(same.pop("energy_j_uncertainty"), rel=1e-9)
+    assert last == same
 
 
 def test_finished_run_is_not_resumed(tmp_path: Path) -> None:
