@@ -9,8 +9,10 @@ from tuner.config import KernelFile, load_kernel_file
 from tuner.config.catalog import Catalog
 from tuner.config.loading import kernel_of
 from tuner.config.stream_priority import with_stream_priorities
+from tuner.devices.choice import open_device
 from tuner.errors import KernelFileError
 from tuner.model import STREAM_PRIORITY, Source
+from tuner.search.candidates import prepare
 from tuner.untrusted.toml import load_toml
 
 KERNEL = """
@@ -79,6 +81,44 @@ def test_rows_come_before_the_table(write: Write) -> None:
     assert answers(kernel, 16, N=101, dtype="float32") == ["L=32 fast=0"]
 
 
+FOR_GPUS = """N,dtype,gpu,L,fast,K
+100,float32,,64,true,2
+100,float32,H100,32,true,1
+100,float32,T4,64,false,
+100,float32,H100,64,true,1
+100,float32,,32,false,
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", ["L=32 fast=1 K=1", "L=64 fast=1 K=1", "L=64 fast=1 K=2", "L=32 fast=0"]),
+        ("Tesla T4", ["L=64 fast=0", "L=64 fast=1 K=2", "L=32 fast=0"]),
+        ("NVIDIA GH100", ["L=64 fast=1 K=2", "L=32 fast=0"]),
+        ("", ["L=64 fast=1 K=2", "L=32 fast=0"]),
+        (None, ["L=64 fast=1 K=2", "L=32 fast=1 K=1", "L=64 fast=0", "L=64 fast=1 K=1", "L=32 fast=0"]),
+    ],
+)
+def test_rows_for_a_gpu_come_first(write: Write, gpu: str | None, expected: list[str]) -> None:
+    """A word of the product name picks rows, which come before those for any; other GPUs' do not count."""
+    kernel = load_kernel_file(write(FOR_GPUS))
+    workload = kernel.workload({"N": 100, "dtype": "float32"}, 16)
+    assert [str(one) for one in kernel.stated_answers(workload, gpu)] == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"), [("sim:h100", "L=32 fast=1 K=1"), ("sim:h200", "L=64 fast=1 K=2")]
+)
+def test_a_device_takes_the_rows_of_its_name(write: Write, spec: str, expected: str) -> None:
+    """What is prepared for a device states the answer for it first."""
+    kernel = load_kernel_file(write(FOR_GPUS))
+    workload = kernel.workload({"N": 100, "dtype": "float32"}, 16)
+    device = open_device(spec).device
+    (found,) = prepare([(kernel, workload)], device)
+    assert str(found.stated[0]) == expected
+
+
 def test_how_a_file_may_be_written(write: Write) -> None:
     """A byte order mark, other line ends, blank lines, quotes and blanks around words change nothing."""
     given = answers(load_kernel_file(write(ROWS)), 16, N=100, dtype="float32")
@@ -110,13 +150,18 @@ def test_other_rows_are_another_fingerprint(write: Write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "trouble"),
     [
-        ("N,dtype", "N,dtipe", "line 1: the column 'dtipe' is neither a size nor a tunable"),
+        ("N,dtype", "N,dtipe", "line 1: the column 'dtipe' is neither a size nor a tunable nor gpu"),
         ("N,dtype", "N,N", "line 1: the column 'N' stands twice"),
         ("64,true,2", "65,true,2", "line 2: L is '65'; choose from 32, 64, 128"),
         ("64,true,2", "64,1,2", "line 2: fast is '1'; choose from true, false"),
         ("64,true,2", "64,true", "line 2: has 4 values; the columns are N, dtype, L, fast, K"),
         ("100,float64", "1,float64", "line 4: N is '1', which is no size of the kernel"),
         ("100,float64", "100,double", "line 4: dtype is 'double', which is no size of the kernel"),
+        (
+            ROWS,
+            "N,gpu,L\n100,H 100,64\n",
+            "line 2: gpu is 'H 100'; write one word of the product name, as H100",
+        ),
         (ROWS, "N,dtype\n", "line 1: no column is a tunable; the tunables are L, fast, K"),
         (ROWS, "L,fast\n", "line 1: no column is a size; the sizes are N, dtype"),
         (ROWS, "N,L\n", "line 1: holds no answers"),
@@ -183,5 +228,8 @@ def test_rows_of_the_catalogue(name: str) -> None:
     assert measured is not None
     for key in measured.rows:
         workload = kernel.workload(dict(zip(measured.sizes, key, strict=True)))
-        rows = measured.at(dict(workload.sizes))
-        assert len({kernel.of_row(workload, row) for row in rows}) == len(rows)
+        for row in measured.at(dict(workload.sizes), gpu=None):
+            kernel.plan(workload, kernel.of_row(workload, row))
+        for gpu in {row.gpu for row in measured.rows[key]}:
+            cells = [row.cells for row in measured.rows[key] if row.gpu == gpu]
+            assert len(set(cells)) == len(cells)

@@ -100,7 +100,7 @@ class UntunedAnswers:
         with self._lock:
             self._tell(workload)
         asked = replace(workload, batch=1 << (workload.batch.bit_length() - 1))
-        if not _states(kernel, asked) and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
+        if not _states(kernel, asked, gpu.identity.name) and _bytes(kernel, workload) <= gpu.limits.l2_bytes:
             return None
         conditions = _conditions(kernel, asked, gpu)
         key = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
@@ -179,10 +179,10 @@ class UntunedAnswers:
                     Path(temporary).unlink()
 
 
-def _states(kernel: KernelFile, workload: Workload) -> bool:
+def _states(kernel: KernelFile, workload: Workload, gpu: str) -> bool:
     """Whether the kernel file states an answer; one that is none is told when the answer is worked out."""
     try:
-        return bool(kernel.stated_answers(workload))
+        return bool(kernel.stated_answers(workload, gpu))
     except KernelFileError:
         return True
 

@@ -96,7 +96,7 @@ def _check_measured(kernel: "KernelFile") -> None:
         for picked in itertools.product(*others.values()):
             sizes = dict(zip((*measured.sizes, *others), (*key, *picked), strict=True))
             workload = kernel.workload(sizes)
-            for answer in measured.at(sizes):
+            for answer in measured.at(sizes, gpu=None):
                 kernel.of_row(workload, answer)
 
 
@@ -260,7 +260,7 @@ def _checked(kernel: "KernelFile", workload: "Workload", space: "Space", valued:
         "estimated": space.is_sample,
         "product": space.cartesian_size,
         "default": dict(kernel.default(workload)),
-        "analytical": [dict(one) for one in kernel.stated_answers(workload)],
+        "analytical": [dict(one) for one in kernel.stated_answers(workload, gpu=None)],
         "threads_per_block": sorted(threads),
         "launches": sorted(launches),
     }

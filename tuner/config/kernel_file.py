@@ -228,10 +228,11 @@ class KernelFile:
         """The first of ``stated_answers``; None where the file states none."""
         return next(iter(self.stated_answers(workload)), None)
 
-    def stated_answers(self, workload: Workload) -> tuple[Configuration, ...]:
+    def stated_answers(self, workload: Workload, gpu: str | None = "") -> tuple[Configuration, ...]:
         """The analytical answers that the file states, in order of preference, each once.
 
-        Those that were measured at these sizes come first. Devices need not be able to launch all of them.
+        Those that were measured at these sizes come first: on the GPU of a product name, then for any; with
+        None those of all GPUs. Devices need not be able to launch all of them.
 
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
@@ -239,7 +240,7 @@ class KernelFile:
         answers = [self._of_table(workload, one.values, one.table) for one in self.recipe.stated]
         measured = self.recipe.measured
         if measured is not None and measured.hold(constants(self.recipe, workload)):
-            rows = measured.at(dict(workload.sizes))
+            rows = measured.at(dict(workload.sizes), gpu)
             answers = [*(self.of_row(workload, one) for one in rows), *answers]
         return tuple(dict.fromkeys(answers))
 

@@ -3,10 +3,12 @@
 import csv
 import hashlib
 import io
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.config.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.config.schema import MeasuredTable
@@ -17,6 +19,7 @@ from tuner.model import TunableValue
 Sizes = Mapping[str, Sequence[int | str]]
 Tunables = Mapping[str, Collection[TunableValue]]
 MOST_DIGITS = 20  # of a size
+GPU_COLUMN = "gpu"
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,16 @@ class MeasuredAnswer:
     values: Mapping[str, TunableValue]
 
 
-Row = tuple[int, tuple[TunableValue | None, ...]]
-"""The number of a line, and its values of the tunables; None where a cell is empty."""
+class Row(NamedTuple):
+    """The number of a line, the GPU it is for, and its values of the tunables; None where a cell is empty."""
+
+    line: int
+    gpu: str
+    cells: tuple[TunableValue | None, ...]
+
+    def is_for(self, gpu: str) -> bool:
+        """Whether the product name of a GPU has the row's as a word."""
+        return self.gpu in re.split(r"\W+", gpu)
 
 
 @dataclass(frozen=True)
@@ -59,13 +70,23 @@ class MeasuredAnswers:
         """Whether the answers do at the sizes and the batch of an environment."""
         return bool(self.when.value(with_derived(env, self.derived)))
 
-    def at(self, sizes: Mapping[str, int | str]) -> list[MeasuredAnswer]:
-        """The answers at the sizes of a workload; none where nothing was measured."""
+    def at(self, sizes: Mapping[str, int | str], gpu: str | None = "") -> list[MeasuredAnswer]:
+        """The answers at the sizes of a workload; none where nothing was measured.
+
+        Args:
+            sizes: of the workload.
+            gpu: product name. Rows for this GPU come first, then those for any; without a name only those for
+                any, with None all.
+        """
+        rows = self.rows.get(tuple(sizes[name] for name in self.sizes), ())
+        if gpu is not None:
+            own = [row for row in rows if row.gpu and row.is_for(gpu)]
+            rows = (*own, *(row for row in rows if not row.gpu))
         found = []
-        for line, cells in self.rows.get(tuple(sizes[name] for name in self.sizes), ()):
-            given = zip(self.tunables, cells, strict=True)
+        for row in rows:
+            given = zip(self.tunables, row.cells, strict=True)
             values = {name: cell for name, cell in given if cell is not None} | dict(self.further)
-            found.append(MeasuredAnswer(Place(self.path, f"line {line}"), values))
+            found.append(MeasuredAnswer(Place(self.path, f"line {row.line}"), values))
         return found
 
 
@@ -112,7 +133,7 @@ def read_measured(
             for name, word in row
             if name in tunables
         )
-        rows[key].append((line, values))
+        rows[key].append(Row(line, _gpu(where, dict(row)), values))
     if not rows:
         raise where.error("holds no answers: write a row for each of the sizes that were measured")
     when = Formula(at("[measured] when"), table.when, [*fixed, *derived])
@@ -139,18 +160,28 @@ def _lines(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables: Tunables) -> None:
-    known = [*sizes, *tunables]
+    known = [*sizes, *tunables, GPU_COLUMN]
     for name in columns:
         if name not in known:
             raise where.error(
-                f"the column {name!r} is neither a size nor a tunable; choose from {', '.join(known)}"
-                f"{suggestion(name, known)}"
+                f"the column {name!r} is neither a size nor a tunable nor {GPU_COLUMN}; choose from"
+                f" {', '.join(known)}{suggestion(name, known)}"
             )
         if columns.count(name) > 1:
             raise where.error(f"the column {name!r} stands twice")
     for kind, names in (("size", sizes), ("tunable", tunables)):
         if not any(name in names for name in columns):
             raise where.error(f"no column is a {kind}; the {kind}s are {', '.join(names)}")
+
+
+def _gpu(where: Place, row: Mapping[str, str]) -> str:
+    """The word of the column ``gpu``; empty without it."""
+    word = row.get(GPU_COLUMN, "")
+    if re.search(r"\W", word):
+        raise where.error(
+            f"{GPU_COLUMN} is {word!r}; write one word of the product name, as H100, or nothing"
+        )
+    return word
 
 
 def _size(where: Place, name: str, word: str, values: Sequence[int | str]) -> int | str:

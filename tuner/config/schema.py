@@ -265,8 +265,9 @@ class MeasuredTable(FileTable):
 
     file: str = Field(
         pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$",
-        description="A file of comma-separated values beside the kernel file. The first line names sizes and "
-        "tunables; each further line is an answer, those of the same sizes in order of preference.",
+        description="A file of comma-separated values beside the kernel file. The first line names sizes, "
+        "tunables and perhaps gpu; each further line is an answer, those of the same sizes in order of "
+        "preference.",
     )
     when: str = Field(default="true", description="Condition over the sizes and the batch: where they hold.")
 

@@ -162,7 +162,7 @@ def prepare(
     """
     limits = limits_of(device)
     return [
-        _prepared(kernel, workload, limits, min_occupancy, stated_only=stated_only)
+        _prepared(kernel, workload, limits, device.identity.name, min_occupancy, stated_only=stated_only)
         for kernel, workload in workloads
     ]
 
@@ -182,13 +182,14 @@ def _prepared(
     kernel: KernelFile,
     workload: Workload,
     limits: DeviceLimits,
+    gpu: str,
     min_occupancy: float | None,
     *,
     stated_only: bool,
 ) -> PreparedWorkload:
     """Drop what the device or the threshold rules out whatever the compiler does."""
     space = kernel.space(workload)
-    default, stated = kernel.default(workload), kernel.stated_answers(workload)
+    default, stated = kernel.default(workload), kernel.stated_answers(workload, gpu)
     threshold = min_occupancy
     if threshold is None:
         threshold = DEFAULT_MIN_OCCUPANCY if kernel.min_occupancy is None else kernel.min_occupancy
