@@ -51,7 +51,8 @@ def ours(problem: Contested, seconds: float, form: str | None = None) -> Iterato
     """The default and the stated answers; others that compile without spills, as far as time allows."""
     bench, kernel, begin = problem.bench, problem.kernel, time.monotonic()
     space = [one for one in kernel.space(problem.workload) if form in (None, dict(one).get("form"))]
-    named = dict.fromkeys([problem.default.configuration, *kernel.stated_answers(problem.workload)])
+    stated = kernel.stated_answers(problem.workload, bench.gpu_name)
+    named = dict.fromkeys([problem.default.configuration, *stated])
     left = [one for one in in_turns(space, problem.n) if one not in named]
     turns = [list(named), *(left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER))]
     for number, turn in enumerate(turns):
@@ -120,7 +121,7 @@ def contest(
     tried = timed(problem, ours(problem, seconds, form))
     peers = timed(problem, rivals, scale)
     default = next((one for one in tried if one.name == str(problem.default.configuration)), tried[0])
-    answers = map(str, problem.kernel.stated_answers(problem.workload))
+    answers = map(str, problem.kernel.stated_answers(problem.workload, bench.gpu_name))
     stated = next((one for name in answers for one in tried if one.name == name), default)
     finals = {one.name: one for one in (*tried[:FINALISTS], default, *peers)}
     runs = {name: one.run for name, one in finals.items()}

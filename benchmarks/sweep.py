@@ -41,6 +41,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.cp = probe.open_cupy(0)
+        self.gpu_name = probe.gpu_name(self.cp, 0)
         self.limits = probe.gpu_limits(self.cp, 0)
         self.compiler = Compiler(self.limits.architecture)
         self.code = CodeCache(self.cp, self.compiler, self.limits)

@@ -44,9 +44,9 @@ IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
     "case",
     [
         Case(LONG, (H200,), {"form": "whole", "load": "bulk"}),
-        Case(LONG, (A100, ORIN), {"form": "whole", "load": "prefetch"}),
+        Case(LONG, (A100, ORIN), {"form": "whole", "load": "plain", "split": False}),
         Case(LONG, (SM_86, XAVIER), {"form": "whole", "load": "prefetch", "split": True}),
-        Case(DOUBLE, (SM_86, XAVIER), {"form": "whole", "load": "prefetch", "split": True}),
+        Case(DOUBLE, (SM_86, XAVIER), {"form": "whole", "load": "plain", "split": True}),
         Case(CIRCLES, (H200,), {"form": "cluster"}),
         Case(CIRCLES, (A100, ORIN, SM_86), IN_PASSES),
         Case(CIRCLES, (XAVIER, TURING), None),  # no asynchronous copies

@@ -44,7 +44,7 @@ def cases() -> list[Plan]:
         asked = CATALOG.workload(text)
         kernel = CATALOG.kernel(asked.kernel)
         workload = kernel.workload(dict(asked.sizes), batch)
-        plans += [kernel.plan(workload, answer) for answer in kernel.stated_answers(workload)]
+        plans += [kernel.plan(workload, answer) for answer in kernel.stated_answers(workload, gpu=None)]
     return plans
 
 
