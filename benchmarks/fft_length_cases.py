@@ -14,7 +14,8 @@ from tuner.config import KernelFile
 from tuner.model import Plan, Workload
 from tuner.problems import problem_for
 
-SAMPLE = 64  # rows that are held to NumPy's answer
+SAMPLE = 64  # rows that are held to NumPy's answer,
+SAMPLE_NUMBERS = 2**24  # fewer where rows are this long
 INPUT_BYTES = 2**29
 PATIENT_JIT = 1  # NVFFT_PLAN_PROPERTY_INT64_PATIENT_JIT
 FORWARD, INVERSE = -1, 1
@@ -127,7 +128,8 @@ class Problem:
     def check(self, y: Any, *, whole: bool) -> str:
         """What is wrong with an answer: some rows, or all by a law; empty where nothing is."""
         cp, problem, sizes = self.bench.cp, problem_for(self.default.problem), dict(self.workload.sizes)
-        rows = slice(0, len(y), max(1, len(y) // SAMPLE))
+        sample = max(1, min(SAMPLE, SAMPLE_NUMBERS // self.n))
+        rows = slice(0, len(y), max(1, len(y) // sample))
         found = problem.compare({"x": self.x[rows].get()}, {"y": y[rows].get()}, sizes)
         if found.ok and whole:
             found = problem.residual(cp, {"x": self.x}, {"y": y}, sizes)
