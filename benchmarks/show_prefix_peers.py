@@ -14,7 +14,10 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 SHORT = 256  # lengths of one part of the table of transforms
 LONG_SCAN = 2**24
-REAL_KINDS = ("real-long", "real-long-back", "double-real-long", "real-long-primes")
+REAL_KINDS = {
+    "fft-real-long-h100": ("real-long", "real-long-back"),
+    "fft-real-long-double-h100": ("double-real-long", "real-long-primes"),
+}
 BLUESTEIN = (10007, 65537)
 
 
@@ -106,7 +109,8 @@ def on_h100() -> Iterator[str]:
     scans, systems = rows_of("long-scan-peers-h100"), rows_of("tridiag-large-h100")
     whole = "form=whole"
     complex_rows = rows_of("fft-long-h100", "long")
-    real_rows = [row for kind in REAL_KINDS for row in rows_of("fft-real-long-h100", kind)]
+    double_rows = rows_of("fft-long-double-h100", "double-long")
+    real_rows = [row for file, kinds in REAL_KINDS.items() for kind in kinds for row in rows_of(file, kind)]
     bluestein = [row for row in real_rows if row["N"] in BLUESTEIN]
     by_passes = [row for row in real_rows if row["N"] not in BLUESTEIN]
     sums = [
@@ -126,9 +130,16 @@ def on_h100() -> Iterator[str]:
         "systems of float64 and complex64, N ≤ 4096": [row for row in systems if "-wm" in row["name"]],
         "long systems": [row for row in systems if "-large" in row["name"]],
         "long systems, periodic or with several right sides": rows_of("tridiag-sides-h100"),
+        "complex rows of 6 … 8000 numbers, of 2, 3, 5 and 7": rows_of("fft-any-complex-h100", "complex"),
+        "complex rows of primes, 17 … 4093": rows_of("fft-any-primes-h100", "primes"),
+        "complex128, rows of 30 … 6000": rows_of("fft-any-double-h100", "double"),
+        "real rows of 30 … 6000 to frequencies": rows_of("fft-any-real-h100", "real"),
+        "real rows of 30 … 6000 back": rows_of("fft-any-real-back-h100", "real-back"),
         "complex rows of 8748 … 20736": [row for row in complex_rows if whole in row["configuration"]],
-        "complex rows of 44100 … 10^6": [row for row in complex_rows if whole not in row["configuration"]],
-        "real rows of 8748 … 16384, both ways": [row for row in by_passes if whole in row["configuration"]],
+        "complex rows of 44100 … 2^24": [row for row in complex_rows if whole not in row["configuration"]],
+        "complex128, rows of 8748 … 2^24": double_rows,
+        "complex rows of 10007 … 2^24 - 3, by Bluestein": rows_of("fft-long-double-h100", "long-primes"),
+        "real rows of 8748 … 20020, both ways": [row for row in by_passes if whole in row["configuration"]],
         "real rows of 19683 … 2^24, both ways": [
             row for row in by_passes if whole not in row["configuration"]
         ],
