@@ -115,6 +115,23 @@ def test_answers_that_kernel_files_state(bench: Bench, monkeypatch: pytest.Monke
         assert len(FakeCompiler.compiled) <= 1
 
 
+@pytest.mark.parametrize(
+    ("name", "origin"), [("A7 PCIe", "analytical: by the rule 'stated'"), ("A70", "default")]
+)
+def test_answers_that_were_measured_on_a_gpu(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, origin: str
+) -> None:
+    """They are taken for arrays in the cache on a GPU of their name; on others the default is."""
+    path = bench.database.parent / "sums.toml"
+    path.write_text(path.read_text() + '[measured]\nfile = "best.csv"\n')
+    (path.parent / "best.csv").write_text("N,gpu,P,L\n64,A7,8,64\n")
+    bench.catalog = Catalog.load(search_path=[path.parent])
+    monkeypatch.setattr(probe, "gpu_limits", lambda *_: replace(LIMITS, l2_bytes=2**30))
+    monkeypatch.setattr(probe, "gpu_name", lambda *_: name)
+    again(bench)
+    assert bench.chosen("sums", bench.array(16, 64)).origin.startswith(origin)
+
+
 class Spilling(FakeCompiler):
     """Spills registers, or does not compile within the time that there is."""
 

@@ -154,7 +154,7 @@ def test_every_length_has_a_default_in_a_space_to_search(dtype: str, direction: 
             workload = KERNEL.workload({"N": N, "dtype": dtype, "direction": direction}, batch)
             space = KERNEL.space(workload)
             assert KERNEL.default(workload) in space
-            assert all(answer in space for answer in KERNEL.stated_answers(workload))
+            assert all(answer in space for answer in KERNEL.stated_answers(workload, gpu=None))
             assert len(space) <= 6000
 
 

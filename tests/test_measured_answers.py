@@ -69,7 +69,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def answers(kernel: KernelFile, batch: int, **sizes: int | str) -> list[str]:
-    return [str(one) for one in kernel.stated_answers(kernel.workload(sizes, batch))]
+    return [str(one) for one in kernel.stated_answers(kernel.workload(sizes, batch), "")]
 
 
 def test_rows_come_before_the_table(write: Write) -> None:
@@ -95,6 +95,10 @@ FOR_GPUS = """N,dtype,gpu,L,fast,K
     [
         ("NVIDIA H100 80GB HBM3", ["L=32 fast=1 K=1", "L=64 fast=1 K=1", "L=64 fast=1 K=2", "L=32 fast=0"]),
         ("Tesla T4", ["L=64 fast=0", "L=64 fast=1 K=2", "L=32 fast=0"]),
+        (
+            "nvidia h100 80gb hbm3 mig 1g.10gb",
+            ["L=32 fast=1 K=1", "L=64 fast=1 K=1", "L=64 fast=1 K=2", "L=32 fast=0"],
+        ),
         ("NVIDIA GH100", ["L=64 fast=1 K=2", "L=32 fast=0"]),
         ("", ["L=64 fast=1 K=2", "L=32 fast=0"]),
         (None, ["L=64 fast=1 K=2", "L=32 fast=1 K=1", "L=64 fast=0", "L=64 fast=1 K=1", "L=32 fast=0"]),
@@ -105,6 +109,14 @@ def test_rows_for_a_gpu_come_first(write: Write, gpu: str | None, expected: list
     kernel = load_kernel_file(write(FOR_GPUS))
     workload = kernel.workload({"N": 100, "dtype": "float32"}, 16)
     assert [str(one) for one in kernel.stated_answers(workload, gpu)] == expected
+
+
+def test_a_tunable_that_is_called_gpu(write: Write) -> None:
+    """Its column has its values, and every row is for any GPU."""
+    path = write(ROWS.replace("K", "gpu"))
+    path.write_text(KERNEL.replace("K = {", "gpu = {"))
+    kernel = load_kernel_file(path)
+    assert answers(kernel, 16, N=100, dtype="float32") == ["L=64 fast=1 gpu=2", "L=32 fast=0"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +148,7 @@ def test_a_kernel_that_is_no_file_has_no_file_beside_it() -> None:
 def test_rows_have_the_lowest_stream_priority(write: Write) -> None:
     """A tunable that no file has of its own does not make rows incomplete."""
     kernel = with_stream_priorities(load_kernel_file(write(ROWS)), 2)
-    found = kernel.stated_answers(kernel.workload({"N": 100, "dtype": "float32"}, 16))
+    found = kernel.stated_answers(kernel.workload({"N": 100, "dtype": "float32"}, 16), "")
     assert [one[STREAM_PRIORITY] for one in found] == [0, 0]
 
 
@@ -160,8 +172,9 @@ def test_other_rows_are_another_fingerprint(write: Write) -> None:
         (
             ROWS,
             "N,gpu,L\n100,H 100,64\n",
-            "line 2: gpu is 'H 100'; write one word of the product name, as H100",
+            "line 2: gpu is 'H 100'; write a word of the product name with a number, as H100",
         ),
+        (ROWS, "N,gpu,L\n100,NVIDIA,64\n", "line 2: gpu is 'NVIDIA'"),
         (ROWS, "N,dtype\n", "line 1: no column is a tunable; the tunables are L, fast, K"),
         (ROWS, "L,fast\n", "line 1: no column is a size; the sizes are N, dtype"),
         (ROWS, "N,L\n", "line 1: holds no answers"),
@@ -231,5 +244,6 @@ def test_rows_of_the_catalogue(name: str) -> None:
         for row in measured.at(dict(workload.sizes), gpu=None):
             kernel.plan(workload, kernel.of_row(workload, row))
         for gpu in {row.gpu for row in measured.rows[key]}:
-            cells = [row.cells for row in measured.rows[key] if row.gpu == gpu]
-            assert len(set(cells)) == len(cells)
+            rows = measured.at(dict(workload.sizes), gpu)
+            own = rows[: sum(row.gpu == gpu for row in measured.rows[key])]
+            assert len({kernel.of_row(workload, row) for row in own}) == len(own)

@@ -18,11 +18,11 @@ def workload_of(kernel: str, N: int, dtype: str, batch: int | None = None) -> Wo
     return CATALOG.kernel(kernel).workload({"N": N, "dtype": dtype}, batch or LARGEST // N)
 
 
-def taken(workload: Workload, capability: tuple[int, int]) -> Configuration | None:
-    """The first answer that GPUs of a compute capability can launch, before anything is compiled."""
+def taken(workload: Workload, capability: tuple[int, int], gpu: str = "") -> Configuration | None:
+    """The first answer that GPUs of a compute capability and name can launch, before anything is compiled."""
     kernel = CATALOG.kernel(workload.kernel)
     limits = device_limits(capability, multiprocessors=100, memory_bytes=2**34, l2_bytes=2**22)
-    stated = kernel.stated_answers(workload)
+    stated = kernel.stated_answers(workload, gpu)
     reader = TraitReader(kernel, workload, limits, kernel.min_occupancy or 0.0, stated)
     return next((one for one in stated if reader.of(one).candidate is not None), None)
 
@@ -33,6 +33,7 @@ class Case(NamedTuple):
     workload: Workload
     capabilities: tuple[tuple[int, int], ...]
     values: dict[str, TunableValue] | None
+    gpu: str = ""
 
 
 LONG, DOUBLE = workload_of("fft-long", 15625, "complex64"), workload_of("fft-long", 10000, "complex128")
@@ -44,6 +45,9 @@ IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
     "case",
     [
         Case(LONG, (H200,), {"form": "whole", "load": "bulk"}),
+        Case(LONG, (H200,), {"form": "whole", "load": "bulk"}, "NVIDIA H200"),
+        Case(LONG, (H200,), {"form": "whole", "load": "plain", "split": False}, "NVIDIA H100 80GB HBM3"),
+        Case(LONG, (XAVIER,), {"form": "whole", "load": "prefetch", "split": True}, "H100 of little memory"),
         Case(LONG, (A100, ORIN), {"form": "whole", "load": "plain", "split": False}),
         Case(LONG, (SM_86, XAVIER), {"form": "whole", "load": "prefetch", "split": True}),
         Case(DOUBLE, (SM_86, XAVIER), {"form": "whole", "load": "plain", "split": True}),
@@ -55,12 +59,12 @@ IN_PASSES: dict[str, TunableValue] = {"form": "passes", "load": "async"}
         Case(workload_of("scan-long", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 64}),
         Case(workload_of("scan-flags", 2**26, "float32"), (A100, SM_86, TURING), {"slots": 0, "P": 32}),
     ],
-    ids=lambda case: f"{case.workload} on {case.capabilities}",
+    ids=lambda case: f"{case.workload} on {case.capabilities} {case.gpu}",
 )
 def test_answers_by_what_a_gpu_can_launch(case: Case) -> None:
     """Where a GPU refuses what is stated for an H200, it takes another answer than the default."""
     for capability in case.capabilities:
-        found = taken(case.workload, capability)
+        found = taken(case.workload, capability, case.gpu)
         if case.values is None:
             assert found is None
         else:
@@ -72,7 +76,7 @@ def test_answers_by_what_a_gpu_can_launch(case: Case) -> None:
 def test_few_rows_have_no_answer_in_one_pass() -> None:
     """Few rows leave multiprocessors idle in one pass: no answer for them is whole on any GPU."""
     few = workload_of("fft-long", 15625, "complex64", batch=4)
-    answers = CATALOG.kernel("fft-long").stated_answers(few)
+    answers = CATALOG.kernel("fft-long").stated_answers(few, gpu=None)
     assert {one["form"] for one in answers} == {"passes"}
 
 
@@ -86,5 +90,5 @@ def test_every_answer_is_a_configuration(name: str) -> None:
     for workload in kernel.workloads():
         for batch in (1, 3, workload.batch):
             same = kernel.workload(dict(workload.sizes), batch)
-            for one in kernel.stated_answers(same):
+            for one in kernel.stated_answers(same, gpu=None):
                 kernel.plan(same, one)

@@ -260,7 +260,7 @@ def _checked(kernel: "KernelFile", workload: "Workload", space: "Space", valued:
         "estimated": space.is_sample,
         "product": space.cartesian_size,
         "default": dict(kernel.default(workload)),
-        "analytical": [dict(one) for one in kernel.stated_answers(workload, gpu=None)],
+        "analytical": [dict(one) for one in kernel.stated_answers(workload, gpu="")],
         "threads_per_block": sorted(threads),
         "launches": sorted(launches),
     }

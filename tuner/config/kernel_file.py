@@ -225,14 +225,14 @@ class KernelFile:
         return {}
 
     def stated(self, workload: Workload) -> Configuration | None:
-        """The first of ``stated_answers``; None where the file states none."""
-        return next(iter(self.stated_answers(workload)), None)
+        """The first of ``stated_answers`` for any GPU; None where the file states none."""
+        return next(iter(self.stated_answers(workload, "")), None)
 
-    def stated_answers(self, workload: Workload, gpu: str | None = "") -> tuple[Configuration, ...]:
+    def stated_answers(self, workload: Workload, gpu: str | None) -> tuple[Configuration, ...]:
         """The analytical answers that the file states, in order of preference, each once.
 
-        Those that were measured at these sizes come first: on the GPU of a product name, then for any; with
-        None those of all GPUs. Devices need not be able to launch all of them.
+        First come those that were measured at these sizes: on the GPU of this product name, then for any.
+        With None those of all GPUs come, as the file has them. Devices need not be able to launch all.
 
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.

@@ -31,15 +31,21 @@ class MeasuredAnswer:
 
 
 class Row(NamedTuple):
-    """The number of a line, the GPU it is for, and its values of the tunables; None where a cell is empty."""
+    """A line of the file.
+
+    Attributes:
+        line: its number.
+        gpu: a word of the product name of the GPU that it is for, in small letters; empty for any GPU.
+        cells: values of the tunables; None where a cell is empty.
+    """
 
     line: int
     gpu: str
     cells: tuple[TunableValue | None, ...]
 
     def is_for(self, gpu: str) -> bool:
-        """Whether the product name of a GPU has the row's as a word."""
-        return self.gpu in re.split(r"\W+", gpu)
+        """Whether the row is for one GPU, and its word is one of the product name."""
+        return self.gpu != "" and self.gpu in re.split(r"\W+", gpu.casefold())
 
 
 @dataclass(frozen=True)
@@ -70,17 +76,17 @@ class MeasuredAnswers:
         """Whether the answers do at the sizes and the batch of an environment."""
         return bool(self.when.value(with_derived(env, self.derived)))
 
-    def at(self, sizes: Mapping[str, int | str], gpu: str | None = "") -> list[MeasuredAnswer]:
+    def at(self, sizes: Mapping[str, int | str], gpu: str | None) -> list[MeasuredAnswer]:
         """The answers at the sizes of a workload; none where nothing was measured.
 
         Args:
             sizes: of the workload.
-            gpu: product name. Rows for this GPU come first, then those for any; without a name only those for
-                any, with None all.
+            gpu: product name. Rows for this GPU come first, then those for any. An empty name has only these;
+                None gives all rows, in the order of the file.
         """
         rows = self.rows.get(tuple(sizes[name] for name in self.sizes), ())
         if gpu is not None:
-            own = [row for row in rows if row.gpu and row.is_for(gpu)]
+            own = [row for row in rows if row.is_for(gpu)]
             rows = (*own, *(row for row in rows if not row.gpu))
         found = []
         for row in rows:
@@ -133,7 +139,8 @@ def read_measured(
             for name, word in row
             if name in tunables
         )
-        rows[key].append(Row(line, _gpu(where, dict(row)), values))
+        gpu = "" if GPU_COLUMN in (*sizes, *tunables) else _gpu(where, dict(row))
+        rows[key].append(Row(line, gpu, values))
     if not rows:
         raise where.error("holds no answers: write a row for each of the sizes that were measured")
     when = Formula(at("[measured] when"), table.when, [*fixed, *derived])
@@ -175,13 +182,13 @@ def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables:
 
 
 def _gpu(where: Place, row: Mapping[str, str]) -> str:
-    """The word of the column ``gpu``; empty without it."""
+    """The word of the column ``gpu``, in small letters; empty without it."""
     word = row.get(GPU_COLUMN, "")
-    if re.search(r"\W", word):
+    if word and not re.fullmatch(r"(?=.*\d)\w+", word):
         raise where.error(
-            f"{GPU_COLUMN} is {word!r}; write one word of the product name, as H100, or nothing"
+            f"{GPU_COLUMN} is {word!r}; write a word of the product name with a number, as H100, or nothing"
         )
-    return word
+    return word.casefold()
 
 
 def _size(where: Place, name: str, word: str, values: Sequence[int | str]) -> int | str:
