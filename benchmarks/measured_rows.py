@@ -1,30 +1,36 @@
-"""Times ways in which a block of ``fft-long`` holds a row, and chooses the answers of its kernel file.
+"""Times configurations of transforms at many lengths, and chooses the measured answers of their kernel files.
 
-At every length of primes up to 13 that a block holds, configurations are timed with a cold L2: what is stated
-now, and plain loads by the same threads; at lengths of 2, 3, 5 and 7 by those of the fewest stages whose
-threads share the points most evenly, too. Wrong answers are left out. Other GPUs time what is near the best.
+At every length few configurations are timed with a cold L2 (``measured_shortlists.py`` tells which), of short
+rows only where the default leaves 3 % of a copy's speed. Wrong answers and what spills are left out. Other
+GPUs time what is near the best:
 
-    python benchmarks/whole_rows.py record --out benchmarks/results/whole-rows-h200.json [--lengths 10000]
-    python benchmarks/whole_rows.py record --out OTHER.json --near benchmarks/results/whole-rows-h200.json
-    python benchmarks/whole_rows.py choose RECORD.json ... --answers kernels/fft-long/whole_rows.csv
+    python benchmarks/measured_rows.py record fft-any --out fft-any-h200.json [--lengths 100 1000]
+    python benchmarks/measured_rows.py record fft-any --out fft-any-h100.json --near fft-any-h200.json
+    python benchmarks/measured_rows.py choose fft-any RECORD.json ... --answers kernels/fft-any/measured.csv
+
+Results of benchmarks/fft_lengths.py are records, too: of each length the best configuration and the default
+are taken from them.
 
 A row of the file is the configuration whose time, by the best one's on the same GPU, is least where it is
-most, if it is faster than two passes on each. Before it stand those of single GPUs, where they are 1 % faster
-there. Further rows are for other GPUs: the same without bulk copies, and of these one that needs half of the
-shared memory; rows that were there stay where no GPU timed such a one.
+most, if it is faster on each than what answers without the file. Before it stand those of single GPUs, where
+they are 2 % faster there. Further rows are for GPUs that cannot launch it; such rows that were there stay
+where the records have none.
 """
 
 import argparse
 import csv
 import itertools
 import json
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from cold_timing import median
+from cold_timing import copy_bandwidth, median
+from fft_length_cases import Kind, Problem
+from fft_lengths import contender
+from measured_shortlists import KERNELS, Rows, of_less
 from provenance import provenance
 from sweep import Bench, opened
 
@@ -32,33 +38,28 @@ from tuner.compiler import CompiledStage
 from tuner.config import KernelFile
 from tuner.config.catalog import Catalog
 from tuner.errors import TunerError
-from tuner.expressions import Expression
 from tuner.model import Configuration, Plan, Workload
-from tuner.problems import problem_for
 
-KERNEL = "fft-long"
-LONGEST = {"complex64": 20736, "complex128": 10368}
-ELEMENTS = {"complex64": 2**26, "complex128": 2**25}
-SHORTEST, LARGEST_PRIME = 8193, 13
-FURTHER = {"complex64": 2, "complex128": 4}  # pairs of radix and points beside those that are stated
-SMOOTH_PRIME = 7  # for which there are further pairs
 TOGETHER = 12  # lengths whose configurations are compiled at a time
 REPEATS = 7
-KEPT = NEAR = 1.15  # times of the best: what is stored, and what another GPU times
-SAMPLE = 3  # rows that are held to NumPy's answer
-WORTH = 1.01  # a row for one GPU: what another is slower there
-COLUMNS = ("N", "dtype", "gpu", "form", "r", "P", "split", "load", "blocks")
-
-Size = tuple[int, str]
-"""N and dtype."""
+NEAR = 1.15  # times of the best: what is stored, and what another GPU times
+WORTH = 1.02  # a row: what would be taken without it is slower by this
+FAST = 0.97  # part of a copy's speed at which nothing but the fallback is timed
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A configuration and its cost: milliseconds, or a ratio to the best."""
+class Size(NamedTuple):
+    """Of rows: their length, type and direction."""
 
-    cost: float
-    configuration: Configuration
+    N: int
+    dtype: str
+    direction: str
+
+
+Times = Mapping[Configuration, float]
+"""Milliseconds of configurations."""
+
+Record = Mapping[Size, Mapping[str, float]]
+"""Milliseconds of configurations, by their text, of every size."""
 
 
 def main() -> None:
@@ -66,58 +67,99 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True)
     record_part = parts.add_parser("record", help="time on this GPU")
+    record_part.add_argument("kernel", choices=KERNELS)
     record_part.add_argument("--out", type=Path, required=True)
-    record_part.add_argument("--lengths", nargs="*", type=int, help="these instead of all")
+    record_part.add_argument("--lengths", nargs="*", type=int, default=[], help="these instead of all")
+    record_part.add_argument("--types", nargs="*", default=[], help="these instead of all")
     record_part.add_argument("--near", type=Path, help="only what is near the best there")
     record_part.add_argument("--seconds", type=float, default=3600, help="no lengths are begun after these")
     choose_part = parts.add_parser("choose", help="write the answers of the kernel file")
+    choose_part.add_argument("kernel", choices=KERNELS)
     choose_part.add_argument("records", nargs="+", type=Path)
+    choose_part.add_argument("--lengths", nargs="*", type=int, default=[], help="these instead of all")
     choose_part.add_argument("--answers", type=Path, required=True)
     options = parser.parse_args()
-    if options.part == "record":
-        record(options.out, options.lengths, options.near, options.seconds)
-    else:
-        choose({gpu_of(path): read_record(path) for path in options.records}, options.answers)
-
-
-def record(out: Path, lengths: Sequence[int] | None, near: Path | None, seconds: float) -> None:
-    """Time, print a line for each length, write the JSON after each group of lengths."""
-    bench = opened()
-    kernel, begin = bench.catalog.kernel(KERNEL), time.monotonic()
-    document: dict[str, Any] = {"provenance": provenance(), "rows": []}
-    there = None if near is None else read_record(near)
-    todo = [
-        (n, dtype)
-        for dtype, longest in LONGEST.items()
-        for n in lengths or range(SHORTEST, longest + 1)
-        if n <= longest and largest_prime(n) <= LARGEST_PRIME and (there is None or (n, dtype) in there)
+    rows = KERNELS[options.kernel]
+    if options.part == "choose":
+        choose(rows, records_by_gpu(rows, options.records, options.lengths), options.answers)
+        return
+    there = None if options.near is None else read_record(rows, options.near)
+    sizes = [
+        size
+        for size in map(Size._make, rows.sizes())
+        if (there is None or size in there)
+        and size.N in (options.lengths or [size.N])
+        and size.dtype in (options.types or [size.dtype])
     ]
-    todo.sort(key=lambda size: largest_prime(size[0]) > SMOOTH_PRIME)
-    for group in (todo[k : k + TOGETHER] for k in range(0, len(todo), TOGETHER)):
+    record(rows, sizes, there, options.out, options.seconds)
+
+
+def record(rows: Rows, sizes: Sequence[Size], there: Record | None, out: Path, seconds: float) -> None:
+    """Time, print a line for each size, write the JSON after each group of sizes."""
+    bench, begin = opened(), time.monotonic()
+    kernel = bench.catalog.kernel(rows.kernel)
+    copy_gb_s = copy_bandwidth(bench.cp, bench.timer)
+    document: dict[str, Any] = {"provenance": {**provenance(), "copy_gb_s": copy_gb_s}, "rows": []}
+    for group in (sizes[k : k + TOGETHER] for k in range(0, len(sizes), TOGETHER)):
         if time.monotonic() - begin > seconds:
-            print(f"left out: {len(todo) - len(document['rows'])} lengths", flush=True)
+            print(f"left out: {len(sizes) - len(document['rows'])} sizes", flush=True)
             break
-        plans: list[list[Plan]] = []
-        for size in group:
-            workload = workload_of(kernel, size)
-            known = {} if there is None else configurations(kernel, workload, there[size])
-            chosen = list(known) if known else shortlist(kernel, workload)
-            plans.append([kernel.plan(workload, one) for one in chosen])
-        compiled = iter(bench.compiler.compile([s for some in plans for plan in some for s in plan.stages]))
-        for size, some in zip(group, plans, strict=True):
-            made = [[next(compiled) for _ in plan.stages] for plan in some]
-            fit = [plan for plan, stages in zip(some, made, strict=True) if all(map(without_spills, stages))]
-            found = sorted(timed(bench, size, fit), key=lambda one: one.cost)
-            times = {str(one): round(ms, 5) for one, ms in near_best(found).items()}
-            document["rows"].append({"N": size[0], "dtype": size[1], "ms": times})
-            print(*size, f"{len(found)} of {len(some)}:", *list(times.items())[:3], flush=True)
+        problems = {size: problem_of(bench, rows, size) for size in group}
+        workloads = {size: problem.workload for size, problem in problems.items()}
+        if there is None:
+            chosen = {size: rows.shortlist(kernel, workload) for size, workload in workloads.items()}
+        else:
+            chosen = {size: list(configurations(kernel, w, there[size])) for size, w in workloads.items()}
+        fallbacks = {
+            size: [one for one in few if rows.is_fallback(kernel, workloads[size], one)]
+            for size, few in chosen.items()
+        }
+        times = timed_together(problems, fallbacks)
+        others = {
+            size: [one for one in few if one not in times[size]]
+            for size, few in chosen.items()
+            if not is_fast(problems[size], times[size], copy_gb_s)
+        }
+        for size, found in timed_together(problems, others).items():
+            times[size] |= found
+        for size, found in times.items():
+            kept = near_best(found, fallbacks[size])
+            texts = {str(one): round(ms, 5) for one, ms in kept.items()}
+            document["rows"].append({"kernel": rows.kernel, **size._asdict(), "ms": texts})
+            print(*size, f"{len(found)} of {len(chosen[size])}:", *list(texts.items())[:3], flush=True)
         out.write_text(json.dumps(document, indent=0) + "\n")
 
 
-def workload_of(kernel: KernelFile, size: Size) -> Workload:
-    """Rows of a length, about 2^29 bytes of them."""
-    n, dtype = size
-    return kernel.workload({"N": n, "dtype": dtype}, ELEMENTS[dtype] // n)
+def problem_of(bench: Bench, rows: Rows, size: Size) -> Problem:
+    """The arrays of a size, about 2^29 bytes of input."""
+    return Problem(bench, Kind(rows.kernel, size.dtype, size.direction, (size.N,), 0, ""), size.N)
+
+
+def is_fast(problem: Problem, times: Times, copy_gb_s: float) -> bool:
+    """Whether some configuration is about as fast as a copy of the bytes."""
+    copy_ms = (problem.x.nbytes + problem.y.nbytes) / copy_gb_s / 1e6
+    return copy_ms >= FAST * min(times.values(), default=float("inf"))
+
+
+def timed_together(
+    problems: Mapping[Size, Problem], chosen: Mapping[Size, Sequence[Configuration]]
+) -> dict[Size, dict[Configuration, float]]:
+    """Milliseconds of those that compile without spills and answer right; all are compiled at once."""
+    plans = {
+        s: [problems[s].kernel.plan(problems[s].workload, one) for one in few] for s, few in chosen.items()
+    }
+    if not any(plans.values()):
+        return {size: {} for size in plans}
+    compiler = next(iter(problems.values())).bench.compiler
+    compiled = iter(
+        compiler.compile([stage for few in plans.values() for plan in few for stage in plan.stages])
+    )
+    found: dict[Size, dict[Configuration, float]] = {}
+    for size, few in plans.items():
+        made = [[next(compiled) for _ in plan.stages] for plan in few]
+        fit = [plan for plan, stages in zip(few, made, strict=True) if all(map(without_spills, stages))]
+        found[size] = timed(problems[size], fit)
+    return found
 
 
 def without_spills(stage: Any) -> bool:
@@ -125,96 +167,64 @@ def without_spills(stage: Any) -> bool:
     return isinstance(stage, CompiledStage) and not stage.resources.local_bytes
 
 
-def largest_prime(n: int) -> int:
-    """Largest prime factor of n."""
-    largest, factor = 1, 2
-    while n > 1:
-        if n % factor == 0:
-            largest, n = factor, n // factor
-        else:
-            factor += 1
-    return largest
-
-
-def timed(bench: Bench, size: Size, plans: Sequence[Plan]) -> Iterator[Timed]:
-    """Those that answer right, in milliseconds."""
-    cp, (n, dtype) = bench.cp, size
-    batch = ELEMENTS[dtype] // n
-    x = cp.random.standard_normal((batch, 2 * n), dtype="float32")
-    x = x.astype("float32" if dtype == "complex64" else "float64", copy=False).view(dtype)
-    y = cp.empty_like(x)
-    rows = slice(0, batch, batch // SAMPLE)
+def timed(problem: Problem, plans: Sequence[Plan]) -> dict[Configuration, float]:
+    """Medians in milliseconds of those that answer right."""
+    cp, found = problem.bench.cp, {}
     for plan in plans:
+        problem.y.view(cp.uint8).fill(0xFF)
         try:
-            ms = median_ms(bench, plan, x, y)
+            one = contender(problem, plan)
+            one.run()
+            cp.cuda.runtime.deviceSynchronize()
         except (TunerError, cp.cuda.driver.CUDADriverError) as trouble:
             print(f"{plan.label()}: {trouble}", flush=True)
             continue
-        sizes = {"N": n, "dtype": dtype, "direction": "forward"}
-        right = problem_for(plan.problem).compare({"x": x[rows].get()}, {"y": y[rows].get()}, sizes)
-        if right.ok:
-            yield Timed(ms, plan.configuration)
+        wrong = problem.check(problem.y, whole=False)
+        if wrong:
+            print(f"{plan.label()}: {wrong}", flush=True)
         else:
-            print(f"{plan.label()}: {right}", flush=True)
+            times = [problem.bench.timer.once(one.run, one.prepare) for _ in range(REPEATS)]
+            found[plan.configuration] = float(median(times))
+    return found
 
 
-def median_ms(bench: Bench, plan: Plan, x: Any, y: Any) -> float:
-    """Of some runs with a cold L2, in milliseconds; the answer is in ``y``."""
-    cp = bench.cp
-    given = {"x": x, "y": y}
-    arrays = {b.name: given[b.name] if b.name in given else cp.empty(b.shape, b.dtype) for b in plan.buffers}
-    y.view(cp.uint8).fill(0xFF)
-    launches = bench.code.launches(plan, arrays)
-    stream = cp.cuda.get_current_stream()
-
-    def run() -> None:
-        for launch in launches:
-            launch.enqueue(stream)
-
-    run()
-    cp.cuda.runtime.deviceSynchronize()
-    return float(median([bench.timer.once(run) for _ in range(REPEATS)]))
+def near_best(times: Times, fallbacks: Sequence[Configuration]) -> dict[Configuration, float]:
+    """Fallbacks, and of others those that are near the best of those that are launched as widely."""
+    near = {one: ms for one, ms in times.items() if one in fallbacks}
+    others = {one: ms for one, ms in times.items() if one not in fallbacks}
+    for first in of_less(sorted(others, key=lambda one: others[one])):
+        near |= {one: ms for one, ms in others.items() if ms <= NEAR * others[first]}
+    return dict(sorted(near.items(), key=lambda one: one[1]))
 
 
-def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
-    """What is stated, two passes, and plain loads by the threads of the stated and of the best shapes."""
-    derived = {name: formula.expression for name, formula in kernel.recipe.derived.items()}
-    sizes, stated = dict(workload.sizes), kernel.stated_answers(workload, gpu=None)
-    whole = [one for one in kernel.space(workload) if one["form"] == "whole" and one["load"] == "plain"]
-    shapes: dict[tuple[object, object], float] = {}
-    for one in whole:
-        env: dict[str, Any] = {**sizes, "batch": workload.batch, **dict(one)}
-        value = _value_of(derived, env)
-        waste = value("held") * value("G") / value("N") - 1
-        shapes[one["r"], one["P"]] = 1 + value("behind") + 3 * waste + (0.5 if one["P"] < 16 else 0)
-    further = FURTHER[str(sizes["dtype"])] if largest_prime(int(sizes["N"])) <= SMOOTH_PRIME else 0
-    best = sorted(shapes, key=lambda shape: shapes[shape])[:further]
-    best += [(one["r"], one["P"]) for one in stated if one["form"] == "whole"]
-    plain = [one for one in whole if (one["r"], one["P"]) in best]
-    return list(dict.fromkeys([*stated, kernel.default(workload), *plain]))
+def records_by_gpu(rows: Rows, paths: Iterable[Path], lengths: Sequence[int] = ()) -> dict[str, Record]:
+    """The records of each GPU, by a word of its product name, as H100; of some lengths, or of all.
+
+    Where several files have the same, the last counts.
+    """
+    found: dict[str, dict[Size, dict[str, float]]] = {}
+    for path in paths:
+        name = json.loads(path.read_text())["provenance"]["gpus"][0]["name"]
+        word = next(word for word in re.split(r"\W+", name) if any(letter.isdigit() for letter in word))
+        for size, times in read_record(rows, path).items():
+            if size.N in (lengths or [size.N]):
+                found.setdefault(word, {}).setdefault(size, {}).update(times)
+    return found
 
 
-def _value_of(derived: dict[str, Expression], env: dict[str, Any]) -> Callable[[str], Any]:
-    def value(name: str) -> Any:
-        if name not in env:
-            for needed in derived[name].names:
-                value(needed)
-            env[name] = derived[name].evaluate(env)
-        return env[name]
-
-    return value
-
-
-def read_record(path: Path) -> dict[Size, dict[str, float]]:
-    """Milliseconds of configurations, by length and type."""
-    rows = json.loads(path.read_text())["rows"]
-    return {(row["N"], row["dtype"]): row["ms"] for row in rows}
-
-
-def gpu_of(path: Path) -> str:
-    """The word of a product name that tells the GPU, as H100."""
-    name = json.loads(path.read_text())["provenance"]["gpus"][0]["name"]
-    return next(word for word in name.split() if any(letter.isdigit() for letter in word))
+def read_record(rows: Rows, path: Path) -> dict[Size, dict[str, float]]:
+    """Milliseconds of configurations of one kernel, by size; directions that are not timed are left out."""
+    found = json.loads(path.read_text())["rows"]
+    flat = [row for few in found.values() for row in few] if isinstance(found, dict) else found
+    record: dict[Size, dict[str, float]] = {}
+    for row in flat:
+        size = Size(row["N"], row["dtype"], row.get("direction", rows.directions[0]))
+        if row.get("kernel", rows.kernel) == rows.kernel and size.direction in rows.directions:
+            times = row.get("ms")
+            if not isinstance(times, dict):  # of fft_lengths.py
+                times = {row["default"]: row["default_ms"], row["configuration"]: row["ms"]}
+            record.setdefault(size, {}).update(times)
+    return record
 
 
 def configurations(
@@ -223,66 +233,64 @@ def configurations(
     """The recorded times by configuration."""
     named = (*kernel.stated_answers(workload, gpu=None), kernel.default(workload), *kernel.space(workload))
     by_name = {str(one): one for one in named}
-    return {by_name[name]: ms for name, ms in times.items()}
+    return {by_name[name]: ms for name, ms in times.items() if name in by_name}
 
 
-def near_best(found: Sequence[Timed]) -> dict[Configuration, float]:
-    """Two passes, and of each kind of whole rows those that are near its best."""
-    near = {one.configuration: one.cost for one in found if one.configuration["form"] == "passes"}
-    for few in kinds(found):
-        best = min((one.cost for one in few), default=0.0)
-        near |= {one.configuration: one.cost for one in few if one.cost <= NEAR * best}
-    return dict(sorted(near.items(), key=lambda one: one[1]))
-
-
-def kinds(found: Sequence[Timed]) -> list[list[Timed]]:
-    """Whole rows: all, those without bulk copies, and of these those with half of the shared memory."""
-    whole = [one for one in found if one.configuration["form"] == "whole"]
-    plain = [one for one in whole if one.configuration["load"] != "bulk"]
-    halves = [one for one in plain if one.configuration["split"]]
-    return [whole, plain, halves]
-
-
-def choose(records: Mapping[str, Mapping[Size, Mapping[str, float]]], path: Path) -> None:
-    """Write the rows of every length that all GPUs timed, and keep the others."""
-    kernel = Catalog.load().kernel(KERNEL)
-    with path.open(newline="") as file:
-        old = [{"gpu": "", **row} for row in csv.DictReader(file)]
-    rows = {size: list(few) for size, few in itertools.groupby(old, lambda r: (int(r["N"]), r["dtype"]))}
-    for size in set.intersection(*(set(record) for record in records.values())):
-        workload = workload_of(kernel, size)
-        times = {gpu: whole(configurations(kernel, workload, one[size])) for gpu, one in records.items()}
-        shared = for_any_gpu(list(times.values()))
-        rows[size] = [
-            *(cells(size, gpu, best) for gpu, found in times.items() if (best := better(found, shared))),
-            *(cells(size, "", one) for one in shared),
-            *(row for row in rows.get(size, []) if shared and not row["gpu"] and is_needed(row, shared)),
+def choose(rows: Rows, records: Mapping[str, Record], path: Path) -> None:
+    """Write the rows of every size that all GPUs timed, or that had none, and keep the others."""
+    kernel = Catalog.load().kernel(rows.kernel)
+    names = ["N", "dtype", *(["direction"] if len(rows.directions) > 1 else [])]
+    columns = [*names, "gpu", *rows.columns]
+    old = []
+    if path.exists():
+        with path.open(newline="") as file:
+            old = [{"gpu": "", **row} for row in csv.DictReader(file)]
+    written = {
+        size: list(few)
+        for size, few in itertools.groupby(
+            old, lambda row: Size(int(row["N"]), row["dtype"], row.get("direction", rows.directions[0]))
+        )
+    }
+    for size in set().union(*records.values()):
+        workload = kernel.workload(size._asdict())
+        times = {
+            gpu: faster(rows, kernel, workload, configurations(kernel, workload, record[size]))
+            for gpu, record in records.items()
+            if size in record
+        }
+        if len(times) < len(records) and size in written:
+            continue
+        shared = of_less(by_largest_loss(list(times.values()))) if len(times) == len(records) else []
+        found = [
+            cells(columns, size, gpu, best) for gpu, few in times.items() if (best := better(few, shared))
         ]
+        found += [cells(columns, size, "", one) for one in shared]
+        before = written.get(size, [])
+        others = [row for row in before if row["gpu"] and row["gpu"] not in records]
+        found += [row for row in before if shared and not row["gpu"] and is_needed(row, shared)]
+        written[size] = [*others, *found]
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        for size in sorted(rows, key=lambda size: (size[1] != "complex64", size)):
-            writer.writerows(rows[size])
+        order = list(rows.last)
+        for size in sorted(written, key=lambda size: (order.index(size.dtype), size)):
+            writer.writerows(written[size])
 
 
-def whole(times: Mapping[Configuration, float]) -> dict[Configuration, float]:
-    """Whole rows that are faster than two passes."""
-    passes = min((ms for one, ms in times.items() if one["form"] == "passes"), default=float("inf"))
-    return {one: ms for one, ms in times.items() if one["form"] == "whole" and ms < passes}
+def faster(rows: Rows, kernel: KernelFile, workload: Workload, times: Times) -> dict[Configuration, float]:
+    """What is faster than the fallbacks."""
+    fallbacks = [one for one in times if rows.is_fallback(kernel, workload, one)]
+    least = min((times[one] for one in fallbacks), default=float("inf"))
+    return {one: ms for one, ms in times.items() if one not in fallbacks and WORTH * ms <= least}
 
 
-def for_any_gpu(times: Sequence[Mapping[Configuration, float]]) -> list[Configuration]:
-    """Of each kind the configuration whose largest time, by the best of each GPU, is least."""
-    found = [
-        Timed(max(some[one] / min(some.values()) for some in times), one)
-        for one in times[0]
-        if all(one in some for some in times)
-    ]
-    best = [min(few, key=lambda one: one.cost) for few in kinds(found) if few]
-    return list(dict.fromkeys(one.configuration for one in best))
+def by_largest_loss(times: Sequence[Times]) -> list[Configuration]:
+    """Those that all GPUs timed, in the order of their largest time by the best of each GPU."""
+    common = [one for one in times[0] if all(one in some for some in times)]
+    return sorted(common, key=lambda one: max(some[one] / min(some.values()) for some in times))
 
 
-def better(times: Mapping[Configuration, float], shared: Sequence[Configuration]) -> Configuration | None:
+def better(times: Times, shared: Sequence[Configuration]) -> Configuration | None:
     """The best configuration of a GPU, if it is worth a row beside what is shared."""
     best = min(times, key=lambda one: times[one], default=None)
     if best is None or (shared and times[shared[0]] <= WORTH * times[best]):
@@ -292,16 +300,16 @@ def better(times: Mapping[Configuration, float], shared: Sequence[Configuration]
 
 def is_needed(row: Mapping[str, str], shared: Sequence[Configuration]) -> bool:
     """Whether a GPU that can launch a row of the file may be unable to launch what is shared."""
-    return not any(
+    return "load" in row and not any(
         (one["load"] != "bulk" or row["load"] == "bulk") and (one["split"] or row["split"] == "false")
         for one in shared
     )
 
 
-def cells(size: Size, gpu: str, configuration: Configuration) -> dict[str, str]:
-    """A line of the file."""
-    values = {"N": size[0], "dtype": size[1], **dict(configuration)}
-    return {name: gpu if name == "gpu" else str(values[name]).lower() for name in COLUMNS}
+def cells(columns: Sequence[str], size: Size, gpu: str, configuration: Configuration) -> dict[str, str]:
+    """A line of the file; a tunable without a value leaves its cell empty."""
+    values: dict[str, Any] = {**size._asdict(), **dict(configuration)}
+    return {name: gpu if name == "gpu" else str(values.get(name, "")).lower() for name in columns}
 
 
 if __name__ == "__main__":

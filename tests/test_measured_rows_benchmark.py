@@ -1,0 +1,81 @@
+"""Which rows benchmarks/measured_rows.py writes for what GPUs timed."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmark_scripts import benchmark, siblings_importable
+
+from tuner.config.catalog import Catalog
+from tuner.model import Configuration
+
+KERNEL = Catalog.load().kernel("fft-any")
+WORKLOAD = KERNEL.workload({"N": 1000, "dtype": "complex64"})
+DEFAULT = KERNEL.default(WORKLOAD)
+FIRST, SECOND, THIRD = [one for one in KERNEL.space(WORKLOAD) if one != DEFAULT and not one["split"]][:3]
+HEADER = "N,dtype,gpu,r,P,L,split,tile,blocks"
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
+    """Chooses from what GPUs timed, and returns the rows that are written without those of other lengths."""
+    with siblings_importable(monkeypatch):
+        script: Any = benchmark("measured_rows")
+
+        def chosen(times: Mapping[str, Mapping[Configuration, float]], before: str = "") -> list[str]:
+            paths: list[Path] = []
+            answers = tmp_path / "answers.csv"
+            if before:
+                answers.write_text(f"{HEADER}\n{before}\n")
+            for name, found in times.items():
+                row = {"kernel": "fft-any", "N": 1000, "dtype": "complex64", "direction": "forward"}
+                rows = [row | {"ms": {str(one): ms for one, ms in found.items()}}]
+                facts = {"gpus": [{"name": name}]}
+                paths.append(tmp_path / f"{len(paths)}.json")
+                paths[-1].write_text(json.dumps({"provenance": facts, "rows": rows}))
+            kind = script.KERNELS["fft-any"]
+            script.choose(kind, script.records_by_gpu(kind, paths), answers)
+            header, *lines = answers.read_text().splitlines()
+            assert header == HEADER
+            return lines
+
+        yield chosen
+
+
+def row(configuration: Configuration, gpu: str = "") -> str:
+    values = dict(configuration)
+    words = [str(values.get(name, "")).lower() for name in ("r", "P", "L", "split", "tile", "blocks")]
+    return ",".join(["1000", "complex64", gpu, *words])
+
+
+def test_a_row_for_any_gpu_and_one_for_whose_best_is_another(choose: Callable[..., list[str]]) -> None:
+    """Shared is what loses least where it loses most; a GPU has a row where its best is 2 % faster."""
+    found = choose(
+        {
+            "NVIDIA H200": {DEFAULT: 1.0, FIRST: 0.9, SECOND: 0.5, THIRD: 0.505},
+            "NVIDIA H100 80GB HBM3": {DEFAULT: 1.0, FIRST: 0.7, SECOND: 0.75, THIRD: 0.95},
+        }
+    )
+    assert found == [row(FIRST, "H100"), row(SECOND)]
+
+
+def test_what_is_no_faster_than_the_default_has_no_row(choose: Callable[..., list[str]]) -> None:
+    """A row must be worth 2 % on every GPU; one for a GPU is worth it there."""
+    found = choose(
+        {
+            "NVIDIA A100-SXM4-80GB": {DEFAULT: 1.0, FIRST: 0.99, SECOND: 0.985},
+            "NVIDIA H200": {DEFAULT: 1.0, FIRST: 0.9},
+        }
+    )
+    assert found == [row(FIRST, "H200")]
+    assert choose({"NVIDIA A100-SXM4-80GB": {DEFAULT: 1.0, FIRST: 0.9}}, row(SECOND)) == [row(FIRST)]
+
+
+def test_rows_of_gpus_that_timed_nothing_stay(choose: Callable[..., list[str]]) -> None:
+    """Those of other GPUs and of other lengths; those of the GPUs that timed are chosen anew."""
+    other_length = row(SECOND).replace("1000", "999", 1)
+    before = f"{other_length}\n{row(THIRD, 'L4')}\n{row(THIRD, 'H200')}"
+    found = choose({"NVIDIA H200": {DEFAULT: 1.0, FIRST: 0.9}}, before)
+    assert found == [other_length, row(THIRD, "L4"), row(FIRST)]
