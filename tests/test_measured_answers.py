@@ -240,7 +240,8 @@ def test_rows_of_the_catalogue(name: str) -> None:
     measured = kernel.recipe.measured
     assert measured is not None
     for key in measured.rows:
-        workload = kernel.workload(dict(zip(measured.sizes, key, strict=True)))
+        longest = {name: values[-1] for name, values in kernel.sizes.items() if isinstance(values, range)}
+        workload = kernel.workload(longest | dict(zip(measured.sizes, key, strict=True)))
         for row in measured.at(dict(workload.sizes), gpu=None):
             kernel.plan(workload, kernel.of_row(workload, row))
         for gpu in {row.gpu for row in measured.rows[key]}:

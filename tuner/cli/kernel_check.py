@@ -83,20 +83,28 @@ def check(
 
 
 def _check_measured(kernel: "KernelFile") -> None:
-    """Every row of measured answers is a configuration, whatever the sizes without a column are."""
+    """Every row of measured answers is a configuration where its condition holds, at the ends of other sizes.
+
+    Where it holds at no default batch, rows are checked whatever it says.
+    """
+    from tuner.config.assignment import constants
+
     measured = kernel.recipe.measured
     if measured is None:
         return
     others = {
-        name: values[:1] if isinstance(values, range) else values
+        name: (values[0], values[-1]) if isinstance(values, range) else values
         for name, values in kernel.sizes.items()
         if name not in measured.sizes
     }
     for key in measured.rows:
-        for picked in itertools.product(*others.values()):
-            sizes = dict(zip((*measured.sizes, *others), (*key, *picked), strict=True))
-            workload = kernel.workload(sizes)
-            for answer in measured.at(sizes, gpu=None):
+        workloads = [
+            kernel.workload(dict(zip((*measured.sizes, *others), (*key, *picked), strict=True)))
+            for picked in itertools.product(*others.values())
+        ]
+        holding = [one for one in workloads if measured.hold(constants(kernel.recipe, one))]
+        for workload in holding or workloads:
+            for answer in measured.at(dict(workload.sizes), gpu=None):
                 kernel.of_row(workload, answer)
 
 
