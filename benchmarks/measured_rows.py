@@ -8,8 +8,7 @@ GPUs time what is near the best:
     python benchmarks/measured_rows.py record fft-any --out fft-any-h100.json --near fft-any-h200.json
     python benchmarks/measured_rows.py choose fft-any RECORD.json ... --answers kernels/fft-any/measured.csv
 
-Results of benchmarks/fft_lengths.py are records, too: of each length the best configuration and the default
-are taken from them.
+Results of benchmarks/fft_lengths.py and fft_planes.py are records, too.
 
 A row of the file is the configuration whose time, by the best one's on the same GPU, is least where it is
 most, if it is faster on each than what answers without the file. Before it stand those of single GPUs, where
@@ -19,18 +18,17 @@ where the records have none.
 
 import argparse
 import csv
-import itertools
 import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cold_timing import copy_bandwidth, median
 from fft_length_cases import Kind, Problem
 from fft_lengths import contender
-from measured_shortlists import KERNELS, Rows, of_less
+from measured_shortlists import KERNELS, Transforms, of_less
 from provenance import provenance
 from sweep import Bench, opened
 
@@ -47,13 +45,8 @@ WORTH = 1.02  # a row: what would be taken without it is slower by this
 FAST = 0.97  # part of a copy's speed at which nothing but the fallback is timed
 
 
-class Size(NamedTuple):
-    """Of rows: their length, type and direction."""
-
-    N: int
-    dtype: str
-    direction: str
-
+Size = tuple[int | str, ...]
+"""Values of the sizes that tell answers apart."""
 
 Times = Mapping[Configuration, float]
 """Milliseconds of configurations."""
@@ -79,60 +72,75 @@ def main() -> None:
     choose_part.add_argument("--lengths", nargs="*", type=int, default=[], help="these instead of all")
     choose_part.add_argument("--answers", type=Path, required=True)
     options = parser.parse_args()
-    rows = KERNELS[options.kernel]
+    kind = KERNELS[options.kernel]
     if options.part == "choose":
-        choose(rows, records_by_gpu(rows, options.records, options.lengths), options.answers)
+        choose(kind, records_by_gpu(kind, options.records, options.lengths), options.answers)
         return
-    there = None if options.near is None else read_record(rows, options.near)
-    sizes = [
-        size
-        for size in map(Size._make, rows.sizes())
-        if (there is None or size in there)
-        and size.N in (options.lengths or [size.N])
-        and size.dtype in (options.types or [size.dtype])
-    ]
-    record(rows, sizes, there, options.out, options.seconds)
+    there = None if options.near is None else read_record(kind, options.near)
+    sizes = {
+        key_of(kind, size): size
+        for size in kind.sizes()
+        if size["N"] in (options.lengths or [size["N"]])
+        and size["dtype"] in (options.types or [size["dtype"]])
+    }
+    if there is not None:
+        sizes = {key: size for key, size in sizes.items() if key in there}
+    record(kind, sizes, there, options.out, options.seconds)
 
 
-def record(rows: Rows, sizes: Sequence[Size], there: Record | None, out: Path, seconds: float) -> None:
+def key_of(kind: Transforms, row: Mapping[str, Any]) -> Size:
+    """What tells the answers of a size apart; planes and columns are of complex64."""
+    known = {"dtype": "complex64", "direction": kind.directions[0], **row}
+    return tuple(int(known[name]) if name in ("M", "N") else known[name] for name in kind.names)
+
+
+def record(
+    kind: Transforms,
+    sizes: Mapping[Size, Mapping[str, Any]],
+    there: Record | None,
+    out: Path,
+    seconds: float,
+) -> None:
     """Time, print a line for each size, write the JSON after each group of sizes."""
     bench, begin = opened(), time.monotonic()
-    kernel = bench.catalog.kernel(rows.kernel)
+    kernel = bench.catalog.kernel(kind.kernel)
     copy_gb_s = copy_bandwidth(bench.cp, bench.timer)
     document: dict[str, Any] = {"provenance": {**provenance(), "copy_gb_s": copy_gb_s}, "rows": []}
-    for group in (sizes[k : k + TOGETHER] for k in range(0, len(sizes), TOGETHER)):
+    keys = list(sizes)
+    for group in (keys[k : k + TOGETHER] for k in range(0, len(keys), TOGETHER)):
         if time.monotonic() - begin > seconds:
-            print(f"left out: {len(sizes) - len(document['rows'])} sizes", flush=True)
+            print(f"left out: {len(keys) - len(document['rows'])} sizes", flush=True)
             break
-        problems = {size: problem_of(bench, rows, size) for size in group}
-        workloads = {size: problem.workload for size, problem in problems.items()}
+        problems = {key: problem_of(bench, kind, sizes[key]) for key in group}
+        workloads = {key: problem.workload for key, problem in problems.items()}
         if there is None:
-            chosen = {size: rows.shortlist(kernel, workload) for size, workload in workloads.items()}
+            chosen = {key: kind.shortlist(kernel, workload) for key, workload in workloads.items()}
         else:
-            chosen = {size: list(configurations(kernel, w, there[size])) for size, w in workloads.items()}
+            chosen = {key: list(configurations(kernel, w, there[key])) for key, w in workloads.items()}
         fallbacks = {
-            size: [one for one in few if rows.is_fallback(kernel, workloads[size], one)]
-            for size, few in chosen.items()
+            key: [one for one in few if kind.is_fallback(kernel, workloads[key], one)]
+            for key, few in chosen.items()
         }
         times = timed_together(problems, fallbacks)
         others = {
-            size: [one for one in few if one not in times[size]]
-            for size, few in chosen.items()
-            if not is_fast(problems[size], times[size], copy_gb_s)
+            key: [one for one in few if one not in fallbacks[key]]
+            for key, few in chosen.items()
+            if not is_fast(problems[key], times[key], copy_gb_s)
         }
-        for size, found in timed_together(problems, others).items():
-            times[size] |= found
-        for size, found in times.items():
-            kept = near_best(found, fallbacks[size])
+        for key, found in timed_together(problems, others).items():
+            times[key] |= found
+        for key, found in times.items():
+            kept = near_best(found, fallbacks[key])
             texts = {str(one): round(ms, 5) for one, ms in kept.items()}
-            document["rows"].append({"kernel": rows.kernel, **size._asdict(), "ms": texts})
-            print(*size, f"{len(found)} of {len(chosen[size])}:", *list(texts.items())[:3], flush=True)
+            document["rows"].append({"kernel": kind.kernel, **sizes[key], "ms": texts})
+            print(*key, f"{len(found)} of {len(chosen[key])}:", *list(texts.items())[:3], flush=True)
         out.write_text(json.dumps(document, indent=0) + "\n")
 
 
-def problem_of(bench: Bench, rows: Rows, size: Size) -> Problem:
+def problem_of(bench: Bench, kind: Transforms, size: Mapping[str, Any]) -> Problem:
     """The arrays of a size, about 2^29 bytes of input."""
-    return Problem(bench, Kind(rows.kernel, size.dtype, size.direction, (size.N,), 0, ""), size.N)
+    table = Kind(kind.kernel, size["dtype"], size["direction"], (size["N"],), 0, "")
+    return Problem(bench, table, size["N"])
 
 
 def is_fast(problem: Problem, times: Times, copy_gb_s: float) -> bool:
@@ -197,7 +205,7 @@ def near_best(times: Times, fallbacks: Sequence[Configuration]) -> dict[Configur
     return dict(sorted(near.items(), key=lambda one: one[1]))
 
 
-def records_by_gpu(rows: Rows, paths: Iterable[Path], lengths: Sequence[int] = ()) -> dict[str, Record]:
+def records_by_gpu(kind: Transforms, paths: Iterable[Path], lengths: Sequence[int] = ()) -> dict[str, Record]:
     """The records of each GPU, by a word of its product name, as H100; of some lengths, or of all.
 
     Where several files have the same, the last counts.
@@ -206,24 +214,26 @@ def records_by_gpu(rows: Rows, paths: Iterable[Path], lengths: Sequence[int] = (
     for path in paths:
         name = json.loads(path.read_text())["provenance"]["gpus"][0]["name"]
         word = next(word for word in re.split(r"\W+", name) if any(letter.isdigit() for letter in word))
-        for size, times in read_record(rows, path).items():
-            if size.N in (lengths or [size.N]):
-                found.setdefault(word, {}).setdefault(size, {}).update(times)
+        for key, times in read_record(kind, path).items():
+            if dict(zip(kind.names, key, strict=True))["N"] in lengths or not lengths:
+                found.setdefault(word, {}).setdefault(key, {}).update(times)
     return found
 
 
-def read_record(rows: Rows, path: Path) -> dict[Size, dict[str, float]]:
+def read_record(kind: Transforms, path: Path) -> dict[Size, dict[str, float]]:
     """Milliseconds of configurations of one kernel, by size; directions that are not timed are left out."""
     found = json.loads(path.read_text())["rows"]
     flat = [row for few in found.values() for row in few] if isinstance(found, dict) else found
     record: dict[Size, dict[str, float]] = {}
     for row in flat:
-        size = Size(row["N"], row["dtype"], row.get("direction", rows.directions[0]))
-        if row.get("kernel", rows.kernel) == rows.kernel and size.direction in rows.directions:
-            times = row.get("ms")
-            if not isinstance(times, dict):  # of fft_lengths.py
-                times = {row["default"]: row["default_ms"], row["configuration"]: row["ms"]}
-            record.setdefault(size, {}).update(times)
+        if row.get("kernel", kind.kernel) != kind.kernel:
+            continue
+        if row.get("direction", kind.directions[0]) in kind.directions:
+            times = row["ms"]
+            if not isinstance(times, dict):  # of fft_lengths.py and fft_planes.py
+                times = {one["configuration"]: one["ms"] for one in row["tried"]}
+                times |= {row["default"]: row["default_ms"], row["configuration"]: row["ms"]}
+            record.setdefault(key_of(kind, row), {}).update(times)
     return record
 
 
@@ -236,50 +246,45 @@ def configurations(
     return {by_name[name]: ms for name, ms in times.items() if name in by_name}
 
 
-def choose(rows: Rows, records: Mapping[str, Record], path: Path) -> None:
+def choose(kind: Transforms, records: Mapping[str, Record], path: Path) -> None:
     """Write the rows of every size that all GPUs timed, or that had none, and keep the others."""
-    kernel = Catalog.load().kernel(rows.kernel)
-    names = ["N", "dtype", *(["direction"] if len(rows.directions) > 1 else [])]
-    columns = [*names, "gpu", *rows.columns]
-    old = []
+    kernel = Catalog.load().kernel(kind.kernel)
+    written: dict[Size, list[dict[str, str]]] = {}
     if path.exists():
         with path.open(newline="") as file:
-            old = [{"gpu": "", **row} for row in csv.DictReader(file)]
-    written = {
-        size: list(few)
-        for size, few in itertools.groupby(
-            old, lambda row: Size(int(row["N"]), row["dtype"], row.get("direction", rows.directions[0]))
-        )
-    }
-    for size in set().union(*records.values()):
-        workload = kernel.workload(size._asdict())
+            for row in csv.DictReader(file):
+                written.setdefault(key_of(kind, row), []).append({"gpu": "", **row})
+    for key in set().union(*records.values()):
+        workload = kernel.workload({**dict(zip(kind.names, key, strict=True)), **kind.further})
         times = {
-            gpu: faster(rows, kernel, workload, configurations(kernel, workload, record[size]))
+            gpu: faster(kind, kernel, workload, configurations(kernel, workload, record[key]))
             for gpu, record in records.items()
-            if size in record
+            if key in record
         }
-        if len(times) < len(records) and size in written:
+        if len(times) < len(records) and key in written:
             continue
         shared = of_less(by_largest_loss(list(times.values()))) if len(times) == len(records) else []
-        found = [
-            cells(columns, size, gpu, best) for gpu, few in times.items() if (best := better(few, shared))
+        before = written.get(key, [])
+        written[key] = [
+            *(row for row in before if row["gpu"] and row["gpu"] not in records),
+            *(cells(kind, key, gpu, best) for gpu, few in times.items() if (best := better(few, shared))),
+            *(cells(kind, key, "", one) for one in shared),
+            *(row for row in before if shared and not row["gpu"] and is_needed(row, shared)),
         ]
-        found += [cells(columns, size, "", one) for one in shared]
-        before = written.get(size, [])
-        others = [row for row in before if row["gpu"] and row["gpu"] not in records]
-        found += [row for row in before if shared and not row["gpu"] and is_needed(row, shared)]
-        written[size] = [*others, *found]
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, [*kind.names, "gpu", *kind.columns], lineterminator="\n")
         writer.writeheader()
-        order = list(rows.last)
-        for size in sorted(written, key=lambda size: (order.index(size.dtype), size)):
-            writer.writerows(written[size])
+        types = list(kernel.sizes["dtype"])
+        place = kind.names.index("dtype")
+        for key in sorted(written, key=lambda key: (types.index(key[place]), key)):
+            writer.writerows(written[key])
 
 
-def faster(rows: Rows, kernel: KernelFile, workload: Workload, times: Times) -> dict[Configuration, float]:
+def faster(
+    kind: Transforms, kernel: KernelFile, workload: Workload, times: Times
+) -> dict[Configuration, float]:
     """What is faster than the fallbacks."""
-    fallbacks = [one for one in times if rows.is_fallback(kernel, workload, one)]
+    fallbacks = [one for one in times if kind.is_fallback(kernel, workload, one)]
     least = min((times[one] for one in fallbacks), default=float("inf"))
     return {one: ms for one, ms in times.items() if one not in fallbacks and WORTH * ms <= least}
 
@@ -306,10 +311,11 @@ def is_needed(row: Mapping[str, str], shared: Sequence[Configuration]) -> bool:
     )
 
 
-def cells(columns: Sequence[str], size: Size, gpu: str, configuration: Configuration) -> dict[str, str]:
+def cells(kind: Transforms, key: Size, gpu: str, configuration: Configuration) -> dict[str, str]:
     """A line of the file; a tunable without a value leaves its cell empty."""
-    values: dict[str, Any] = {**size._asdict(), **dict(configuration)}
-    return {name: gpu if name == "gpu" else str(values.get(name, "")).lower() for name in columns}
+    values = {**dict(zip(kind.names, key, strict=True)), **dict(configuration)}
+    words = {name: str(values.get(name, "")).lower() for name in (*kind.names, *kind.columns)}
+    return {**words, "gpu": gpu}
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.config import KernelFile
 from tuner.model import Configuration, Workload
 
-ROWS_BYTES = 2**29  # of a batch
 BESIDE = 2  # shapes of whole rows beside those that are stated; of double precision twice as many
 SMOOTH_PRIME = 7  # of lengths that have them
 DRAWN = 11  # configurations of short rows beside the default
@@ -16,39 +15,45 @@ MOST_WASTED, MOST_IDLE = 0.7, 0.07  # part of the points, and of the threads, of
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of one kernel at many lengths.
+class Transforms:
+    """Transforms of one kernel at many sizes.
 
     Attributes:
         kernel: name of the kernel.
-        first: shortest length.
-        last: longest length of each type.
-        largest_prime: of a length that is timed.
-        directions: those that are timed; the answers of a single one are taken for both.
-        columns: the tunables that the file of answers has.
-        shortlist: configurations of a workload, those that answer without a file among them.
+        names: the sizes that tell answers apart, in the order of the columns of the file.
+        columns: the tunables that the file has.
         is_fallback: whether a configuration is one that answers without a file.
+        directions: those that are timed; the answers of a single one are taken for both.
+        further: sizes that tell no answers apart.
+        first: shortest length that is timed.
+        last: longest one of each type.
+        largest_prime: of a length that is timed.
+        shortlist: configurations that are timed, those that answer without a file among them.
     """
 
     kernel: str
-    first: int
-    last: Mapping[str, int]
-    largest_prime: int
-    directions: tuple[str, ...]
+    names: tuple[str, ...]
     columns: tuple[str, ...]
-    shortlist: Callable[[KernelFile, Workload], list[Configuration]]
     is_fallback: Callable[[KernelFile, Workload, Configuration], bool]
+    directions: tuple[str, ...] = ("forward",)
+    further: Mapping[str, int] = field(default_factory=dict)
+    first: int = 1
+    last: Mapping[str, int] = field(default_factory=dict)
+    largest_prime: int = 7
+    shortlist: Callable[[KernelFile, Workload], list[Configuration]] = lambda kernel, workload: [
+        kernel.default(workload)
+    ]
 
-    def sizes(self) -> list[tuple[int, str, str]]:
-        """Length, type and direction of all; lengths of 2, 3, 5 and 7 first."""
-        found = [
-            (n, dtype, direction)
+    def sizes(self) -> list[dict[str, int | str]]:
+        """Length, type and direction of all that are timed; lengths of 2, 3, 5 and 7 first."""
+        found: list[dict[str, int | str]] = [
+            {"N": n, "dtype": dtype, "direction": direction}
             for dtype, last in self.last.items()
             for direction in self.directions
             for n in range(self.first, last + 1)
             if largest_prime(n) <= self.largest_prime
         ]
-        return sorted(found, key=lambda size: largest_prime(size[0]) > SMOOTH_PRIME)
+        return sorted(found, key=lambda size: largest_prime(int(size["N"])) > SMOOTH_PRIME)
 
 
 def largest_prime(n: int) -> int:
@@ -126,40 +131,53 @@ def is_passes(_kernel: KernelFile, _workload: Workload, configuration: Configura
 def of_less(found: Sequence[Configuration]) -> list[Configuration]:
     """The first of all, of those without bulk copies, and of these with half of the shared memory."""
     plain = [one for one in found if dict(one).get("load") != "bulk"]
-    halves = [one for one in plain if one["split"]]
+    halves = [one for one in plain if dict(one).get("split")]
     return list(dict.fromkeys(few[0] for few in (found, plain, halves) if few))
 
 
 SHORT = ("r", "P", "L", "split", "tile", "blocks")
+ROWS = ("N", "dtype")
 KERNELS = {
-    "fft-long": Rows(
+    "fft-long": Transforms(
         "fft-long",
+        ROWS,
+        ("form", "r", "P", "split", "load", "blocks"),
+        is_passes,
         first=8193,
         last={"complex64": 20736, "complex128": 10368},
         largest_prime=13,
-        directions=("forward",),
-        columns=("form", "r", "P", "split", "load", "blocks"),
         shortlist=whole_rows,
-        is_fallback=is_passes,
     ),
-    "fft-any": Rows(
+    "fft-any": Transforms(
         "fft-any",
+        ROWS,
+        SHORT,
+        is_default,
         first=2,
         last={"complex64": 8192, "complex128": 8192},
-        largest_prime=7,
-        directions=("forward",),
-        columns=SHORT,
         shortlist=short_rows,
-        is_fallback=is_default,
     ),
-    "fft-real": Rows(
+    "fft-real": Transforms(
         "fft-real",
+        (*ROWS, "direction"),
+        SHORT,
+        is_default,
+        directions=("forward", "inverse"),
         first=3,
         last={"float32": 8192, "float64": 8192},
-        largest_prime=7,
-        directions=("forward", "inverse"),
-        columns=SHORT,
         shortlist=short_rows,
-        is_fallback=is_default,
+    ),
+    "fft-columns": Transforms(  # chosen from the results of benchmarks/fft_planes.py, as the next one is
+        "fft-columns",
+        ROWS,
+        ("A", "r", "P", "C", "split", "blocks"),
+        is_default,
+        further={"W": 4096},
+    ),
+    "fft-2d": Transforms(
+        "fft-2d",
+        ("M", *ROWS),
+        ("A", "r1", "P1", "L1", "split1", "r2", "P2", "C", "split2", "bounded"),
+        is_default,
     ),
 }
