@@ -60,16 +60,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True)
     record_part = parts.add_parser("record", help="time on this GPU")
-    record_part.add_argument("kernel", choices=KERNELS)
+    record_part.add_argument("kernel", choices=[name for name, kind in KERNELS.items() if kind.last])
     record_part.add_argument("--out", type=Path, required=True)
-    record_part.add_argument("--lengths", nargs="*", type=int, default=[], help="these instead of all")
-    record_part.add_argument("--types", nargs="*", default=[], help="these instead of all")
+    record_part.add_argument("--lengths", nargs="*", type=int, default=[], help="only these")
+    record_part.add_argument("--types", nargs="*", default=[], help="only these")
+    record_part.add_argument(
+        "--after", nargs="*", type=Path, default=[], help="records whose sizes are left out"
+    )
     record_part.add_argument("--near", type=Path, help="only what is near the best there")
     record_part.add_argument("--seconds", type=float, default=3600, help="no lengths are begun after these")
     choose_part = parts.add_parser("choose", help="write the answers of the kernel file")
     choose_part.add_argument("kernel", choices=KERNELS)
     choose_part.add_argument("records", nargs="+", type=Path)
-    choose_part.add_argument("--lengths", nargs="*", type=int, default=[], help="these instead of all")
+    choose_part.add_argument("--lengths", nargs="*", type=int, default=[], help="only these")
     choose_part.add_argument("--answers", type=Path, required=True)
     options = parser.parse_args()
     kind = KERNELS[options.kernel]
@@ -85,6 +88,10 @@ def main() -> None:
     }
     if there is not None:
         sizes = {key: size for key, size in sizes.items() if key in there}
+    done = {key for path in options.after for key in read_record(kind, path)}
+    sizes = {key: size for key, size in sizes.items() if key not in done}
+    if not sizes:
+        parser.error("no sizes are left by --lengths, --types, --near and --after")
     record(kind, sizes, there, options.out, options.seconds)
 
 
@@ -213,7 +220,9 @@ def records_by_gpu(kind: Transforms, paths: Iterable[Path], lengths: Sequence[in
     found: dict[str, dict[Size, dict[str, float]]] = {}
     for path in paths:
         name = json.loads(path.read_text())["provenance"]["gpus"][0]["name"]
-        word = next(word for word in re.split(r"\W+", name) if any(letter.isdigit() for letter in word))
+        word = next((word for word in re.split(r"\W+", name) if re.search(r"\d", word)), None)
+        if word is None:
+            raise SystemExit(f"{path}: the product name {name!r} has no word with a number, which rows need")
         for key, times in read_record(kind, path).items():
             if dict(zip(kind.names, key, strict=True))["N"] in lengths or not lengths:
                 found.setdefault(word, {}).setdefault(key, {}).update(times)

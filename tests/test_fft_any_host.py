@@ -20,7 +20,7 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 ANY, REAL = (load_kernel_file(KERNELS / name / "kernel.toml") for name in ("fft-any", "fft-real"))
 DIRECTIONS = ("forward", "inverse")
 # Of one stage and of several, without and with idle threads, by Bluestein's algorithm; odd and even.
-LENGTHS = {ANY.name: (2, 30, 31, 97, 105, 243, 1000), REAL.name: (3, 37, 74, 60, 105, 1000)}
+LENGTHS = {ANY.name: (2, 30, 31, 97, 105, 243, 520, 1000), REAL.name: (3, 37, 74, 60, 105, 1000, 1040)}
 CASES = [(kernel, N) for kernel in (ANY, REAL) for N in LENGTHS[kernel.name]]
 BATCH = 5
 
@@ -139,6 +139,16 @@ def test_extreme_values_stay_in_their_row(kernel: KernelFile, N: int) -> None:
                 assert off <= 1e-6 * np.linalg.norm(reference) + lost, (plan.label(), value)
             else:
                 assert not np.isfinite(y[3]).all()
+
+
+@pytest.mark.parametrize("kernel", [ANY, REAL], ids=name_of)
+def test_all_lengths_have_a_default_which_is_the_answer_of_the_last_table(kernel: KernelFile) -> None:
+    """All of the first type; of double precision some, and two where points per thread are most by a rule."""
+    lengths, (single, double) = kernel.sizes["N"], kernel.sizes["dtype"]
+    for dtype, some in ((single, lengths), (double, [*lengths[::7], 6422, 7774])):
+        for N in some:
+            workload = kernel.workload({"N": N, "dtype": dtype}, 3)
+            assert kernel.stated(workload) == kernel.default(workload)
 
 
 @pytest.mark.parametrize("kernel", [ANY, REAL], ids=name_of)

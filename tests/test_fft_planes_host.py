@@ -97,7 +97,8 @@ def test_every_size_has_a_default(dtype: str) -> None:
     """Lengths of every kind have a default that their rules allow, and planes a stated answer."""
     for N in (*LENGTHS, *LONG):
         for other in (1, 5, 64, 1000, 8192):
-            COLUMNS.default(COLUMNS.workload({"N": N, "W": other, "dtype": dtype}, 3))
+            columns = COLUMNS.workload({"N": N, "W": other, "dtype": dtype}, 3)
+            assert COLUMNS.stated_answers(columns, "")[-1] == COLUMNS.default(columns)
             for M, width in ((N, max(2, other)), (max(2, other), N)):
                 workload = PLANES.workload({"M": M, "N": width, "dtype": dtype}, 3)
                 PLANES.default(workload)
