@@ -94,7 +94,7 @@ def test_choices_that_nobody_measured(
     assert efficiencies == [1.0, 0.5]  # the default has NB = 64 at both
 
 
-@pytest.mark.parametrize("name", ["potrf", "geqrf"])
+@pytest.mark.parametrize("name", ["potrf", "getrf", "geqrf"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_stated_answers_are_configurations(name: str, dtype: str) -> None:
     """At orders small and large, between powers of two, too."""

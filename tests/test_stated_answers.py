@@ -1,10 +1,14 @@
 """Which stated answers of the catalogue's kernels GPUs with less shared memory, and older ones, take."""
 
+import math
 from typing import NamedTuple
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from tuner.config.catalog import Catalog
+from tuner.errors import InputError
 from tuner.model import Configuration, TunableValue, Workload
 from tuner.search.declared import TraitReader
 from tuner.space.occupancy import device_limits
@@ -92,3 +96,40 @@ def test_every_answer_is_a_configuration(name: str) -> None:
             same = kernel.workload(dict(workload.sizes), batch)
             for one in kernel.stated_answers(same, gpu=None):
                 kernel.plan(same, one)
+
+
+WITH_RANGES = [
+    name
+    for name in CATALOG.names
+    if any(isinstance(one, range) for one in CATALOG.kernel(name).sizes.values())
+]
+SHORT = 10_000  # lengths that are drawn more often
+SMALL = 2**20  # numbers of a problem
+
+
+@st.composite
+def drawn_workloads(draw: st.DrawFn, name: str) -> Workload:
+    """Any size of a kernel, short ones more often, and several problems where they are small."""
+    kernel = CATALOG.kernel(name)
+    sizes: dict[str, int | str] = {}
+    for size, values in kernel.sizes.items():
+        if isinstance(values, range):
+            first, last = values[0], values[-1]
+            sizes[size] = draw(st.integers(first, min(last, SHORT)) | st.integers(first, last))
+        else:
+            sizes[size] = draw(st.sampled_from(list(values)))
+    try:
+        small = math.prod(one for one in sizes.values() if isinstance(one, int)) <= SMALL
+        return kernel.workload(sizes, draw(st.sampled_from([1, 3, 257, 5000])) if small else 1)
+    except InputError:
+        assume(False)
+        raise
+
+
+@pytest.mark.parametrize("name", WITH_RANGES)
+@given(data=st.data())
+def test_every_size_has_answers(name: str, data: st.DataObject) -> None:
+    """Default and stated answers, of every GPU, satisfy the rules and can be planned."""
+    kernel, workload = CATALOG.kernel(name), data.draw(drawn_workloads(name))
+    for one in (kernel.default(workload), *kernel.stated_answers(workload, gpu=None)):
+        assert kernel.plan(workload, one).configuration == one
