@@ -14,48 +14,6 @@ DRAWN = 11  # configurations of short rows beside the default
 MOST_WASTED, MOST_IDLE = 0.7, 0.07  # part of the points, and of the threads, of those
 
 
-@dataclass(frozen=True)
-class Transforms:
-    """Transforms of one kernel at many sizes.
-
-    Attributes:
-        kernel: name of the kernel.
-        names: the sizes that tell answers apart, in the order of the columns of the file.
-        columns: the tunables that the file has.
-        is_fallback: whether a configuration is one that answers without a file.
-        directions: those that are timed; the answers of a single one are taken for both.
-        further: sizes that tell no answers apart.
-        first: shortest length that is timed.
-        last: longest one of each type.
-        largest_prime: of a length that is timed.
-        shortlist: configurations that are timed, those that answer without a file among them.
-    """
-
-    kernel: str
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    is_fallback: Callable[[KernelFile, Workload, Configuration], bool]
-    directions: tuple[str, ...] = ("forward",)
-    further: Mapping[str, int] = field(default_factory=dict)
-    first: int = 1
-    last: Mapping[str, int] = field(default_factory=dict)
-    largest_prime: int = 7
-    shortlist: Callable[[KernelFile, Workload], list[Configuration]] = lambda kernel, workload: [
-        kernel.default(workload)
-    ]
-
-    def sizes(self) -> list[dict[str, int | str]]:
-        """Length, type and direction of all that are timed; lengths of 2, 3, 5 and 7 first."""
-        found: list[dict[str, int | str]] = [
-            {"N": n, "dtype": dtype, "direction": direction}
-            for dtype, last in self.last.items()
-            for direction in self.directions
-            for n in range(self.first, last + 1)
-            if largest_prime(n) <= self.largest_prime
-        ]
-        return sorted(found, key=lambda size: largest_prime(int(size["N"])) > SMOOTH_PRIME)
-
-
 def largest_prime(n: int) -> int:
     """Largest prime factor of n."""
     largest, factor = 1, 2
@@ -135,6 +93,46 @@ def of_less(found: Sequence[Configuration]) -> list[Configuration]:
     return list(dict.fromkeys(few[0] for few in (found, plain, halves) if few))
 
 
+@dataclass(frozen=True)
+class Transforms:
+    """Transforms of one kernel at many sizes.
+
+    Attributes:
+        kernel: name of the kernel.
+        names: the sizes that tell answers apart, in the order of the columns of the file.
+        columns: the tunables that the file has.
+        is_fallback: whether a configuration is one that answers without a file.
+        directions: those that are timed; the answers of a single one are taken for both.
+        further: sizes that tell no answers apart.
+        first: shortest length that is timed.
+        last: longest one of each type.
+        largest_prime: of a length that is timed.
+        shortlist: configurations that are timed, those that answer without a file among them.
+    """
+
+    kernel: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    is_fallback: Callable[[KernelFile, Workload, Configuration], bool]
+    directions: tuple[str, ...] = ("forward",)
+    further: Mapping[str, int] = field(default_factory=dict)
+    first: int = 1
+    last: Mapping[str, int] = field(default_factory=dict)
+    largest_prime: int = 7
+    shortlist: Callable[[KernelFile, Workload], list[Configuration]] = short_rows
+
+    def sizes(self) -> list[dict[str, int | str]]:
+        """Length, type and direction of all that are timed; lengths of 2, 3, 5 and 7 first."""
+        found: list[dict[str, int | str]] = [
+            {"N": n, "dtype": dtype, "direction": direction}
+            for dtype, last in self.last.items()
+            for direction in self.directions
+            for n in range(self.first, last + 1)
+            if largest_prime(n) <= self.largest_prime
+        ]
+        return sorted(found, key=lambda size: largest_prime(int(size["N"])) > SMOOTH_PRIME)
+
+
 SHORT = ("r", "P", "L", "split", "tile", "blocks")
 ROWS = ("N", "dtype")
 KERNELS = {
@@ -155,7 +153,6 @@ KERNELS = {
         is_of_last_table,
         first=2,
         last={"complex64": 8192, "complex128": 8192},
-        shortlist=short_rows,
     ),
     "fft-real": Transforms(
         "fft-real",
@@ -165,7 +162,6 @@ KERNELS = {
         directions=("forward", "inverse"),
         first=3,
         last={"float32": 8192, "float64": 8192},
-        shortlist=short_rows,
     ),
     "fft-columns": Transforms(  # chosen from the results of benchmarks/fft_planes.py, as the next one is
         "fft-columns",
