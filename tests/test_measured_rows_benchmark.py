@@ -32,6 +32,8 @@ def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
             for name, found in times.items():
                 row = {"kernel": "fft-any", "N": 1000, "dtype": "complex64", "direction": "forward"}
                 rows = [row | {"ms": {str(one): ms for one, ms in found.items()}}]
+                if not found:
+                    rows = [row | {"N": 998, "ms": {}}]
                 facts = {"gpus": [{"name": name}]}
                 paths.append(tmp_path / f"{len(paths)}.json")
                 paths[-1].write_text(json.dumps({"provenance": facts, "rows": rows}))
@@ -79,3 +81,21 @@ def test_rows_of_gpus_that_timed_nothing_stay(choose: Callable[..., list[str]]) 
     before = f"{other_length}\n{row(THIRD, 'L4')}\n{row(THIRD, 'H200')}"
     found = choose({"NVIDIA H200": {DEFAULT: 1.0, FIRST: 0.9}}, before)
     assert found == [other_length, row(THIRD, "L4"), row(FIRST)]
+
+
+def test_what_one_gpu_timed_holds_for_others_where_it_is_much_faster(
+    choose: Callable[..., list[str]],
+) -> None:
+    """By 10 %; below, the row is for the GPU that timed it."""
+    elsewhere: dict[Configuration, float] = {}  # that record has another length
+    few = {"NVIDIA H200": {DEFAULT: 1.0, FIRST: 0.92}, "NVIDIA H100 80GB HBM3": elsewhere}
+    much = {"NVIDIA H200": {DEFAULT: 1.0, FIRST: 0.9}, "NVIDIA H100 80GB HBM3": elsewhere}
+    assert choose(few) == [row(FIRST, "H200")]
+    assert choose(few, row(SECOND)) == [row(SECOND)]
+    assert choose(much, row(THIRD).replace("1000", "999", 1))[1:] == [row(FIRST)]
+
+
+def test_where_the_default_was_not_timed_there_is_a_row(choose: Callable[..., list[str]]) -> None:
+    """It spilled registers when the lengths were recorded."""
+    found = choose({"NVIDIA H200": {FIRST: 0.9, SECOND: 1.0}, "NVIDIA H100 80GB HBM3": {FIRST: 1.2}})
+    assert found == [row(FIRST)]
