@@ -1,0 +1,75 @@
+"""Prints the table of docs/kernels.md of what untuned transforms of short rows take, by what was recorded.
+
+python benchmarks/show_measured_rows.py
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from measured_rows import Record, Size, configurations, records_by_gpu
+from measured_shortlists import KERNELS, Transforms
+
+from tuner.config.catalog import Catalog
+
+RESULTS = Path(__file__).parent / "results"
+LENGTHS = {  # what has every length; other files of the same transforms have more configurations of some
+    "fft-any": ("fft-any-lengths-*", "fft-any-double-lengths-*"),
+    "fft-real": ("fft-real-lengths-*", "fft-real-double-lengths-*"),
+}
+MORE = {
+    "fft-any": ("fft-any-complex-*", "fft-any-double-h*"),
+    "fft-real": ("fft-any-real-*", "fft-any-double-real-*"),
+}
+
+
+def main() -> None:
+    """Print a row for each type, direction and GPU."""
+    print(
+        "| rows | GPU | lengths | default by the answer: mean | largest | of a copy: median | a tenth below |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, patterns in LENGTHS.items():
+        paths = [path for pattern in patterns for path in sorted(RESULTS.glob(f"{pattern}.json"))]
+        more = [path for pattern in MORE[name] for path in sorted(RESULTS.glob(f"{pattern}.json"))]
+        kind = KERNELS[name]
+        every, all_times = records_by_gpu(kind, paths), records_by_gpu(kind, [*more, *paths])
+        for rows in sorted({key[1:] for record in every.values() for key in record}, key=str):
+            for gpu, record in every.items():
+                keys = sorted(key for key in record if key[1:] == rows)
+                if keys:
+                    copy_gb_s = max(copy_of(path) for path in paths if gpu.lower() in path.name)
+                    print("|", " | ".join(row_of(kind, keys, gpu, all_times[gpu], copy_gb_s)), "|")
+
+
+def copy_of(path: Path) -> float:
+    """GB/s of a copy when a file was recorded."""
+    return float(json.loads(path.read_text())["provenance"]["copy_gb_s"])
+
+
+def row_of(kind: Transforms, keys: list[Size], gpu: str, record: Record, copy_gb_s: float) -> Iterator[str]:
+    """The cells of some lengths: by how much the default is slower, and how near to a copy answers are."""
+    kernel = Catalog.load().kernel(kind.kernel)
+    slower, parts = [], []
+    for key in keys:
+        sizes = dict(zip(kind.names, key, strict=True))
+        number_bytes = int("".join(filter(str.isdigit, str(key[1])))) // 8
+        workload = kernel.workload(sizes, 2**29 // (number_bytes * int(key[0])))
+        times = configurations(kernel, workload, record[key])
+        answer = next(one for one in kernel.stated_answers(workload, gpu) if one in times)
+        parts.append(kernel.plan(workload, answer).work.bytes / copy_gb_s / 1e6 / times[answer])
+        default = [ms for one, ms in times.items() if kind.is_fallback(kernel, workload, one)]
+        slower += [ms / times[answer] for ms in default]
+    parts.sort()
+    yield " ".join(map(str, keys[0][1:]))
+    yield gpu
+    yield str(len(keys))
+    yield f"{math.exp(sum(map(math.log, slower)) / len(slower)):.3f}"
+    yield f"{max(slower):.2f}"
+    yield f"{100 * parts[len(parts) // 2]:.0f} %"
+    yield f"{100 * parts[len(parts) // 10]:.0f} %"
+
+
+if __name__ == "__main__":
+    main()
