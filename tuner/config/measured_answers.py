@@ -128,19 +128,17 @@ def read_measured(
     where = Place(str(path), f"line {line}")
     _check_columns(where, columns, sizes, tunables)
     rows: dict[tuple[int | str, ...], list[Row]] = defaultdict(list)
+    read: dict[tuple[str, str], TunableValue | None] = {(name, ""): None for name in tunables}
     for line, words in lines:
         where = Place(str(path), f"line {line}")
         if len(words) != len(columns):
             raise where.error(f"has {len(words)} values; the columns are {', '.join(columns)}")
         row = list(zip(columns, words, strict=True))
         key = tuple(_size(where, name, word, sizes[name]) for name, word in row if name in sizes)
-        values = tuple(
-            _value(where, name, word, tunables[name]) if word else None
-            for name, word in row
-            if name in tunables
-        )
+        cells = [cell for cell in row if cell[0] in tunables]
+        read |= {cell: _value(where, *cell, tunables[cell[0]]) for cell in cells if cell not in read}
         gpu = "" if GPU_COLUMN in (*sizes, *tunables) else _gpu(where, dict(row))
-        rows[key].append(Row(line, gpu, values))
+        rows[key].append(Row(line, gpu, tuple(read[cell] for cell in cells)))
     if not rows:
         raise where.error("holds no answers: write a row for each of the sizes that were measured")
     when = Formula(at("[measured] when"), table.when, [*fixed, *derived])
