@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from fft_length_cases import INPUT_BYTES
 from measured_rows import Record, Size, configurations, records_by_gpu
 from measured_shortlists import KERNELS, Transforms
 
@@ -49,22 +50,26 @@ def copy_of(path: Path) -> float:
 
 
 def row_of(kind: Transforms, keys: list[Size], gpu: str, record: Record, copy_gb_s: float) -> Iterator[str]:
-    """The cells of some lengths: by how much the default is slower, and how near to a copy answers are."""
+    """The cells of some lengths: by how much the default is slower, and how near to a copy answers are.
+
+    Lengths whose default was not timed are left out.
+    """
     kernel = Catalog.load().kernel(kind.kernel)
     slower, parts = [], []
     for key in keys:
         sizes = dict(zip(kind.names, key, strict=True))
         number_bytes = int("".join(filter(str.isdigit, str(key[1])))) // 8
-        workload = kernel.workload(sizes, 2**29 // (number_bytes * int(key[0])))
+        workload = kernel.workload(sizes, INPUT_BYTES // (number_bytes * int(key[0])))
         times = configurations(kernel, workload, record[key])
-        answer = next(one for one in kernel.stated_answers(workload, gpu) if one in times)
-        parts.append(kernel.plan(workload, answer).work.bytes / copy_gb_s / 1e6 / times[answer])
         default = [ms for one, ms in times.items() if kind.is_fallback(kernel, workload, one)]
-        slower += [ms / times[answer] for ms in default]
+        if default:
+            answer = kernel.stated_answers(workload, gpu)[0]
+            parts.append(kernel.plan(workload, answer).work.bytes / copy_gb_s / 1e6 / times[answer])
+            slower.append(default[0] / times[answer])
     parts.sort()
     yield " ".join(map(str, keys[0][1:]))
     yield gpu
-    yield str(len(keys))
+    yield str(len(parts))
     yield f"{math.exp(sum(map(math.log, slower)) / len(slower)):.3f}"
     yield f"{max(slower):.2f}"
     yield f"{100 * parts[len(parts) // 2]:.0f} %"

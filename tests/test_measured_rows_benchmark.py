@@ -95,7 +95,24 @@ def test_what_one_gpu_timed_holds_for_others_where_it_is_much_faster(
     assert choose(much, row(THIRD).replace("1000", "999", 1))[1:] == [row(FIRST)]
 
 
-def test_where_the_default_was_not_timed_there_is_a_row(choose: Callable[..., list[str]]) -> None:
-    """It spilled registers when the lengths were recorded."""
+def test_where_the_default_was_not_timed_there_is_no_row(choose: Callable[..., list[str]]) -> None:
+    """Nothing says that a row would be worth it; what another GPU timed still counts."""
     found = choose({"NVIDIA H200": {FIRST: 0.9, SECOND: 1.0}, "NVIDIA H100 80GB HBM3": {FIRST: 1.2}})
-    assert found == [row(FIRST)]
+    assert found == []
+    found = choose({"NVIDIA H200": {FIRST: 0.9, SECOND: 1.0}, "NVIDIA A2": {DEFAULT: 1.0, FIRST: 0.8}})
+    assert found == [row(FIRST, "A2")]
+
+
+def test_another_gpu_times_the_default_and_what_was_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the default was left out there; the shortlist where it was fast enough."""
+    with siblings_importable(monkeypatch):
+        script: Any = benchmark("measured_rows")
+        kind = script.KERNELS["fft-any"]
+        assert script.near_there(kind, KERNEL, WORKLOAD, {str(FIRST): 1.0}) == [DEFAULT, FIRST]
+        near = {str(SECOND): 1.0, str(DEFAULT): 1.1}
+        assert script.near_there(kind, KERNEL, WORKLOAD, near) == [DEFAULT, SECOND]
+        alone = script.near_there(kind, KERNEL, WORKLOAD, {str(DEFAULT): 1.0})
+        assert len(alone) > 10
+        assert alone == kind.shortlist(KERNEL, WORKLOAD)
