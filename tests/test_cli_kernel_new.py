@@ -212,6 +212,35 @@ def test_what_does_not_fit_the_signature(tmp_path: Path, old: str, new: str, lev
     assert run("check", file, "--no-compile", "--strict").exit_code == 2
 
 
+def test_types_without_a_dtype_are_told_once(tmp_path: Path) -> None:
+    """They are no warnings: nothing is wrong with them; instantiations of a template are one function."""
+    source = "template <typename T> struct Pair { T x, y; };\ntemplate <typename T, int P>\n__global__ void "
+    source += "pairs(const Pair<T>* in, void* out) { ((Pair<T>*)out)[threadIdx.x] = in[threadIdx.x]; }"
+    (tmp_path / "pairs.cu").write_text(source)
+    file = tmp_path / "pairs.toml"
+    file.write_text(
+        'kernel = { name = "pairs", source = "pairs.cu", entry = "pairs<{select(wide == 1, \'double\', '
+        "'float')}, {P}>\" }\n"
+        'problem = { name = "consistent", sizes = { N = [64], wide = [0, 1] } }\n'
+        "arguments = { a = \"in {select(wide == 1, 'complex128', 'complex64')}[N]\", "
+        "b = \"out {select(wide == 1, 'complex128', 'complex64')}[N]\" }\n"
+        "tunables = { P = [1, 2] }\nlaunch = { grid = 1, block = 64 }\n"
+    )
+    result = run("check", file, "--arch", "sm_90", "--strict")
+    assert result.exit_code == 0, result.output
+    lines = [line.split(": ", 1)[1] for line in result.stdout.splitlines() if "not compared" in line]
+    assert lines == [
+        "argument 1 (a) of pairs (pairs.cu) is not compared: no dtype is known for const Pair<...>*",
+        "argument 2 (b) of pairs (pairs.cu) is not compared: no dtype is known for void*",
+    ]
+    assert "Warning" not in result.stderr
+    (tmp_path / "pairs.cu").write_text(source.replace("void* out", "void* out, int n"))
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == 2
+    assert result.stderr.count("2 arguments for pairs<float, 1> (pairs.cu), which takes 3") == 1
+    assert "pairs<double" not in result.stderr
+
+
 def test_a_source_that_does_not_compile(tmp_path: Path) -> None:
     """The error has the architectures and the compiler's first error."""
     file = written(tmp_path, SCALE.replace("TWICE * alpha", "TWICE * beta"))

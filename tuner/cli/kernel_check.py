@@ -1,6 +1,7 @@
 """``tuner kernels check``: everything about a kernel file that is known without running it."""
 
 import itertools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,9 @@ def check(
     results = {} if no_compile else compiled(kernel, architectures)
     found = _findings(kernel, results, asked=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
-    errors = [one.text for one in found if one.level == "error" or strict]
-    warnings = [one.text for one in found if one.text not in errors]
+    notes += [one.text for one in found if one.level == "note"]
+    errors = [one.text for one in found if one.level == "error" or (strict and one.level == "warning")]
+    warnings = [one.text for one in found if one.level == "warning" and not strict]
     for line in warnings:
         echo(f"Warning: {line}", err=True)
     valued: set[str] = set()
@@ -160,7 +162,10 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
 
 
 def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
-    """What does not compile, does not fit the signature, or is used by nothing; each text once."""
+    """What does not compile, does not fit the signature, or is used by nothing.
+
+    What holds for several instantiations of a template is told of the first.
+    """
     from tuner.compiler import CompiledStage
     from tuner.compiler.architectures import demangled
     from tuner.config.signature_check import Remark, findings, signature_of
@@ -183,7 +188,10 @@ def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[R
         found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
-    return list(dict.fromkeys(found))
+    once: dict[str, Remark] = {}
+    for one in found:
+        once.setdefault(re.sub(r"<[^()]*>", "<>", one.text), one)
+    return list(once.values())
 
 
 def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[str]:

@@ -41,8 +41,8 @@ class Remark(NamedTuple):
     """Something about a kernel file.
 
     Attributes:
-        level: ``error``, or ``warning`` where it may be meant so.
-        text: file, argument, what is there and what would be right.
+        level: ``error``, ``warning`` where it may be meant so, or ``note`` where nothing can be told.
+        text: file, argument, what is there and what would be right; of a note without the file.
     """
 
     level: str
@@ -98,7 +98,11 @@ def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parame
             name = _name(argument) or parameter.name
             shown = f"argument {number}" + (f" ({name})" if name else "")
             taken = f"{parameter} {parameter.name}".strip()
-            found.append(Remark(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
+            if level == "note":  # the same for all instantiations of a template
+                function = f"{stage.entry.split('<')[0]} ({PurePath(stage.source.path).name})"
+                found.append(Remark(level, f"{shown} of {function} {text}"))
+            else:
+                found.append(Remark(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
     return found
 
 
@@ -143,8 +147,8 @@ def _trouble(argument: object, parameter: Parameter, dtypes: Mapping[str, str]) 
 def _compared(dtype: str, parameter: Parameter, what: str) -> tuple[str, str] | None:
     wanted = _element(parameter)
     if wanted is None:
-        unknown = f"it is {what} of {dtype}, which cannot be compared with {parameter.type}"
-        return None if parameter.type == "" else ("warning", unknown)
+        unknown = replace(parameter, type=re.sub(r" ?<.*", "<...>", parameter.type))
+        return None if parameter.type == "" else ("note", f"is not compared: no dtype is known for {unknown}")
     if dtype in (wanted, *_parts(wanted)):
         return None
     source = _C_TYPES.get(dtype, dtype)
