@@ -1,6 +1,7 @@
 """Kernel files: what they become, and that every mistake names the file, the key and what would be right."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,36 @@ def test_wrong_analytical_answers(write: Write, old: str, new: str, trouble: str
         text = text.replace('family = "scan"', 'family = "scan"\nanalytical = false')
     with pytest.raises(KernelFileError) as error:
         load_kernel_file(write(text)).stated(load_kernel_file(write(text)).workload({"N": 64, "kind": "up"}))
+    assert trouble in str(error.value)
+
+
+def test_the_default_as_analytical_answer(write: Write) -> None:
+    """It is stated as [analytical] would state it, and the rules answer where it cannot be launched."""
+    kernel = load_kernel_file(
+        write(TEXT.replace('family = "scan"', 'family = "scan"\nanalytical = "default"'))
+    )
+    workload = kernel.workload({"N": 64, "kind": "up"})
+    assert kernel.stated_answers(workload, "NVIDIA H200") == (kernel.default(workload),)
+    assert kernel.rule_roles == kernel.roles
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "trouble"),
+    [
+        ("default", "[analytical]", "and analytical = 'default' in [kernel] contradict each other"),
+        ("default", "no [default]", "analytical = 'default' in [kernel] needs [default]"),
+        ("defualt", "", "'defualt' is not one of true, false, default; did you mean 'default'?"),
+    ],
+)
+def test_wrong_words_for_the_analytical_answer(write: Write, key: str, change: str, trouble: str) -> None:
+    """The key and what would be right are named."""
+    text = TEXT.replace('family = "scan"', f'family = "scan"\nanalytical = "{key}"')
+    if change == "[analytical]":
+        text = text.replace("[launch]\n", STATED)
+    if change == "no [default]":
+        text = re.sub(r"\[default\]\n(?:\w.*\n)+", "", text)
+    with pytest.raises(KernelFileError) as error:
+        load_kernel_file(write(text))
     assert trouble in str(error.value)
 
 

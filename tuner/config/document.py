@@ -156,6 +156,7 @@ def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noq
         return f"{detail['input']!r} does not have the form {context['pattern']}"
     if kind == "literal_error":
         choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        choices = [{"True": "true", "False": "false"}.get(choice, choice) for choice in choices]
         given = str(detail["input"])
         return f"{given!r} is not one of {', '.join(choices)}{suggestion(given, choices)}"
     text = str(context["error"] if kind == "value_error" else detail["msg"])

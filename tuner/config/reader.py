@@ -130,7 +130,7 @@ class _Reader:
             problem=problem,
             work=None if document.work is None else self._work(document.work),
             min_occupancy=None if document.occupancy is None else document.occupancy.min,
-            analytical=document.kernel.analytical,
+            analytical=document.kernel.analytical is not False,
             extends=tuple(document.kernel.extends),
             reference=reference,
             reference_files=files,
@@ -139,7 +139,9 @@ class _Reader:
     def _stated(self, tunables: TunableReader) -> tuple[StatedAnswer, ...]:
         given = self.document.analytical
         tables = {"[analytical]": given} if isinstance(given, Mapping) and given else {}
-        if isinstance(given, list):
+        if self.document.kernel.analytical == "default":
+            tables = {"[default]": self.document.default}
+        elif isinstance(given, list):
             tables = {f"[[analytical]] #{number}": one for number, one in enumerate(given, 1)}
         for table, one in tables.items():
             if not one:
