@@ -44,9 +44,7 @@ TOGETHER = 12  # lengths whose configurations are compiled at a time
 REPEATS = 7
 NEAR = 1.15  # times of the best: what is stored, and what another GPU times
 WORTH = 1.02  # a row: what would be taken without it is slower by this
-WORTH_ELSEWHERE = (
-    1.1  # a row for all GPUs of a size that not all timed: from an H100 to an H200, 2 of 129 lost 2 %
-)
+WORTH_ELSEWHERE = 1.1  # a row for all GPUs of what not all timed: of 129 of an H100, 2 lost on an H200
 FAST = 0.97  # part of a copy's speed at which nothing but the fallback is timed
 
 
