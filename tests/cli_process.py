@@ -15,7 +15,7 @@ from prepared_process import PreparedProcess
 
 from tuner.cli import main
 
-COMMAND = (sys.executable, "-c", "from tuner.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from tuner.__main__ import main; main()")
 PATIENCE_S = 120.0  # for what must come; never waited for in full unless something is broken
 TX1 = ("--device", "sim:jetson-tx1")
 SMALL = ("scan-lf:N=4", *TX1)

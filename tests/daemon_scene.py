@@ -221,7 +221,13 @@ class Scene:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard, self.log.open("ab") as log:
             heard.bind(str(notices))
             heard.settimeout(_LOOK_S)
-            command = [sys.executable, "-c", "from tuner.cli import main; main()", "daemon", "--foreground"]
+            command = [
+                sys.executable,
+                "-c",
+                "from tuner.__main__ import main; main()",
+                "daemon",
+                "--foreground",
+            ]
             self._daemon = subprocess.Popen(
                 [*command, "--config", str(self.folder / "daemon.toml")],
                 env={**self.environment(), "NOTIFY_SOCKET": str(notices)},

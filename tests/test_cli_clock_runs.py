@@ -44,7 +44,7 @@ nothing = folder / "nothing"
 controls.SYSTEM = ClockPaths(library, nothing, nothing, folder / "run", nothing)
 tuner.search.setup.open_device = nvml_gpu.opened
 tuner.measurement.warmup._APART_S = 0.0
-from tuner.cli import main
+from tuner.__main__ import main
 main()
 """
 

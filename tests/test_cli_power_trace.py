@@ -153,7 +153,7 @@ def _with_fake(words: tuple[str, ...]) -> list[str]:
     code = (
         "import ctypes, pynvml\n"
         f"pynvml.nvmlLib = ctypes.CDLL({library()!r})\n"
-        "from tuner.cli import main; main(prog_name='tuner')"
+        "from tuner.__main__ import main; main()"
     )
     return [sys.executable, "-c", code, *words[len(COMMAND) :]]
 

@@ -76,7 +76,7 @@ def test_signals_end_it_with_a_summary(
         "import ctypes, pynvml, signal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"pynvml.nvmlLib = ctypes.CDLL({library()!r})\n"
-        "from tuner.cli import main; main(prog_name='tuner')"
+        "from tuner.__main__ import main; main()"
     )
     words = [sys.executable, "-c", code_text, "power", "watch", "--device", "0", *FAST, *limit]
     process = subprocess.Popen(

@@ -18,7 +18,7 @@ def tuner(*words: str, folder: Path) -> tuple[dict[str, Any], str]:
     """Run `tuner run` in a process of its own and return its document and its tables."""
     outcome = subprocess.run(
         [
-            *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *words),
+            *(sys.executable, "-c", "from tuner.__main__ import main; main()", "run", *words),
             *("--device", "cuda:0", "--objective", "time", "--trial-timeout", "5"),
             *("--kernel", str(FAULTY), "--database", folder / "tuner.db", "--json", folder / "run.json"),
         ],

@@ -28,6 +28,20 @@ Store.add = lambda self, run, number, *rest: (
     signal.pause() if number > {KEPT} else add(self, run, number, *rest)
 )
 """
+LOST = """
+import weakref
+from tuner.database import Store
+add = Store.add
+class Thing: pass
+def adding(self, run, number, *rest):
+    add(self, run, number, *rest)
+    if number == 5:
+        thing = Thing()
+        watch = weakref.ref(thing, lambda _: signal.raise_signal({number}))
+        del thing
+        signal.pause()
+Store.add = adding
+"""
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -164,6 +178,21 @@ def test_stopped_run_stores_and_prints_what_is_known(
     assert run.status == "interrupted"
     assert run.answer is not None
     assert run.answer["best"] == found["best"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_lost_in_a_callback_stops_the_run(
+    number: signal.Signals, start: Start, tmp_path: Path
+) -> None:
+    """Python forgets an exception in the callback of a weak reference; the run ends all the same."""
+    db = tmp_path / "tuner.db"
+    process = start("run", *TWO, "--database", db, setup=LOST.format(number=int(number)))
+    out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert process.returncode == 130, err
+    assert "interrupted: this is what was known" in out
+    assert "ignored" not in err
+    assert rows(db) == 5
 
 
 def test_ignored_hangup_stays_ignored(start: Start, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The program ``tuner``: as little as possible before Ctrl-C is heeded."""
 
 import gc
+import os
 import signal
 import sys
 from types import FrameType, TracebackType
@@ -24,7 +25,7 @@ def main() -> None:
 
     def leave(number: int, frame: FrameType | None) -> None:
         del number, frame
-        sys.exit(_INTERRUPTED)
+        os._exit(_INTERRUPTED)  # nothing is open yet; an exception can be lost in a callback of the import
 
     gc.set_threshold(_NEW_OBJECTS)
     sys.excepthook = _show_error
@@ -32,11 +33,11 @@ def main() -> None:
     if heeded:
         signal.signal(signal.SIGINT, leave)
     from tuner.cli import main as command_line  # noqa: PLC0415 - as the docstring says
+    from tuner.system.interrupts import raised_as_interrupts  # noqa: PLC0415 - same
 
-    if heeded:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        command_line(prog_name="tuner")
+        with raised_as_interrupts([signal.SIGINT] if heeded else []):
+            command_line(prog_name="tuner")
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
 

@@ -8,12 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from types import FrameType
 from typing import Any
 
 import click
 
 from tuner.errors import RunInterrupted
+from tuner.system.interrupts import raised_as_interrupts
 
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by what standard output leads to
 
@@ -104,20 +104,9 @@ def orderly_stop(told: str = "interrupted; trials that had ended are stored") ->
     Args:
         told: what has become of the work.
     """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        # no error of this package: whoever goes on after an error must not go on after this
-        raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    heeded = {number: before for number, before in handlers.items() if before is not signal.SIG_IGN}
-    for number in heeded:
-        signal.signal(number, stop)
     try:
-        yield
+        with raised_as_interrupts((signal.SIGTERM, signal.SIGHUP)):
+            yield
     except KeyboardInterrupt as order:
+        # no error of this package on its way: whoever goes on after an error must not go on after this
         raise RunInterrupted(told) from order
-    finally:
-        for number, before in heeded.items():
-            signal.signal(number, before)

@@ -1,10 +1,8 @@
 """What the process of a lane does: one run after another, in an interpreter that has imported the search."""
 
-import contextlib
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tuner.config.catalog import Catalog
@@ -18,6 +16,7 @@ from tuner.search.tuning import no_answer
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import known_results, request_of
 from tuner.sweep.results import answer_of
+from tuner.system.interrupts import raised_as_interrupts
 
 INTERRUPTED = "interrupted"
 """The end of a job that was told to stop; what it measured is stored."""
@@ -66,7 +65,7 @@ class Lane:
             ``answer``.
         """
         try:
-            with _stopped_by_sigterm():
+            with raised_as_interrupts([signal.SIGTERM]):  # clocks are restored, ended trials stored
                 tuned = run(
                     request_of(job, self._kernel_files),
                     self.catalog,
@@ -103,18 +102,3 @@ class _Silent:
 
     def told(self, sentence: str) -> None:
         """The policy says something."""
-
-
-@contextlib.contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a run in order: clocks are restored, and trials that have ended are stored."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

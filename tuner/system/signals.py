@@ -19,6 +19,22 @@ class StartupSignals:
     """
 
     reload = False
+    _end = False
+
+    def check(self) -> None:
+        """End the start here if that was asked for: its exception may have been lost in a destructor.
+
+        Raises:
+            SystemExit: with 0, where it was.
+        """
+        if self._end:
+            raise SystemExit(0)
+
+    def end(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM and SIGINT."""
+        del number, frame
+        self._end = True
+        raise SystemExit(0)
 
 
 @contextlib.contextmanager
@@ -30,17 +46,13 @@ def startup_signals() -> Iterator[StartupSignals]:
     """
     received = StartupSignals()
 
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise SystemExit(0)
-
     def remember(number: int, frame: FrameType | None) -> None:
         del number, frame
         received.reload = True
 
     before = {number: signal.getsignal(number) for number in _ALL}
     for number in STOP_SIGNALS:
-        signal.signal(number, end)
+        signal.signal(number, received.end)
     signal.signal(signal.SIGHUP, remember)
     try:
         yield received

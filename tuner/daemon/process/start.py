@@ -62,6 +62,7 @@ def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
         with startup_signals() as received:
             with Start(options, ServiceManager(), received, given) as start:
                 daemon, storage = start.daemon(notice)
+                received.check()
                 if received.reload:
                     daemon.reload()
                 code = asyncio.run(_run_daemon(daemon, start.workers))
@@ -223,6 +224,7 @@ class Start:
         """
         wait_s = _FIRST_WAIT_S
         while True:
+            self._received.check()
             before = seen()
             try:
                 return action()

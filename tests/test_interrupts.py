@@ -1,0 +1,111 @@
+"""Signals as exceptions: raised, ignored, and not lost in callbacks that cannot raise."""
+
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+from cli_process import PATIENCE_S
+
+from tuner.system import interrupts
+from tuner.system.interrupts import SignalInterrupt, raised_as_interrupts
+
+NUMBER = signal.SIGUSR1
+
+
+class Thing:
+    """Does something when it goes, where nothing can be raised."""
+
+    def __init__(self, leaving: Callable[[], None]) -> None:
+        self._leaving = leaving
+
+    def __del__(self) -> None:
+        self._leaving()
+
+
+def send() -> None:
+    signal.raise_signal(NUMBER)
+
+
+def wait() -> None:
+    threading.Event().wait(PATIENCE_S)
+    raise AssertionError("no signal came")
+
+
+def in_weak_callback() -> None:
+    thing = Thing(lambda: None)
+    watch = weakref.ref(thing, lambda _: send())
+    del thing
+    assert watch() is None
+
+
+def in_destructor() -> None:
+    thing = Thing(send)
+    del thing
+
+
+def in_two_destructors() -> None:
+    """The one that comes again is lost again."""
+
+    def both() -> None:
+        in_destructor()
+        wait()
+
+    thing = Thing(both)
+    del thing
+
+
+@pytest.mark.parametrize("lose", [in_weak_callback, in_destructor, in_two_destructors])
+def test_lost_signal_comes_again(lose: Callable[[], None], capfd: pytest.CaptureFixture[str]) -> None:
+    """Where Python ignores the exception, the signal is sent again until one is raised."""
+    with raised_as_interrupts([NUMBER]):
+        lose()  # nothing is raised here
+        with pytest.raises(SignalInterrupt, match="stopped by SIGUSR1"):
+            wait()
+    assert capfd.readouterr().err == ""
+
+
+def test_signal_is_raised_once() -> None:
+    """It is a KeyboardInterrupt that names its signal."""
+    with pytest.raises(KeyboardInterrupt) as raised, raised_as_interrupts([NUMBER]):
+        send()
+    assert isinstance(raised.value, SignalInterrupt)
+    assert raised.value.number is NUMBER
+
+
+def test_ignored_signal_stays_ignored() -> None:
+    """As under nohup."""
+    before = signal.signal(NUMBER, signal.SIG_IGN)
+    try:
+        with raised_as_interrupts([NUMBER]):
+            send()
+            assert signal.getsignal(NUMBER) is signal.SIG_IGN
+        assert signal.getsignal(NUMBER) is signal.SIG_IGN
+    finally:
+        signal.signal(NUMBER, before)
+
+
+def test_other_ignored_exceptions_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is raised in a destructor goes where it went before; the end restores everything."""
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_value))
+    hook, handler = sys.unraisablehook, signal.getsignal(NUMBER)
+    failure = ValueError("of a destructor")
+
+    def fail() -> None:
+        raise failure
+
+    with raised_as_interrupts([NUMBER]):
+        thing = Thing(fail)
+        del thing
+    assert told == [failure]
+    assert sys.unraisablehook is hook
+    assert signal.getsignal(NUMBER) is handler
+
+
+def test_nothing_is_sent_after_the_end() -> None:
+    """What was to be interrupted has ended: the signal would do what it does by default, and kill."""
+    assert signal.getsignal(NUMBER) is signal.SIG_DFL
+    interrupts._send_again(NUMBER)
