@@ -101,13 +101,14 @@ class Problem:
     bench: Bench
     kind: Kind
     n: int
+    input_bytes: int = INPUT_BYTES
 
     def __post_init__(self) -> None:
         kernel = self.bench.catalog.kernel(self.kind.kernel)
         number_bytes = int("".join(filter(str.isdigit, self.kind.dtype))) // 8
         sizes = {"N": self.n, "dtype": self.kind.dtype, "direction": self.kind.direction}
         self.kernel = kernel
-        self.workload = kernel.workload(sizes, max(1, INPUT_BYTES // (number_bytes * self.n)))
+        self.workload = kernel.workload(sizes, max(1, self.input_bytes // (number_bytes * self.n)))
         self.default = kernel.plan(self.workload, kernel.default(self.workload))
         cp, rng = self.bench.cp, self.bench.cp.random.Generator(self.bench.cp.random.Philox4x3210(self.n))
         shapes = {buffer.name: buffer for buffer in self.default.buffers}
