@@ -5,7 +5,7 @@ python benchmarks/show_measured_rows.py
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fft_length_cases import INPUT_BYTES
@@ -15,13 +15,17 @@ from measured_shortlists import KERNELS, Transforms
 from tuner.config.catalog import Catalog
 
 RESULTS = Path(__file__).parent / "results"
-LENGTHS = {  # what has every length; other files of the same transforms have more configurations of some
+BEFORE = {  # further configurations of some lengths
+    "fft-any": ("fft-any-complex-*", "fft-any-double-h*"),
+    "fft-real": ("fft-any-real-*", "fft-any-double-real-*"),
+}
+LENGTHS = {  # what has every length
     "fft-any": ("fft-any-lengths-*", "fft-any-double-lengths-*"),
     "fft-real": ("fft-real-lengths-*", "fft-real-double-lengths-*"),
 }
-MORE = {
-    "fft-any": ("fft-any-complex-*", "fft-any-double-h*"),
-    "fft-real": ("fft-any-real-*", "fft-any-double-real-*"),
+AFTER = {  # what was timed again
+    "fft-any": ("fft-any-double-defaults-*", "fft-any-weakest-*"),
+    "fft-real": ("fft-real-defaults-*", "fft-real-double-defaults-*", "fft-any-weakest-*"),
 }
 
 
@@ -32,16 +36,20 @@ def main() -> None:
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, patterns in LENGTHS.items():
-        paths = [path for pattern in patterns for path in sorted(RESULTS.glob(f"{pattern}.json"))]
-        more = [path for pattern in MORE[name] for path in sorted(RESULTS.glob(f"{pattern}.json"))]
+        before, paths, after = map(paths_of, (BEFORE[name], patterns, AFTER[name]))
         kind = KERNELS[name]
-        every, all_times = records_by_gpu(kind, paths), records_by_gpu(kind, [*more, *paths])
+        every, all_times = records_by_gpu(kind, paths), records_by_gpu(kind, [*before, *paths, *after])
         for rows in sorted({key[1:] for record in every.values() for key in record}, key=str):
             for gpu, record in every.items():
                 keys = sorted(key for key in record if key[1:] == rows)
                 if keys:
                     copy_gb_s = max(copy_of(path) for path in paths if gpu.lower() in path.name)
                     print("|", " | ".join(row_of(kind, keys, gpu, all_times[gpu], copy_gb_s)), "|")
+
+
+def paths_of(patterns: Iterable[str]) -> list[Path]:
+    """Files of results."""
+    return [path for pattern in patterns for path in sorted(RESULTS.glob(f"{pattern}.json"))]
 
 
 def copy_of(path: Path) -> float:

@@ -63,6 +63,27 @@ def fft_any() -> Iterator[str]:
         yield f"| {what} | {_figures(rows)} |"
 
 
+def fft_weakest() -> Iterator[str]:
+    """Rows for each kind, untuned and searched: part of a copy, how many are no slower than cuFFT, ratios."""
+    yield "| rows | count | | of a copy | ≥ 1.0 × cuFFT | geometric mean | least |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    kinds = {
+        "complex128": "double",
+        "float32 forward": "real",
+        "float32 inverse": "real-back",
+        "float64 forward": "double-real",
+    }
+    for what, kind in kinds.items():
+        rows = rows_of("fft-any-weakest-h200", kind)
+        for state, key in (("untuned before", "stated_ms"), ("searched", "ms")):
+            ratios = [row["peer_ms"] / row[key] for row in rows]
+            parts = sorted(row["copy_ms"] / row[key] for row in rows)
+            yield (
+                f"| {what} | {len(rows)} | {state} | {100 * parts[0]:.0f} … {100 * parts[-1]:.0f} %"
+                f" | {sum(ratio >= 1 for ratio in ratios)} | {_mean(ratios):.2f} | {min(ratios):.2f} |"
+            )
+
+
 def fft_long() -> Iterator[str]:
     """A row for each length: time, part of a copy, ratio to cuFFT, default."""
     yield "| N | type | time | of a copy | × cuFFT | of the default | configuration |"
@@ -191,6 +212,7 @@ def tridiagonal(name: str, part: str = "") -> Iterator[str]:
 TABLES = {
     "long-scan": long_scan,
     "fft-any": fft_any,
+    "fft-weakest": fft_weakest,
     "fft-long": fft_long,
     "fft-real-long": fft_real_long,
     "fft-planes": fft_planes,
