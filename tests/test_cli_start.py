@@ -8,6 +8,7 @@ import pytest
 from cli_process import SMALL, rows, tuner
 
 from tuner.cli import remote
+from tuner.cli.lifecycle import LazyGroup
 from tuner.errors import DaemonAbsentError
 
 INTERRUPT_AT = """
@@ -33,6 +34,19 @@ def test_early_interrupt_leaves_no_traceback(tmp_path: Path, module: str) -> Non
 
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_interrupt_while_options_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends with its exit code there, too, and without click's words."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LazyGroup, "parse_args", interrupt)
+    result = tuner("history")
+
+    assert result.exit_code == 130
+    assert "Aborted" not in result.output
 
 
 @pytest.mark.parametrize(("words", "near"), [(("rum",), "run"), (("histroy",), "history")])

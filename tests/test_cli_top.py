@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import struct
 import subprocess
 from fcntl import ioctl
@@ -15,6 +16,9 @@ from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, e
 
 from tuner.cli import remote, top
 
+# a shell that runs tests in the background has Ctrl-C ignored for all below it
+HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
 
 def script(request: Request) -> "bytes | UnfinishedAnswer":
     """A daemon with one job, whose stream goes on."""
@@ -24,13 +28,16 @@ def script(request: Request) -> "bytes | UnfinishedAnswer":
     return UnfinishedAnswer(stream(*told, whole=False))
 
 
-def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(tmp_path: Path) -> None:
-    """At 80 × 24 the job stands on the screen; q ends with 0, closes the stream and restores the screen."""
+@pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
+def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(
+    number: signal.Signals | None, tmp_path: Path
+) -> None:
+    """At 80 × 24 the job stands on the screen; q or a signal ends with 0, and restores the screen."""
     with ScriptedDaemon(tmp_path / "s", script) as daemon:
         here, there = pty.openpty()
         ioctl(there, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         process = subprocess.Popen(
-            [*COMMAND, "top", "--socket", str(daemon.path)],
+            [*COMMAND[:2], f"{HEEDING}\n{COMMAND[2]}", "top", "--socket", str(daemon.path)],
             stdin=there,
             stdout=there,
             stderr=there,
@@ -41,7 +48,11 @@ def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(tmp_path: Path) -> None
         try:
             shown = _read(here, b"job 1 running")
             assert b"sim:jetson-tx1" in shown
-            os.write(here, b"q")
+            if number is None:
+                os.write(here, b"q")
+            else:
+                process.send_signal(number)
+                process.send_signal(number)  # the impatient press twice
             rest = _read(here, b"\x1b[?1049l")  # the screen from before
             assert process.wait(PATIENCE_S) == 0
             assert b"Traceback" not in shown + rest

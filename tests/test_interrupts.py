@@ -1,5 +1,6 @@
 """Signals as exceptions: raised, ignored, and not lost in callbacks that cannot raise."""
 
+import contextlib
 import signal
 import sys
 import threading
@@ -105,7 +106,30 @@ def test_other_ignored_exceptions_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert signal.getsignal(NUMBER) is handler
 
 
-def test_nothing_is_sent_after_the_end() -> None:
+def test_nothing_is_sent_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was to be interrupted has ended: the signal would do what it does by default, and kill."""
+    monkeypatch.setattr(interrupts, "_LATER_S", 0.0)
     assert signal.getsignal(NUMBER) is signal.SIG_DFL
     interrupts._send_again(NUMBER)
+
+
+def test_a_handler_that_was_set_meanwhile_stays() -> None:
+    """Who has decided that a signal is heeded no more has the last word."""
+    before = signal.getsignal(NUMBER)
+    try:
+        with raised_as_interrupts([NUMBER]):
+            signal.signal(NUMBER, signal.SIG_IGN)
+        assert signal.getsignal(NUMBER) is signal.SIG_IGN
+    finally:
+        signal.signal(NUMBER, before)
+
+
+def test_a_library_that_makes_an_error_of_it() -> None:
+    """What was raised since a count is raised again, once it is known that it was lost."""
+    with raised_as_interrupts([NUMBER]):
+        begun = interrupts.count()
+        interrupts.raise_again(begun)  # nothing was raised
+        with contextlib.suppress(SignalInterrupt):
+            send()
+        with pytest.raises(SignalInterrupt, match="SIGUSR1"):
+            interrupts.raise_again(begun)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,8 +83,11 @@ class MainGroup(LazyGroup):
         # NumPy reads this when it is imported. The matrices of a search are small: threads of OpenBLAS would
         # mostly spin while they wait for each other, which takes ten times the CPU time.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        with written(), _plain_words():
-            return super().make_context(info_name, args, parent, **extra)
+        try:
+            with written(), _plain_words():
+                return super().make_context(info_name, args, parent, **extra)
+        except KeyboardInterrupt:
+            sys.exit(RunInterrupted.exit_code)  # click would print "Aborted!", and give 1
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""

@@ -1,12 +1,18 @@
 """``tuner top``: the daemon in the terminal."""
 
+import asyncio
+import signal
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.remote import socket_option, when_started
 from tuner.errors import InputError
+
+if TYPE_CHECKING:
+    from tuner.terminal.view import TerminalView
 
 
 @click.command(short_help="Show the daemon's devices, jobs, trials and answers in the terminal.")
@@ -26,7 +32,14 @@ def top(*, socket: str | None) -> None:
     from tuner.terminal.event_reader import EventReader
     from tuner.terminal.view import TerminalView
 
-    TerminalView(client, EventReader(client)).run()
+    asyncio.run(_show(TerminalView(client, EventReader(client))))
+
+
+async def _show(view: "TerminalView") -> None:
+    """Show it until it is left; a signal that ends it leaves the terminal as q does."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, view.exit)
+    await view.run_async()
 
 
 def is_terminal() -> bool:

@@ -16,6 +16,7 @@ from tuner.database.integrity.scrub import isolated_rows, scrubbed
 from tuner.database.pair import Logs, Pair
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
+from tuner.system import interrupts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -135,6 +136,7 @@ class Database:
     def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
         """Do something with files that are whole as far as can be told."""
         trouble: Exception = SuspectError("never tried")
+        signals = interrupts.count()
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
@@ -144,6 +146,7 @@ class Database:
                 trouble = error
                 self.close()
             except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
+                interrupts.raise_again(signals)  # SQLite says of it that a function of its own has failed
                 if isinstance(error, sqlite3.Error) and not self._can_be_put_right(error):
                     raise translated(error, self.path) from error
                 if not heals:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 
 _LATER_S = 0.01  # until a lost one comes again: the callback that lost it has returned
+_TRIES = 100  # others may have replaced the handler for a while
+_raised: list[int] = []  # numbers of all that were raised in this process
 
 
 class SignalInterrupt(KeyboardInterrupt):
@@ -32,7 +34,8 @@ def raised_as_interrupts(numbers: Iterable[signal.Signals]) -> Iterator[None]:
     """In the block, signals are raised as ``SignalInterrupt``. One that is ignored stays ignored.
 
     Python cannot raise out of a destructor, nor out of the callback of a weak reference: it prints the
-    exception and goes on. A signal that is lost so is sent again. To be used in the main thread.
+    exception and goes on. A signal that is lost so is sent again. Libraries that make an error of their own
+    of it ask ``raise_again``. To be used in the main thread.
 
     Args:
         numbers: of the signals.
@@ -56,16 +59,37 @@ def raised_as_interrupts(numbers: Iterable[signal.Signals]) -> Iterator[None]:
         yield
     finally:
         for number, before in handlers.items():
-            signal.signal(number, before)
+            if signal.getsignal(number) is _raise:  # else it was decided that nothing more is heeded
+                signal.signal(number, before)
         sys.unraisablehook = hook_before
+
+
+def count() -> int:
+    """How many signals were raised so far, for ``raise_again``."""
+    return len(_raised)
+
+
+def raise_again(since: int) -> None:
+    """Raise what was raised since a count: its exception has become an error of a library, as of SQLite.
+
+    Signals are raised in the main thread; in others nothing is.
+
+    Raises:
+        SignalInterrupt: a signal was.
+    """
+    if len(_raised) > since and threading.current_thread() is threading.main_thread():
+        raise SignalInterrupt(_raised[-1])
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
     del frame
+    _raised.append(number)
     raise SignalInterrupt(number)
 
 
 def _send_again(number: int) -> None:
-    time.sleep(_LATER_S)
-    if signal.getsignal(number) is _raise:  # else what it was to end has ended
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    for _ in range(_TRIES):
+        time.sleep(_LATER_S)
+        if signal.getsignal(number) is _raise:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            return
