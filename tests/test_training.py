@@ -442,3 +442,13 @@ def test_inputs_draw_different_configurations(source: Path, tmp_path: Path) -> N
                 drawn.append((name, [dict(trial.configurations[0]) for trial, _ in trials]))
     assert drawn[0][1] != drawn[1][1]
     assert drawn[:2] == drawn[2:]
+
+
+def test_configurations_that_cannot_be_launched_elsewhere(tmp_path: Path) -> None:
+    """A block that holds rows of 42 numbers holds none of 337: the forest learns without its grid there."""
+    inputs = [word for n in (42, 84, 168, 337) for word in ("--input", f"N={n}")]
+    words = ("--evaluations", "8", "--device", "sim:k40c", "--database", tmp_path / "tuner.db")
+    found = document("train", "scan-lf", *inputs, *words)
+    assert found["inputs"] == 4
+    assert set(found["accuracy"]) >= {"forest", "one for all"}
+    assert "trained on one input" not in found["claim"]

@@ -154,7 +154,9 @@ class SelectionModel:
         """How well it predicts, in words."""
         share = self.accuracy.within[1]
         if not self.accuracy.inputs or math.isnan(share):
-            return "its accuracy is not known: it was trained on one input"
+            if len(self.inputs) == 1:
+                return "its accuracy is not known: it was trained on one input"
+            return "its accuracy is not known: at no left-out input was the version measured that it picks"
         judged = f"{100 * share:.0f} % of {self.accuracy.inputs} left-out inputs"
         return f"within 5 % of the best measured for {judged}"
 

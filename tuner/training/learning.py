@@ -37,7 +37,10 @@ def feature_table(kernel: KernelFile, limits: DeviceLimits | None) -> FeatureTab
     def launches(
         sizes: tuple[tuple[str, int | str], ...], configuration: Configuration
     ) -> tuple[LaunchGeometry, ...]:
-        stages = kernel.launches(workload(sizes), configuration)
+        at = workload(sizes)
+        if kernel.broken_rule(at, configuration) is not None:
+            return ()  # it was measured at other inputs; here nobody takes it, and its grid may be none
+        stages = kernel.launches(at, configuration)
         return tuple(
             LaunchGeometry(_product(stage.grid), _product(stage.block), stage.shared_bytes)
             for stage in stages
