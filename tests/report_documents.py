@@ -149,7 +149,7 @@ def _workload(name: str, batch: int, parts: Mapping[str, Record | None]) -> Reco
         "name": name,
         "batch": batch,
         "space": {
-            "cartesian": 60,
+            "cartesian": 64,
             "size": 41,
             "pruned": 37,
             "dropped": {},

@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_dry_run_lists_jobs(file: Path) -> None:
-    """It prints each job and their number, with --json as a document, and opens nothing."""
+    """It prints each job and their number, with --json as a document, and runs nothing."""
     result = tuner("sweep", file, "--dry-run")
 
     assert result.exit_code == 0
@@ -80,7 +80,7 @@ def test_a_sweep_is_run_and_gone_on_with(file: Path, tmp_path: Path) -> None:
 
     assert first.exit_code == 0, first.output
     assert "2 of 2 jobs have an end: 2 finished, 0 answered before, 0 failed" in first.stdout
-    assert "(modelled)" in first.stdout
+    assert "nothing to resume" not in tuner("show", "1", "--database", tmp_path / "tuner.db").stdout
     assert [one["answer"]["trials"] for one in found["results"]] == [2, 2]
     assert second.exit_code == 1
     assert "failed: scan-lf:N=16 energy on sim:jetson-tx1" in second.stdout
@@ -145,3 +145,26 @@ def test_a_gpu_that_is_not_here_is_told_by_the_file(more: tuple[str, ...], tmp_p
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{path}: [[group]] 1: no cuda:9999 is here" in result.stderr
     assert not (tmp_path / "tuner.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("was", "wrong", "says"),
+    [
+        ("sim:jetson-tx1", "sim:jetson-tx", "no simulated GPU 'sim:jetson-tx'; choose from "),
+        ("sim:jetson-tx1", "replay:none.json", "none.json: there is no such file"),
+        ('"random"', '"greedy"\npatience = 3', "--patience is no option of the policy greedy"),
+        ("window_s = 0.5", 'clocks = "5:9:2"', "--clocks"),
+    ],
+)
+def test_a_dry_run_on_this_machine_refuses_what_a_run_does(
+    was: str, wrong: str, says: str, file: Path, tmp_path: Path
+) -> None:
+    """Devices and options that cannot be have the same message and exit code 2, dry or not."""
+    file.write_text(QUICK.replace(was, wrong))
+    words = ("sweep", file, "--on", "local", "--database", tmp_path / "tuner.db")
+    dry, run = tuner(*words, "--dry-run"), tuner(*words)
+
+    assert (dry.exit_code, dry.stdout) == (2, "")
+    assert f"{file}: [[group]] 1" in dry.stderr
+    assert says in dry.stderr
+    assert (run.exit_code, run.stderr) == (2, dry.stderr)

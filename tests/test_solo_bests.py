@@ -323,6 +323,7 @@ def test_an_interrupted_solo_search_goes_on(store: Store) -> None:
     assert [run.status for run in store.history() if run.id == 1] == [RunStatus.LIMITED]
     assert seen[0].trial not in measurer.measured[:2]
     assert tuned.outcome.solo_bests == 1
+    assert "nothing to resume under these conditions: this is a new run" in tuned.outcome.notices
 
 
 def test_a_resumed_run_measures_them_once(store: Store) -> None:

@@ -143,7 +143,7 @@ def test_lanes_run_jobs_and_know_them_afterwards(tmp_path: Path) -> None:
     assert [one.end for one in ended] == ["finished", "failed"]
     assert "is alone" in ended[1].reason
     assert ended[0].answer is not None
-    assert ended[0].answer["modelled"]
+    assert ended[0].kind == "modelled"
     assert list(after) == [good.key]
     assert after[good.key].run == ended[0].run
 

@@ -149,9 +149,10 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
             with suppress(DaemonUnavailableError):
                 DaemonQueues(client_of(socket)).check(read.jobs)
                 return
-        check_workloads(read.jobs, Catalog.load(read.kernel_files))
+        catalog = Catalog.load(read.kernel_files)
+        check_workloads(read.jobs, catalog)
         if place is not None and place.kind == "local":
-            LocalDevices().check(read.jobs)
+            LocalDevices().check_all(read.jobs, catalog)
     except RefusedJobsError as error:
         raise read.refused(error.refused) from error
 

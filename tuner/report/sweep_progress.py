@@ -12,7 +12,7 @@ from rich.text import Text
 from tuner.report.console import PlainConsole
 from tuner.report.progress import is_live
 from tuner.report.words import lasting, percent_with_interval
-from tuner.sweep.results import change_of, suffix_of
+from tuner.sweep.results import change_of, label_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -110,9 +110,8 @@ class SweepProgress:
 
 def _ended(result: "JobResult") -> str:
     change = change_of(result)
-    against = (
-        ""
-        if change is None
-        else f", {percent_with_interval(*change)} against the default{suffix_of([result])}"
-    )
+    against = ""
+    if change is not None:
+        words = f"{percent_with_interval(*change)} against the default {label_of(result.kind)}"
+        against = f", {words.rstrip()}"
     return f"{result.job.title} in {lasting(result.seconds)}{against}"

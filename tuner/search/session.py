@@ -36,6 +36,7 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
     may_begin: bool = True,
+    says_new: bool = True,
     confirm: bool = True,
     spent_before: SpentEnergy | None = None,
     pool: TrialPool | None = None,
@@ -57,6 +58,7 @@ def run(
         tell: hears at once what the policy says of itself; each sentence is a notice of the outcome too.
         resume: continue the newest unfinished run under the same conditions.
         may_begin: whether a run begins where there is none to resume.
+        says_new: whether it is a notice that there was none to resume.
         confirm: whether contenders are measured again, and the answer compared.
         spent_before: what runs before this one cost on the same open meter.
         pool: measures lists of trials on several GPUs; None where the device is all there is.
@@ -79,7 +81,8 @@ def run(
                 "--resume: there is nothing to resume: no unfinished run has these workloads, options, driver"
                 " and sources on this GPU (`tuner history` lists runs); leave --resume out to begin one"
             )
-        notices.append("nothing to resume under these conditions: this is a new run")
+        if says_new:
+            notices.append("nothing to resume under these conditions: this is a new run")
     known = [] if run_id is None else store.trials(run_id, conditions.names)
     run_id = store.begin(conditions) if run_id is None else run_id
     driver = Driver(

@@ -112,6 +112,7 @@ def tune(
         RunInterrupted: it was interrupted while a workload was tuned alone.
     """
     spent_before = setup.measurer.spent() if setup.measurer.windows_s else None  # an earlier run's
+    insisted = resume and not may_begin  # the user's --resume; others go on with what there is, if anything
     pairs, notices = resolve(catalog, request.workloads, setup.device)
     pairs = prioritised(request, pairs, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
@@ -172,6 +173,7 @@ def tune(
         tell=tell,
         resume=resume,
         may_begin=may_begin,
+        says_new=insisted,
         confirm=confirm,
         spent_before=spent_before,
         pool=setup.pool,

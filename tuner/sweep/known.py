@@ -71,6 +71,19 @@ def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> Request:
     return Request(workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options)
 
 
+def check_options(jobs: Iterable[SweepJob]) -> None:
+    """Refuse jobs whose options contradict each other; no device is opened.
+
+    Raises:
+        RefusedJobsError: says which.
+    """
+    refused = _Refusals()
+    for job in jobs:
+        refused.allows(job, request_of(job).check)
+    if refused.reasons:
+        raise RefusedJobsError(list(refused.reasons))
+
+
 def check_workloads(jobs: Iterable[SweepJob], catalog: Catalog) -> None:
     """Refuse jobs whose workloads a catalogue does not have; no device is opened.
 

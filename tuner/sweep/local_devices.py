@@ -18,7 +18,7 @@ from tuner.model import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice, wrong_choice
 from tuner.model.records import Conditions
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError, answers_under, of_kind, told_conditions
+from tuner.sweep.known import RefusedJobsError, answers_under, check_options, of_kind, told_conditions
 from tuner.sweep.results import JobResult
 
 _LOOKED_AT = 64  # newest runs of a job's workloads, for one that it goes on with
@@ -59,6 +59,18 @@ class LocalDevices:
         refused = dict.fromkeys((job.place, why) for job in jobs if (why := self._misfit(job)))
         if refused:
             raise RefusedJobsError(list(refused))
+
+    def check_all(self, jobs: Sequence[SweepJob], catalog: Catalog) -> None:
+        """Refuse jobs as ``known`` does, as far as that can be told without opening a GPU.
+
+        Raises:
+            RefusedJobsError: devices or options that cannot be, or what a simulated or recorded device says.
+        """
+        self.check(jobs)
+        check_options(jobs)
+        refused = told_conditions([job for job in jobs if job.device.startswith(_NO_GPU)], catalog).refused
+        if refused:
+            raise RefusedJobsError(refused)
 
     def of(self, job: SweepJob) -> tuple[str, ...]:
         """The devices that a job may run on; where none is to choose from, what opening it says why."""

@@ -11,6 +11,8 @@ from tuner.sweep.jobs import SweepJob
 End = Literal["finished", "known", "failed"]
 _COPIED = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "clock_mhz", "power_limit_w")
 _AGAINST = ("slowdown", "slowdown_interval", "energy_saving", "energy_saving_interval")
+_NOT_MEASURED = ("recorded", "modelled")
+_MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class JobResult:
     seconds: float = 0.0
     answer: Mapping[str, Any] | None = None
     device: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What its numbers are: ``modelled``, ``recorded``, both, ``measured``; empty without an answer."""
+        if self.answer is None:
+            return ""
+        return ", ".join(word for word in _NOT_MEASURED if self.answer.get(word)) or _MEASURED
 
 
 @dataclass
@@ -137,13 +146,14 @@ def median_change(results: Sequence[JobResult]) -> float | None:
     return statistics.median(changes) if changes else None
 
 
-def suffix_of(results: Sequence[JobResult]) -> str:
-    """What stands behind numbers of results: `` (modelled)``, `` (recorded)``, or nothing."""
-    answers = [one.answer for one in results if one.answer is not None]
-    for label in ("modelled", "recorded"):
-        if any(answer.get(label) for answer in answers):
-            return f" ({label})"
-    return ""
+def kinds_of(results: Sequence[JobResult]) -> list[str]:
+    """What numbers of results are, each kind once; see ``JobResult.kind``."""
+    return list(dict.fromkeys(one.kind for one in results if one.kind))
+
+
+def label_of(kind: str) -> str:
+    """What stands in brackets behind numbers of a kind, such as ``(modelled)``; empty for those measured."""
+    return "" if kind in ("", _MEASURED) else f"({kind})"
 
 
 def _row(result: JobResult) -> dict[str, Any]:
