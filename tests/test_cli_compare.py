@@ -192,6 +192,55 @@ def test_ctrl_c_keeps_what_was_played(
     assert [w["policies"].get("random", {}).get("plays") for w in found["workloads"]] == [1, None]
 
 
+@pytest.mark.parametrize(
+    ("ended", "says", "dashes"),
+    [(1, "(2 sizes) no policy yet", 8), (2, "(1 of 2 sizes) random", 8), (5, "(1 of 2 sizes) random", 0)],
+)
+def test_rows_of_an_interrupted_comparison_say_of_what_they_are(
+    recording: Path, monkeypatch: pytest.MonkeyPatch, ended: int, says: str, dashes: int
+) -> None:
+    """Two policies with two seeds are four searches a size; a policy without figures has dashes."""
+
+    def stopped(spaces: list[RecordedSpace], rules: Rules, _: int) -> Iterator[Play]:
+        yield from (play_one(job, spaces, rules) for job in jobs(rules, len(spaces))[:ended])
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setattr(plays, "play_all", stopped)
+    shown = tuner("compare", *replay(recording), *PLAYERS, "--objective", "time").stdout
+
+    assert says in " ".join(shown.split())
+    assert "those sizes on which all searches of every policy shown had ended" in " ".join(shown.split())
+    rows = [line.split() for line in shown.splitlines()]
+    assert max(row.count("–") for row in rows if {"greedy", "policy"} & set(row)) >= dashes
+
+
+def test_nothing_is_drawn_of_no_figures(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interruption before a policy had ended on a space leaves no picture, and no error."""
+    pytest.importorskip("matplotlib")
+
+    def stopped(spaces: list[RecordedSpace], rules: Rules, _: int) -> Iterator[Play]:
+        yield play_one(EvaluationJob(0, 0, 0), spaces, rules)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plays, "play_all", stopped)
+    path = tmp_path / "picture.svg"
+    assert tuner("compare", *replay(recording), *PLAYERS, "--plot", path).exit_code == 130
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_it_says_first_how_much_it_will_do(recording: Path) -> None:
+    """Policies, spaces, operations, seeds and searches; on a device, also that trials are measured before."""
+    searches = "2 seeds: 4 searches, each of at most 200 evaluations"
+    one = tuner("compare", "scan:N=1", *replay(recording), *PLAYERS)
+    assert one.stderr.splitlines()[0] == f"comparing 2 policies on 1 space of 1 operation with {searches}"
+    measured = tuner("compare", *SMALL, *PLAYERS).stderr.splitlines()[0]
+    assert measured.endswith("; before, every trial is measured that no stored run has")
+
+
 @pytest.mark.usefixtures("here")
 def test_a_ground_truth_is_measured_once(tmp_path: Path) -> None:
     """On a device the exhaustive run is stored; a second comparison measures nothing and agrees with it."""

@@ -347,13 +347,55 @@ def test_trials_that_no_policy_can_choose_are_no_ground_truth() -> None:
 
 def test_an_interrupted_comparison_is_told() -> None:
     """Without any play there is a document of the ground truths, and one of the plays there are."""
-    truths, game = [truth("a", SLOPE), truth("b", SLOPE)], rules("random", seeds=2)
-    play = play_one(EvaluationJob(0, 0, 1), [truths[0].space], game)
+    truths, game = [truth("a", SLOPE), truth("b", SLOPE)], rules("random", seeds=1)
+    play = play_one(EvaluationJob(0, 0, 0), [truths[0].space], game)
     nothing = document([], [], game, status="interrupted", provenance={})
     assert (nothing["device"], nothing["operations"]) == (None, [])
     some = document(truths, [play], game, status="interrupted", provenance={})
     assert [list(o["policies"]) for o in some["operations"]] == [["random"], [], ["random"]]
     assert some["operations"][2]["policies"]["random"]["sizes"] == 1
+    assert [o["compared"] for o in some["operations"]] == [["a"], ["b"], ["a"]]
+
+
+@pytest.mark.parametrize("count", range(13))
+def test_figures_of_an_operation_are_of_the_same_sizes(count: int) -> None:
+    """Wherever a comparison is interrupted, no policy looks better than the best of all.
+
+    The first size is the fastest, so that a mean over it alone is above that over all.
+    """
+    truths = [truth(f"a:N={n}", [2.0**n, 4.0 * 2.0**n], joules) for n, joules in enumerate((1.0, 1.0, 0.0))]
+    game = rules("exhaustive", "random", seeds=2)
+    spaces = [one.space for one in truths]
+    plays = [play_one(job, spaces, game) for job in jobs(game, len(spaces))[:count]]
+
+    (row,) = document(truths, plays, game, status="interrupted", provenance={})["operations"]
+
+    whole = max(
+        count // 4, 1 if count >= 2 else 0
+    )  # four searches a size, of which two are of the first policy
+    assert row["compared"] == row["workloads"][: whole or None]
+    assert list(row["policies"]) == [one.label for one in game.policies][: min(2, count // 2)]
+    for policy in row["policies"].values():
+        assert policy["sizes"] == len(row["compared"])
+        assert policy["rate"] <= row["best"]["rate"]
+        assert policy["energy_j"] >= row["best"]["energy_j"]
+        assert policy["energy_sizes"] == row["best"]["energy_sizes"] == min(whole, 2)
+
+
+def test_a_policy_without_an_answer_on_a_size_has_no_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean over the other sizes would look better than the best of all."""
+
+    def picky(search: Search) -> Generator[list[Trial], list[Measurement], None]:
+        if search.workloads[0] == "a:N=2":
+            raise ValueError("not this one")
+        yield [Trial((search.candidates[0][0].configuration,))]
+
+    monkeypatch.setattr(registry, "load", lambda _kind, _name: picky)
+    truths = [truth("a:N=1", [1.0, 2.0], 1.0), truth("a:N=2", [8.0, 9.0], 1.0)]
+    (row,) = compared(truths, rules("greedy"))["operations"]
+
+    assert (row["best"]["energy_sizes"], row["best"]["rate"] is None) == (2, False)
+    assert (row["policies"]["greedy"]["energy_sizes"], row["policies"]["greedy"]["rate"]) == (0, None)
 
 
 def test_processes_play_what_one_process_plays() -> None:

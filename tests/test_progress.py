@@ -3,6 +3,7 @@
 import io
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from policy_driver import result
@@ -93,10 +94,41 @@ def test_every_space_of_a_comparison_begins_with_compiling(capsys: pytest.Captur
         progress.measured(event(1))
 
     assert [line.partition(": ")[0] for line in lines(capsys)] == [
-        "one (1/2)",
-        "one (1/2)",
-        "two (2/2)",
-        "two (2/2)",
+        "one (space 1/2)",
+        "one (space 1/2)",
+        "two (space 2/2)",
+        "two (space 2/2)",
+    ]
+
+
+def test_time_left_while_a_space_is_measured_is_that_of_the_space(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody knows how long the next spaces take, and no number may look like the end of the comparison."""
+    with CompareProgress("time") as progress:
+        progress.space("one", 1, 2)
+        progress.measured(event(4, 4))
+
+    (line,) = lines(capsys)
+    assert line.endswith("0 s left for this space")
+
+
+def test_time_left_of_a_comparison_is_that_of_all_its_searches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search takes as long as its space has trials; the pace is told once every policy was seen."""
+    now_s = [0.0]
+    monkeypatch.setattr(shown, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    with CompareProgress("time") as progress:
+        progress.space("one", 1, 2)
+        progress.searches([10, 30], 2)
+        for at_s, space in ((100.0, 0), (110.0, 0), (140.0, 1), (170.0, 1)):
+            now_s[0] = at_s
+            progress.searched(space, "one of them")
+
+    assert lines(capsys) == [
+        "searching 1/4: space 1/2, one of them",
+        "searching 2/4: space 1/2, one of them",
+        "searching 3/4: space 2/2, about 30 s left for all, one of them",
+        "searching 4/4: space 2/2, one of them",
     ]
 
 

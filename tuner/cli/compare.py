@@ -16,6 +16,7 @@ from tuner.cli.output import console, echo, json_option, writable, write_json
 from tuner.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
+    from tuner.comparing.choices import Group
     from tuner.comparing.evaluations import Play, Rules
     from tuner.comparing.ground_truth import Truth
     from tuner.model.objective import Objective
@@ -126,13 +127,17 @@ def compare(
         with orderly_stop(), _progress(objective) as progress:
             if device.startswith(_REPLAY):
                 _recorded(found, workloads, device)
+                _announce([truth.group for truth in found.truths], rules, progress)
             else:
                 asked = _request(objective, sensor, kernel_files)
-                _measured(found, workloads, asked, progress, device=device, database=database)
+                _measured(found, workloads, asked, progress, rules=rules, device=device, database=database)
             _play(found, rules, jobs or os.cpu_count() or 1, progress)
         found.status = "finished"
     except RunInterrupted:
-        found.notices.append("interrupted: this is what was known")
+        found.notices.append(
+            "interrupted: this is what was known; the figures of an operation are of those sizes on which all"
+            " searches of every policy shown had ended"
+        )
     _tell(found, rules, json_path, plot_path)
 
 
@@ -159,6 +164,16 @@ def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -
     return Request(objective=objective, sensor=sensor, kernel_files=kernel_files)
 
 
+def _announce(
+    groups: Sequence["Group"], rules: "Rules", progress: "CompareProgress", before: str = ""
+) -> None:
+    """Say how much is going to be done."""
+    from tuner.report.compare import plan
+
+    if groups:
+        progress.told(plan(groups, rules) + before)
+
+
 def _recorded(found: _ComparisonSetup, words: Sequence[str], device: str) -> None:
     """Take the ground truths of a recording."""
     from tuner.comparing.choices import recorded_groups
@@ -176,6 +191,7 @@ def _measured(
     request: "Request",
     progress: "CompareProgress",
     *,
+    rules: "Rules",
     device: str,
     database: Path | None,
 ) -> None:
@@ -196,6 +212,7 @@ def _measured(
 
     with Store(database) as store:
         groups = catalog_groups(words, catalog)
+        _announce(groups, rules, progress, "; before, every trial is measured that no stored run has")
         for number, group in enumerate(groups, start=1):
             progress.space(TOGETHER.join(group), number, len(groups))
             truth = measured(
@@ -210,13 +227,13 @@ def _play(found: _ComparisonSetup, rules: "Rules", jobs: int, progress: "Compare
 
     if not found.truths:
         raise InputError("\n".join(found.left_out))
-    total = len(found.truths) * len(rules.policies) * rules.seeds
+    progress.searches([len(truth.trials) for truth in found.truths], len(rules.policies) * rules.seeds)
     playing = play_all([truth.space for truth in found.truths], rules, jobs)
     with closing(playing):
         for play in playing:
             found.plays.append(play)
             where, who = found.truths[play.job.space].name, rules.policies[play.job.policy].label
-            progress.played(len(found.plays), total, f"{who} on {where}")
+            progress.searched(play.job.space, f"{who} on {where}")
 
 
 def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
@@ -232,7 +249,7 @@ def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_p
     try:
         if json_path is not None:
             write_json(json_path, record)
-        if plot_path is not None and found.plays:
+        if plot_path is not None and any(operation["policies"] for operation in record["operations"]):
             from tuner.report.compare import draw_comparison
 
             draw_comparison(record, Path(plot_path))

@@ -40,7 +40,8 @@ def on_operation(played: Played, *, alike: bool) -> Record:
         played: at least one size.
         alike: whether the sizes share a rate, so that a mean of it says something.
     """
-    middles = [(field, field.median_play(plays)) for field, plays in played]
+    answers = [field.answer(field.median_play(plays)) for field, plays in played]
+    best = [field.described(*field.best) for field, _ in played]
     by_seed = phi_by_seed(played)
     return {
         "sizes": len(played),
@@ -49,18 +50,28 @@ def on_operation(played: Played, *, alike: bool) -> Record:
         "phi_lowest": min(by_seed),
         "phi_highest": max(by_seed),
         **_effort(played),
-        **means([answer for field, play in middles if (answer := field.answer(play))], alike=alike),
+        **means(answers, best, alike=alike),
         "curve": _curve(played),
     }
 
 
-def means(answers: Sequence[Mapping[str, Any]], *, alike: bool) -> Record:
-    """Average performance, as in the paper's Table II, and average energy, over the sizes that have them."""
-    units = {answer["rate_name"] for answer in answers}
-    rates = [answer["rate"] for answer in answers if answer["rate"] is not None]
-    joules = [answer for answer in answers if answer["energy_j"] is not None]
+def means(answers: Sequence[Mapping[str, Any] | None], best: Sequence[Record], *, alike: bool) -> Record:
+    """Average performance, as in the paper's Table II, and average energy over the sizes that have joules.
+
+    A mean over other sizes than the best has could be above it: there is none where an answer is missing.
+
+    Args:
+        answers: one per size; None where there is none.
+        best: of each size. Where these have joules, energy is averaged.
+        alike: whether the sizes share a rate.
+    """
+    found = [answer for answer in answers if answer is not None]
+    units = {answer["rate_name"] for answer in found}
+    rates = [answer["rate"] for answer in found if answer["rate"] is not None]
     rated = alike and len(units) == 1 and len(rates) == len(answers) > 0
-    known = alike and len(joules) > 0
+    wanted = [answer for answer, one in zip(answers, best, strict=True) if one["energy_j"] is not None]
+    joules = [answer for answer in wanted if answer is not None and answer["energy_j"] is not None]
+    known = alike and len(joules) == len(wanted) > 0
     spread_j = math.hypot(*(a["energy_j_uncertainty"] for a in joules)) / len(joules) if known else None
     return {
         "rate": statistics.fmean(rates) if rated else None,
@@ -72,14 +83,13 @@ def means(answers: Sequence[Mapping[str, Any]], *, alike: bool) -> Record:
 
 
 def phi_by_seed(played: Played, evaluations: float = math.inf) -> list[float]:
-    """Φ of every seed that played on all sizes, of what it had found after so many evaluations."""
+    """Φ of every seed, of what it had found after so many evaluations; each was played on all sizes."""
     by_seed = [{play.job.seed: play for play in plays} for _, plays in played]
-    seeds = sorted(set.intersection(*map(set, by_seed)))
     fields = [field for field, _ in played]
     return [
         phi([field.efficiency(of[seed], evaluations) for field, of in zip(fields, by_seed, strict=True)])
-        for seed in seeds
-    ] or [0.0]
+        for seed in sorted(by_seed[0])
+    ]
 
 
 def _effort(played: Played) -> Record:

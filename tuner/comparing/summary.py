@@ -86,7 +86,11 @@ def _workload(place: int, field: Field, cells: Cells, rules: Rules) -> Record:
 
 
 def _operations(fields: Sequence[Field], cells: Cells, rules: Rules) -> list[Record]:
-    """Every operation, and all together where there are several."""
+    """Every operation, and all together where there are several.
+
+    The figures of an operation are all of the same sizes: those on which every policy shown has ended all its
+    searches. Only an interruption leaves others. While there is none, the best is that of all sizes.
+    """
     places: dict[str, list[int]] = {}
     for place, field in enumerate(fields):
         places.setdefault(field.truth.operation, []).append(place)
@@ -99,18 +103,33 @@ def _operation(
     name: str, fields: Sequence[Field], spaces: Sequence[int], cells: Cells, rules: Rules
 ) -> Record:
     alike = name != ALL
-    policies = {}
-    for policy, choice in enumerate(rules.policies):
-        played = [(fields[space], cells[space, policy]) for space in spaces if (space, policy) in cells]
-        if played:
-            policies[choice.label] = on_operation(played, alike=alike)
+    ended = [{space for space in spaces if _ended(cells, space, policy, rules)} for policy in _places(rules)]
+    common = set[int]().union(*ended).intersection(*filter(None, ended))
+    compared = [fields[space] for space in spaces if space in common or not common]
+    best = [field.described(*field.best) for field in compared]
     return {
         "operation": name,
         "workloads": [fields[space].truth.name for space in spaces],
-        "trials": sum(len(fields[space].truth.trials) for space in spaces),
-        "best": means([fields[space].described(*fields[space].best) for space in spaces], alike=alike),
-        "policies": policies,
+        "compared": [field.truth.name for field in compared],
+        "trials": sum(len(field.truth.trials) for field in compared),
+        "best": means(best, best, alike=alike),
+        "policies": {
+            rules.policies[policy].label: on_operation(
+                [(fields[space], cells[space, policy]) for space in spaces if space in common], alike=alike
+            )
+            for policy in _places(rules)
+            if common and ended[policy]
+        },
     }
+
+
+def _places(rules: Rules) -> range:
+    return range(len(rules.policies))
+
+
+def _ended(cells: Cells, space: int, policy: int, rules: Rules) -> bool:
+    """Whether all searches of a policy on a space have ended: fewer seeds have another median."""
+    return len(cells.get((space, policy), ())) == rules.seeds
 
 
 def _errors(fields: Sequence[Field], cells: Cells, rules: Rules) -> list[str]:

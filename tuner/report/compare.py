@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.comparing.choices import TOGETHER
-from tuner.comparing.evaluations import CLOSE
+from tuner.comparing.choices import TOGETHER, Group
+from tuner.comparing.choices import operation as operation_of
+from tuner.comparing.evaluations import CLOSE, Rules
 from tuner.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.report.power_plot import need_matplotlib
@@ -39,6 +40,18 @@ def show_comparison(document: Mapping[str, Any], console: Console) -> None:
         console.print(_table(document, console.width))
     for line in (*_legend(document), *document["notices"]):
         console.print(Text(line))
+
+
+def plan(groups: Sequence[Group], rules: Rules) -> str:
+    """How much a comparison is going to do."""
+    searches = len(groups) * len(rules.policies) * rules.seeds
+    return (
+        f"comparing {_counted(len(rules.policies), 'policy', 'policies')}"
+        f" on {_counted(len(groups), 'space', 'spaces')}"
+        f" of {_counted(len(set(map(operation_of, groups))), 'operation', 'operations')}"
+        f" with {_counted(rules.seeds, 'seed', 'seeds')}: {_counted(searches, 'search', 'searches')}"
+        + ("" if rules.budget is None else f", each of at most {rules.budget:,} evaluations")
+    )
 
 
 def provenance_word(document: Mapping[str, Any]) -> str:
@@ -72,14 +85,15 @@ def _table(document: Mapping[str, Any], width: int) -> Table:
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for operation in document["operations"]:
-        for row in _rows(operation):
+        for row in _rows(operation, document["policies"]):
             table.add_row(*row[: len(titles) + 2])
         table.add_section()
     return table
 
 
-def _rows(operation: Mapping[str, Any]) -> Iterator[list[str]]:
-    sizes, best = len(operation["workloads"]), operation["best"]
+def _rows(operation: Mapping[str, Any], policies: Sequence[str]) -> Iterator[list[str]]:
+    """The best, and every policy; one that an interruption left without figures has dashes."""
+    best, shown = operation["best"], operation["policies"]
     yield [
         " +".join(operation["operation"].split(TOGETHER)),  # a cell breaks at spaces
         "best of all",
@@ -92,8 +106,15 @@ def _rows(operation: Mapping[str, Any]) -> Iterator[list[str]]:
         _energy(best),
         "",
     ]
-    for number, (policy, row) in enumerate(operation["policies"].items()):
-        note = f"({sizes} {'size' if sizes == 1 else 'sizes'})" if number == 0 else ""
+    if not shown:
+        yield [_sizes(operation), "no policy yet", *["–"] * 8]
+        return
+    for number, policy in enumerate(policies):
+        note = _sizes(operation) if number == 0 else ""
+        if policy not in shown:
+            yield [note, policy, *["–"] * 8]
+            continue
+        row = shown[policy]
         yield [
             note,
             policy,
@@ -104,6 +125,17 @@ def _rows(operation: Mapping[str, Any]) -> Iterator[list[str]]:
             _energy(row),
             si(row["search_s_per_evaluation"], "s", 2),
         ]
+
+
+def _sizes(operation: Mapping[str, Any]) -> str:
+    """Of how many sizes all figures of an operation are."""
+    every, compared = len(operation["workloads"]), len(operation["compared"])
+    sizes = _counted(every, "size", "sizes")
+    return f"({sizes})" if compared == every else f"({compared} of {sizes})"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
 
 
 def _count(value: int | None) -> str:
@@ -123,6 +155,7 @@ def _energy(row: Mapping[str, Any]) -> str:
 def _legend(document: Mapping[str, Any]) -> Iterator[str]:
     if not document["operations"]:
         return
+    yield f"best of all: the trials of lowest {document['objective']}, over the same sizes as the policies"
     yield (
         "Φ: harmonic mean over the sizes of the efficiency (best cost / cost of the answer); the median of"
         f" {document['seeds']} seeds, and their lowest – highest"

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from rich.table import Column
 
 from tuner.model.objective import UNITS
 from tuner.report.console import PlainConsole
-from tuner.report.words import si
+from tuner.report.words import lasting, si
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -175,21 +176,49 @@ class RunProgress:
 
 
 class CompareProgress(RunProgress):
-    """The progress of a comparison: the measured space, and the number of searches."""
+    """The progress of a comparison: the space that is measured, then the searches of all spaces."""
 
     def __init__(self, objective: str) -> None:
         super().__init__(objective)
         self._space = ""
+        self._trials: Sequence[int] = ()
+        self._each = 1
+        self._searches = 0
+        self._work = 0  # of a search: the trials of its space, which its duration grows with
+        self._first = 0.0, 0  # when the first search ended, and its work
 
     def space(self, name: str, number: int, total: int) -> None:
         """Called before each ground truth is taken."""
-        self._space = f"{name} ({number}/{total}): "
+        self._space = f"{name} (space {number}/{total}): "
         self._compiled, self._measuring = 0, False
 
-    def played(self, done: int, total: int, detail: str) -> None:
-        """Called after every evaluation."""
+    def searches(self, trials: Sequence[int], each: int) -> None:
+        """Called before the first search: the trials of every space, and the searches on each."""
         self._space = ""
-        self._show("evaluating", done, total, detail)
+        self._trials, self._each = trials, each
+
+    def searched(self, space: int, detail: str) -> None:
+        """Called after every search: the place of its space, and which it was."""
+        self._searches += 1
+        self._work += self._trials[space]
+        if self._searches == 1:  # processes that start are not the pace
+            self._first = time.monotonic(), self._work
+        parts = (f"space {space + 1}/{len(self._trials)}", self._left_of_all(), detail)
+        total = len(self._trials) * self._each
+        self._show("searching", self._searches, total, ", ".join(part for part in parts if part))
+
+    def _left_of_all(self) -> str:
+        """Time left for all searches; empty until each policy has been seen on a space."""
+        begun_s, begun = self._first
+        work = sum(self._trials) * self._each
+        if self._searches <= self._each or self._work == work:
+            return ""
+        left_s = (time.monotonic() - begun_s) / (self._work - begun) * (work - self._work)
+        return f"about {lasting(left_s)} left for all"
+
+    def _left(self, number: int, expected: int | None, *, confirming: bool) -> str:
+        left = super()._left(number, expected, confirming=confirming)
+        return left if expected is None else f"{left} for this space"  # nobody knows that of the next ones
 
     def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:
         super()._show(f"{self._space}{phase}", done, total, detail)
