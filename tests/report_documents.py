@@ -150,7 +150,7 @@ def _workload(name: str, batch: int, parts: Mapping[str, Record | None]) -> Reco
         "batch": batch,
         "space": {
             "cartesian": 64,
-            "size": 41,
+            "size": 37,
             "pruned": 37,
             "dropped": {},
             "uncompiled": 3,

@@ -326,6 +326,9 @@ def test_no_gpu(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no NVIDIA driver")
     with pytest.raises(DeviceUnavailableError, match=re.escape("tuner.apply('sums'): no NVIDIA driver")):
         bench.apply("sums", np.zeros((3, 64)))
+    for function in ("plan", "chosen"):
+        with pytest.raises(DeviceUnavailableError, match=re.escape(f"tuner.{function}('sums'): no NVIDIA")):
+            getattr(bench, function)("sums", np.zeros((3, 64)))
     with pytest.raises(UnknownNameError):
         bench.apply("no-such-kernel", np.zeros((3, 64)))
 

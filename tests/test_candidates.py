@@ -16,6 +16,7 @@ from tuner.devices.simulated import Faults, SimulatedDevice
 from tuner.errors import EmptySpaceError, InputError, KernelFileError
 from tuner.interfaces import Progress
 from tuner.model import Plan, Status, Workload
+from tuner.report.notices import warnings
 from tuner.search.candidates import DEFAULT_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
 from tuner.search.compilation import prepare_compiled
 
@@ -193,6 +194,17 @@ def test_capped_batch_is_said() -> None:
 
     assert fitted[0].batch == 2**16
     assert notices == ["scan-lf:N=256: batch capped from 262144 to 65536 (half of the free device memory)"]
+
+
+def test_a_batch_that_was_asked_for_and_does_not_fit_is_a_warning() -> None:
+    """The notice is none of those that a report keeps for the curious."""
+    _, (notice,) = fit_batches([pair("scan-lf:N=256,batch=1000000")], 2**28)
+
+    assert notice == (
+        "scan-lf:N=256: measured with a batch of 62,500; arrays of 1,000,000 do not fit into half of the free"
+        " device memory"
+    )
+    assert list(warnings({"best": None, "notices": [notice]})) == [notice]
 
 
 def test_a_problem_that_never_fits_is_an_error() -> None:

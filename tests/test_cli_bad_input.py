@@ -109,6 +109,11 @@ def toy(tmp_path: Path) -> Write:
             (*SMALL, "--runs-per-day", "9", "--objective", "edp"),
             ("--runs-per-day", "use the objective time or energy"),
         ),
+        ((*SMALL, "--pay-back-days", "5"), ("--pay-back-days 5: needs --runs-per-day",)),
+        (
+            (*SMALL, "--time-limit", "inf"),
+            ("--time-limit", "inf: write a number above 0 and at most 31536000"),
+        ),
         ((*SMALL, "--runs-per-day", "9", "--pay-back-days", "-1"), ("--pay-back-days", "x>0")),
         ((*SMALL, "--objective", "joules"), ("unknown objective 'joules'", "time, energy, edp, ed2p")),
         (

@@ -73,7 +73,8 @@ def test_another_model_of_gpu_lends_nothing(db: Path) -> None:
     result = tuner("best", "scan-lf:N=4", "--device", "sim:k40c", "--database", db)
 
     assert result.exit_code == 1
-    assert "nothing is stored: run" in result.stderr
+    assert "nothing is stored for sim:k40c: run" in result.stderr
+    assert "run 1 has an answer for them: --device sim:jetson-tx1" in result.stderr
 
 
 def test_changed_source_is_stale(db: Path, tmp_path: Path) -> None:
@@ -216,6 +217,8 @@ def test_history_shows_so_many(db: Path) -> None:
 
     runs = document("history", "--limit", "2", "--database", db)["runs"]
     assert [run["run"] for run in runs] == [3, 2]
+    assert "older runs are not shown; --limit 4" in tuner("history", "--limit", "2", "--database", db).stdout
+    assert "older" not in tuner("history", "--limit", "3", "--database", db).stdout
     assert tuner("history", "--limit", "0", "--database", db).exit_code == 2
 
 

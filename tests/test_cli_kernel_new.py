@@ -249,6 +249,9 @@ def test_a_source_that_does_not_compile(tmp_path: Path) -> None:
     assert "does not compile for sm_80 sm_90" in result.stderr
     assert "beta" in result.stderr
     assert "--arch sm90" in run("check", file, "--arch", "sm90").stderr
+    unserved = run("check", file, "--arch", "sm_9")
+    assert unserved.exit_code == 2
+    assert "--arch sm_9: NVRTC serves sm_" in unserved.stderr
 
 
 def test_names_of_the_block() -> None:

@@ -62,7 +62,9 @@ def test_a_block_that_does_not_fit_is_an_answer() -> None:
     result = run(*TX1, "--threads", "2048")
     assert result.exit_code == 0
     assert "blocks per SM  0 of 32" in result.stdout
-    assert "limited by     block-size" in result.stdout
+    assert "limited by     block-size: a block has at most 1024 threads" in result.stdout
+    result = run(*TX1, "--threads", "64", "--registers", "999")
+    assert "limited by     registers: a thread has at most 255 registers" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def test_trials_are_filtered_by_an_expression(db: Path) -> None:
     assert all(one["configurations"]["fft:N=4"]["order"] == "first" for one in two)
     assert document("show", "2", "--status", "timeout", "--database", db)["trials"] == []
     assert len(document("show", "2", "--top", "2", "--database", db)["trials"]) == 2
+    nothing = tuner("show", "2", "--where", "clock == 1", "--database", db).stdout
+    assert "no trial is as --where and --status ask" in nothing
     assert "--top 0 shows all trials" in tuner("show", "2", "--top", "2", "--database", db).stdout
 
 
@@ -83,6 +85,7 @@ def test_trials_are_filtered_by_an_expression(db: Path) -> None:
     ("words", "says"),
     [
         (("9",), "run 9: there is no such run; `tuner history` lists the runs"),
+        (("9" * 30,), f"run {'9' * 30}: there is no such run"),
         (("none.json",), "none.json: neither the number of a run (`tuner history`) nor a file"),
         (("1", "--where", "Q == 2"), "--where: no trial has 'Q'; choose from number, rank,"),
         (("1", "--where", "import os"), "--where: expression 'import os': not an expression"),

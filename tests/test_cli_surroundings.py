@@ -30,9 +30,9 @@ def test_database_that_is_none(db: Path) -> None:
     db.write_text("not a database" * 1000)
     result = tuner("run", *SMALL, "--database", db)
 
-    assert result.exit_code == 1
-    assert f"Error: {db}" in result.stderr
-    assert "name another file with --database" in result.stderr
+    assert result.exit_code == 2
+    assert f"'--database': {db} is no database; name another file" in result.stderr
+    assert not [path for path in db.parent.iterdir() if path != db]
     assert db.read_text() == "not a database" * 1000
 
 

@@ -259,6 +259,15 @@ def test_template_arguments_are_named_as_a_launch_takes_them(tmp_path: Path) -> 
     assert "launch vector_add<" in exported.stderr
 
 
+def test_a_shipped_kernel_is_expanded_by_its_name(tmp_path: Path) -> None:
+    """What the answer of a run names can be pasted, wherever the package is."""
+    words = ("mvmul:H=1024,W=1024", *DEVICE, "--policy", "random", "--budget", "1", "--objective", "time")
+    run = tuner("run", *words, "--database", tmp_path / "db.sqlite")
+    assert "with the source of tuner kernels expand mvmul; launch mvmul<" in " ".join(run.stdout.split())
+    assert tuner("kernels", "expand", "mvmul").stdout.startswith("# kernel.toml\n")
+    assert "unknown kernel 'mvmull'" in tuner("kernels", "expand", "mvmull").stderr
+
+
 def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> None:
     """Alternatives have a macro of their own, template arguments stand in the launch."""
     path = tmp_path / "axpb.cu"

@@ -63,12 +63,20 @@ class Range:
 
     def __str__(self) -> str:
         kind = "a fraction" if self.share else "a whole number" if self.whole else "a number"
-        most = f"{self.most:g}" + (f" ({self.most:.0%})" if self.share else "")
-        return (
-            f"{kind} above {self.least:g} and at most {most}"
-            if self.above
-            else f"{kind} from {self.least:g} to {most}"
-        )
+        least, most = map(_exact, (self.least, self.most))
+        most += f" ({self.most:.0%})" if self.share else ""
+        return f"{kind} above {least} and at most {most}" if self.above else f"{kind} from {least} to {most}"
+
+
+_LONG = 1e9  # from here on a number that need not be whole is written short
+
+
+def _exact(number: float) -> str:
+    """A bound as it can be typed: nothing of it is rounded, and ``1e+15`` has not 16 digits."""
+    if isinstance(number, int) or (number == int(number) and abs(number) < _LONG):
+        return str(int(number))
+    short = f"{number:g}"
+    return short if float(short) == number else str(number)
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class Application:
         """See ``tuner.plan``."""
         shapes = [array for array in arrays if isinstance(array, SEVERAL)]
         outs = () if out is None else tuple(out) if isinstance(out, SEVERAL) else (out,)
-        cp = self._cupy(kernel)
+        cp = self._cupy(kernel, "plan")
         if not shapes and _foreign(cp, (*arrays, *outs)):
             call = self._borrowed(cp, kernel, arrays, outs, None)
             runner = self._found(cp, call.asked(configuration, sizes), call.stream)
@@ -154,7 +154,7 @@ class Application:
         configuration: Settings = None,
     ) -> Chosen:
         """See ``tuner.chosen``."""
-        cp = self._cupy(kernel)
+        cp = self._cupy(kernel, "chosen")
         if _foreign(cp, arrays):
             asked = self._borrowed(cp, kernel, arrays, (), None).asked(configuration, sizes)
         else:
@@ -214,13 +214,13 @@ class Application:
             refuse_capture(cp, asked.kernel, stream, asked.device, COMPILES)
             return self._work_out(cp, key, asked)
 
-    def _cupy(self, kernel: str) -> ModuleType:
-        """CuPy, for a kernel that there is."""
+    def _cupy(self, kernel: str, function: str = "apply") -> ModuleType:
+        """CuPy, for a kernel that there is; messages name the function of ``tuner`` that was called."""
         if not isinstance(kernel, str):
             raise InputError(f"kernel is {kernel!r}; it must be the name of a kernel")
         self._catalog.kernel(kernel)
         if self._cp is None:
-            self._cp = probe.import_cupy(f"tuner.apply({kernel!r})")
+            self._cp = probe.import_cupy(f"tuner.{function}({kernel!r})")
         return self._cp
 
     def _check(self, kernel: str, arrays: Sequence[Array], outs: Sequence[Array]) -> None:

@@ -203,7 +203,10 @@ def _show_stored(asked: _Question, json_path: str | None) -> None:
             _show_served(_best(query, found), json_path, "of the database")
             return
         far = _far(query, source)
-        echo(f"nothing is stored{far}: run `tuner run {asked.words(asked.objective)}`", err=True)
+        here = far or f" for {query.device.spec}"
+        echo(f"nothing is stored{here}: run `tuner run {asked.words(asked.objective)}`", err=True)
+        for line in _of_other_devices(query, source):
+            echo(line, err=True)
         for line in _models_left_out(query, source):
             echo(line, err=True)
         sys.exit(1)
@@ -273,6 +276,14 @@ def _far(query: "AnswerQuery", source: "DatabaseSource") -> str:
     return (
         f" that is near enough (run {ranked[0].answer.run}: {'; '.join(ranked[0].stale)})" if ranked else ""
     )
+
+
+def _of_other_devices(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
+    """Other devices that have answers of the same workloads."""
+    answers = source.of_set(tuple(query.batches))
+    found = {str(answer.conditions["device"]["spec"]): answer.run for answer in answers}
+    found.pop(query.device.spec, None)
+    return [f"run {run} has an answer for them: --device {spec}" for spec, run in sorted(found.items())]
 
 
 def _models_left_out(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:

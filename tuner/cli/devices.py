@@ -104,13 +104,18 @@ def occupancy(
                 "binding": list(filled.binding),
             },
         )
+    most = ""
+    if threads > limits.max_threads_per_block:
+        most = f": a block has at most {limits.max_threads_per_block} threads"
+    elif registers > limits.max_registers_per_thread:
+        most = f": a thread has at most {limits.max_registers_per_thread} registers"
     also = f" (with {', '.join(filled.binding[1:])})" if filled.binding[1:] else ""
     lines = (
         f"device         {spec}, compute capability {'.'.join(map(str, limits.compute_capability))}",
         f"blocks per SM  {filled.blocks_per_sm} of {limits.max_blocks_per_sm}",
         f"warps per SM   {filled.warps_per_sm} of {limits.max_warps_per_sm}",
         f"occupancy      {100 * filled.occupancy:.4g} %",
-        f"limited by     {filled.limited_by}{also}",
+        f"limited by     {filled.limited_by}{also}{most}",
     )
     console(json_path).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 

@@ -28,7 +28,8 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     from tuner.search.run_rows import run_row
 
     with reading(database) as store:
-        found = [] if store is None else store.listed(limit)
+        found = [] if store is None else store.listed(limit + 1)
+    older, found = len(found) > limit, found[:limit]
     rows = [run_row(run) for run in found if not isinstance(run, NotUnderstood)]
     odd = [run for run in found if isinstance(run, NotUnderstood)]
     if json_path is not None:
@@ -36,5 +37,7 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     out = console(json_path)
     if rows or not odd:
         out.print(runs_report(rows, out.width))
+    if older:
+        out.print(f"older runs are not shown; --limit {2 * limit} shows more", highlight=False)
     for sentence in named(odd):
         out.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -211,7 +211,7 @@ def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[
     if kernel.problem.name == "consistent":
         notes.append(
             "answers are only compared with each other, as there is no reference;"
-            f" {'#pragma tuner check' if kernel.has_pragmas else '[problem.reference]'}"
+            f" {'#pragma tuner check' if kernel.source_to_expand else '[problem.reference]'}"
             " would hold them against right ones"
         )
     return notes

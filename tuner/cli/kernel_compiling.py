@@ -30,17 +30,23 @@ def default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
 def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
     """The launches of default configurations, each function of a source once, for each architecture."""
     from tuner.compiler.architectures import compiled_for, served_architectures
+    from tuner.errors import InputError
 
     stages: dict[tuple[str, str], Stage] = {}
     for workload in kernel.workloads():
         for stage in default_plan(kernel, workload).stages:
             if not is_library(stage):
                 stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
+    served = served_architectures()
+    named = [one for one in asked if _known_architecture(one)]
+    unserved = [one for one in named if one.rstrip("af") not in served]
+    if served and unserved:
+        raise InputError(f"--arch {unserved[0]}: NVRTC serves {' '.join(served)} here")
     wanted = {
         architecture: [
             stage for stage in stages.values() if stage.min_architecture <= int(architecture[3:].rstrip("af"))
         ]
-        for architecture in (asked or served_architectures())
+        for architecture in (asked or served)
         if _known_architecture(architecture)
     }
     with _progress(len(wanted)) as progress:

@@ -21,13 +21,15 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     """Show what the tuning pragmas of SOURCE, a CUDA C++ file, mean.
 
     That is a kernel file, and the source with its tunables as macros in the place of the pragmas. Written to
-    a folder, the two are the same kernel without pragmas; headers and data files are not copied.
+    a folder, the two are the same kernel without pragmas; headers and data files are not copied. SOURCE may
+    be the name of a kernel of the catalogue, too.
     """
     from tuner.config.formulas import Place
     from tuner.config.pragma_file import read_pragma_file
     from tuner.config.short_files import default_name
     from tuner.pragmas.toml_text import toml_text
 
+    source = _file_of(source)
     found, _ = read_pragma_file(source)
     if output is None:
         echo(f"# kernel.toml\n{toml_text(found.document)}\n// {source.name}\n{found.text.rstrip()}")
@@ -49,3 +51,16 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
             echo(f"{target}: written")
     for note in found.notes:
         echo(f"assumed: {note}", err=True)
+
+
+def _file_of(source: Path) -> Path:
+    """The file itself, or that of a kernel with this name.
+
+    Raises:
+        UnknownNameError: there is neither.
+    """
+    from tuner.config.catalog import Catalog
+
+    if source.suffix or source.exists() or len(source.parts) > 1:
+        return source
+    return Catalog.load().kernel(str(source)).path

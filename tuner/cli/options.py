@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import contextlib
 import math
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tuner.options import JOB_OPTIONS, OPTIONS, Option, Range, Switch, Text
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _COMPLETERS = {"objective": completion.objectives, "policy": completion.policies}
+_SQLITE = b"SQLite format 3\0"  # how every database begins
 _FAR = 1e6  # the help shows no limit from here on
 
 
@@ -31,6 +33,22 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class DatabasePath(NamedPath):
+    """The file of a database, which is made where there is none; any other file is refused."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """The path."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        with contextlib.suppress(OSError):  # who opens it says why it cannot be read
+            with path.open("rb") as file:
+                begin = file.read(len(_SQLITE))
+            if begin and begin != _SQLITE and not path.with_name(f"{path.name}.mirror").exists():
+                self.fail(f"{path} is no database; name another file, one that need not exist", param, ctx)
+        return path
+
+
 device_option = click.option(
     "--device",
     metavar="SPEC",
@@ -40,7 +58,7 @@ device_option = click.option(
 
 database_option = click.option(
     "--database",
-    type=NamedPath(dir_okay=False, path_type=Path),
+    type=DatabasePath(dir_okay=False, path_type=Path),
     metavar="FILE",
     envvar="TUNER_DATABASE",
     help="The database. Default: tuner/tuner.db in the user's state directory.",

@@ -76,8 +76,8 @@ def run(
 
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096, or a kernel file at
     one, e.g. my.cu:N=4096 of a CUDA file with tuning pragmas. Without any, the kernels of --kernel are tuned
-    at their first size; without these, one of each family of the catalogue. `tuner kernels list` shows what
-    there is.
+    at their first size; without these, a scan, tridiagonal systems and an FFT of the catalogue run together.
+    `tuner kernels list` shows what there is.
     """
     from tuner.model import RunStatus
     from tuner.report.run_report import show_run

@@ -100,5 +100,7 @@ def _print(document: dict[str, Any], shown: "list[RankedTrial]", *, cut: bool, v
 
     out = console()
     show_run(document, out, verbose=verbose, trials=shown, database=named_database())
+    if not shown and document["trials"]:
+        out.print("no trial is as --where and --status ask", highlight=False)
     if cut:
         out.print("--top 0 shows all trials", highlight=False)

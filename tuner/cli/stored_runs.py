@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tuner.database import Store
     from tuner.model.records import StoredRun
 
+_LARGEST = 2**63 - 1  # number that SQLite can look for
 _PAGE = 50  # runs that are read at a time
 _KEYS = ("device", "objective", "workloads", "space", "best", "default", "status")
 
@@ -69,7 +70,10 @@ def _stored(number: int | None, database: Path | None, *, with_series: bool) -> 
     with reading(database) as store:
         found = None
         if store is not None:
-            found = next(iter(store.history(1)), None) if number is None else store.run(number)
+            if number is None:
+                found = next(iter(store.history(1)), None)
+            else:
+                found = store.run(number) if number <= _LARGEST else None
         if store is None or found is None:
             what = "no run is stored" if number is None else f"run {number}: there is no such run"
             raise InputError(f"{what}; `tuner history` lists the runs")

@@ -260,19 +260,21 @@ class Client:
             raise self._transport.misunderstood(str(error)) from error
 
 
-def _named(workloads: Sequence[str]) -> list[str]:
+def _named(workloads: Sequence[object]) -> list[str]:
     """Workloads as the daemon takes them.
 
     Raises:
         InputError: one cannot be the name of any.
     """
+    named: list[str] = []
     for spec in workloads:
-        if not _WORKLOAD.fullmatch(spec):
+        if not isinstance(spec, str) or not _WORKLOAD.fullmatch(spec):
             raise InputError(
                 f"workload {spec!r:.120}: write a kernel and its sizes in ASCII without spaces, e.g."
-                " 'scan-lf:N=1024'"
+                " 'scan-lf:N=1024', each as an argument of its own"
             )
-    return list(workloads)
+        named.append(spec)
+    return named
 
 
 def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:

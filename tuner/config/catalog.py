@@ -18,7 +18,7 @@ from tuner.model import Workload, WorkloadName
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
-DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # one of each family
+DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # a scan, systems, a transform
 _NAMED_PROBLEMS = ("scan", "tridiagonal", "fft")  # that several kernels solve
 
 _FILE_SPEC = re.compile(r"(?P<file>[^:]*\.(?:cu|toml))(?::(?P<sizes>.*))?", re.DOTALL)
@@ -129,7 +129,7 @@ class Catalog:
         return tuple(self.kernels)
 
     def workloads(self, specs: Sequence[str]) -> list[Workload]:
-        """The workloads of some specs; without any, the kernels of single files, else one of each family.
+        """The workloads of some specs; without any, the kernels of single files, else ``DEFAULT_WORKLOADS``.
 
         A kernel of a file is taken at the first value of each size that lists its values.
 
@@ -151,7 +151,7 @@ class Catalog:
             return self.kernels[name]
         known = ", ".join(self.names) or "there is none"
         message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
-        if name.endswith((".toml", ".cu")):
+        if name.endswith((".toml", ".cu")) or not suggestion(name, self.names):
             message += "; a kernel file follows --kernel, as in --kernel FILE"
         if self.broken:
             message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"

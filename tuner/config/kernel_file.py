@@ -17,6 +17,7 @@ from tuner.config.formulas import Formula, Place
 from tuner.config.measured_answers import MeasuredAnswer
 from tuner.config.pragma_file import SUFFIXES
 from tuner.config.recipe import Recipe
+from tuner.config.shipped import kernels_root
 from tuner.config.short_files import assumed_work
 from tuner.config.sizes import SizeValues, chosen, combinations, described
 from tuner.errors import (
@@ -119,9 +120,11 @@ class KernelFile:
         return tuple(map(str, self.recipe.rules))
 
     @property
-    def has_pragmas(self) -> bool:
-        """Whether it is a source with tuning pragmas, whose macros are those of its expansion."""
-        return self.path.suffix in SUFFIXES
+    def source_to_expand(self) -> str | None:
+        """What ``tuner kernels expand`` is given where macros are those of expanded pragmas, else None."""
+        if self.path.suffix not in SUFFIXES:
+            return None
+        return self.name if self.path.is_relative_to(kernels_root()) else self.path.name
 
     @property
     def spills(self) -> bool:

@@ -122,11 +122,21 @@ def fit_batches(
             )
         fitted = [replace(w, batch=max(1, w.batch // 2)) for w in fitted]
     notices = [
-        f"{new}: batch capped from {old.batch} to {new.batch} (half of the free device memory)"
-        for (_, old), new in zip(workloads, fitted, strict=True)
+        _capped(kernel, old, new)
+        for (kernel, old), new in zip(workloads, fitted, strict=True)
         if old.batch != new.batch
     ]
     return fitted, notices
+
+
+def _capped(kernel: KernelFile, old: Workload, new: Workload) -> str:
+    """What is said of a batch that does not fit: a warning where it was asked for."""
+    if old.batch == kernel.workload(dict(old.sizes)).batch:
+        return f"{new}: batch capped from {old.batch} to {new.batch} (half of the free device memory)"
+    return (
+        f"{new}: measured with a batch of {new.batch:,}; arrays of {old.batch:,} do not fit into half of the"
+        " free device memory"
+    )
 
 
 def _bytes(kernel: KernelFile, workload: Workload) -> int:

@@ -200,12 +200,12 @@ def _expanded(
         return None
     trial, _ = outcome.trials[index]
     stages = item.plans[trial.configurations[position]].stages
-    if not item.kernel.has_pragmas and not any("<" in stage.entry for stage in stages):
+    if item.kernel.source_to_expand is None and not any("<" in stage.entry for stage in stages):
         return None
     options = dict.fromkeys(option for stage in stages for option in stage.options)
     macros = (option[2:].partition("=") for option in options if option.startswith("-D"))
     return {
-        "source": item.kernel.path.name if item.kernel.has_pragmas else None,
+        "source": item.kernel.source_to_expand,
         "macros": {name: value for name, _, value in macros},
         "entries": list(dict.fromkeys(stage.entry for stage in stages)),
     }

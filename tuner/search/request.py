@@ -38,7 +38,7 @@ class Request(SearchOptions):
 
     Attributes:
         workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for those of the kernel files,
-            else for one of each family.
+            else for ``DEFAULT_WORKLOADS`` of the catalogue.
         kernel_files: kernel files beside the catalogue.
     """
 
@@ -55,6 +55,10 @@ class Request(SearchOptions):
         if self.patience is not None and not _takes(self.policy, "patience"):
             patient = ", ".join(name for name in registry.names("policy") if _takes(name, "patience"))
             raise InputError(f"--patience is no option of the policy {self.policy}; it is one of {patient}")
+        if self.runs_per_day is None and self.pay_back_days != SearchOptions.pay_back_days:
+            raise InputError(
+                f"--pay-back-days {self.pay_back_days:g}: needs --runs-per-day; give both, or neither"
+            )
         if self.runs_per_day is not None and self.runs_per_day * self.pay_back_days == 0.0:
             raise InputError(
                 f"--runs-per-day {self.runs_per_day:g} for --pay-back-days {self.pay_back_days:g}:"

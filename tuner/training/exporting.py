@@ -90,8 +90,7 @@ def selector_header(
         for stage in stages:
             entries.setdefault(stage.name, {})[version] = stage.entry
     options = [list(dict.fromkeys(option for one in stages for option in one.options)) for stages in launches]
-    expanded = kernel.path.name if kernel.has_pragmas else ""
-    return c_selector(model, options, entries, functions, expanded=expanded)
+    return c_selector(model, options, entries, functions, expanded=kernel.source_to_expand or "")
 
 
 def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
