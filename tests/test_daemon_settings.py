@@ -203,6 +203,10 @@ def test_check_says_that_more_may_be_found(tmp_path: Path) -> None:
     meaning = tuner("daemon", "--check", "--config", written(tmp_path, unknown))
     assert meaning.exit_code == 2
     assert "more mistakes" not in meaning.stderr
+    missing = tuner("daemon", "--check", "--config", tmp_path / "none.toml")
+    assert missing.exit_code == 2
+    assert "cannot be read" in missing.stderr
+    assert "more mistakes" not in missing.stderr
 
 
 def test_check_tells_who_may_change_jobs_of_all(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Pools over real Dask, with simulated devices: workers that die, schedulers that vanish, allocations."""
 
+import asyncio
+import math
 import os
 import select
 import signal
@@ -21,6 +23,7 @@ from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.errors import PoolError, WorkerLostError
 from tuner.model import RunStatus
+from tuner.pool import worker_process
 from tuner.pool.local import start_uninterrupted
 from tuner.pool.opening import pool_opener
 from tuner.pool.workers import open_workers
@@ -210,6 +213,27 @@ def test_ctrl_c_while_a_pool_starts_closes_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         start_uninterrupted(start)
     assert events == ["started", "closed"]
+
+
+def test_a_stopped_worker_looks_for_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal while nobody answers ends the looking, not its patience."""
+    attempts = 0
+
+    async def looked() -> bool:
+        stopped = asyncio.Event()
+
+        async def refused(*_: object) -> None:
+            nonlocal attempts
+            attempts += 1
+            stopped.set()
+            raise ConnectionRefusedError
+
+        monkeypatch.setattr(asyncio, "open_connection", refused)
+        return await worker_process._answers("tcp://127.0.0.1:1", stopped)
+
+    monkeypatch.setattr(worker_process, "_GONE_S", math.inf)
+    assert not asyncio.run(asyncio.wait_for(looked(), WAIT_S))
+    assert attempts == 1
 
 
 def test_calls_to_workers_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:

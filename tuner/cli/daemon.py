@@ -107,6 +107,6 @@ def _check(choices: "StartOptions") -> None:
             told = True
             echo(sentence)
     except InputError as error:
-        if told:  # what is found while the meaning is told is found last, and whole
-            raise
+        if told or isinstance(error.__cause__, OSError):
+            raise  # what is found while the meaning is told is found last, and whole; or there is no file
         raise InputError(f"{error}\nmore mistakes may show when these are mended") from error

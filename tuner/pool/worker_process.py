@@ -106,7 +106,7 @@ async def _serve(address: str, options: dict[str, Any]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     failures = 0
-    while not stopped.is_set() and await _answers(address):
+    while await _answers(address, stopped):
         problem = await _worker(address, options, stopped)
         failures = 0 if problem is None else failures + 1
         if failures == _MOST_FAILURES:
@@ -132,14 +132,16 @@ async def _worker(address: str, options: dict[str, Any], stopped: asyncio.Event)
     return None
 
 
-async def _answers(address: str) -> bool:
-    """Whether anybody listens at an address, within some seconds."""
+async def _answers(address: str, stopped: asyncio.Event) -> bool:
+    """Whether anybody listens at an address, within some seconds; no more is asked when it is stopped."""
     host, _, port = address.partition("://")[2].rpartition(":")
     until = time.monotonic() + _GONE_S
-    while time.monotonic() < until:
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    while not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
+        with suppress(OSError, asyncio.TimeoutError):
+            connecting = asyncio.open_connection(host.strip("[]"), int(port))
+            _, writer = await asyncio.wait_for(connecting, left_s)
             writer.close()
             return True
-        await asyncio.sleep(_AGAIN_S)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stopped.wait(), _AGAIN_S)
     return False
