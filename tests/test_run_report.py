@@ -177,7 +177,7 @@ def failed() -> Record:
     dropped |= {"spills registers": 2, "needs compute capability 10.0": 4}
     (workload,) = found["workloads"]
     workload["compile_errors"] = compile_errors
-    workload["space"] |= {"dropped": dropped, "min_occupancy": 0.8, "cartesian": 41}
+    workload["space"] |= {"dropped": dropped, "min_occupancy": 0.8, "cartesian": 41, "size": 41}
     return found
 
 
