@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from tuner.cuda_source.signatures import parameters_of
 from tuner.errors import InputError
 from tuner.expressions import Expression
 from tuner.kernel_tuner import device, strategies
@@ -235,13 +236,30 @@ def test_arrays_of_any_kind() -> None:
     assert isinstance(x, GivenArray)
     assert (x.stored.dtype.name, x.stored.size) == ("uint8", 16)
     assert restored(x, x.stored).dtype == point.dtype
-    assert named_parameters("scale<float>", "template <class T> " + SOURCE, 2) == [
+    assert named_parameters(parameters_of(SOURCE, "scale"), 2) == [
         *[("argument0", False), ("argument1", False)]
     ]
+    assert named_parameters(None, 1) == [("argument0", False)]
     empty = GivenArray("empty", np.zeros((0, 2)))
     assert (empty.stored.size, restored(empty, empty.stored).shape) == (1, (0, 2))
     (constant,) = read_constants({"d_filter": np.float32(2)})
     assert constant.array.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (ARGUMENTS[:2], r"scale takes 3 \(y, x, n\), and 2 are given"),
+        ([ARGUMENTS[0].astype("float64"), *ARGUMENTS[1:]], "scale takes float32 as y, and float64 is given"),
+        ([*ARGUMENTS[:2], np.float32(8)], "scale takes int32 as n, and float32 is given"),
+        ([*ARGUMENTS[:2], ARGUMENTS[0]], "scale takes a value as n, and an array is given"),
+        ([np.float32(1), *ARGUMENTS[1:]], "scale takes a pointer as y, and a scalar is given"),
+    ],
+)
+def test_arguments_that_are_not_those_of_the_source_are_a_warning(arguments: list[Any], says: str) -> None:
+    """As with Kernel Tuner: by #if, a source may have another signature."""
+    with pytest.warns(UserWarning, match=says):
+        read_arguments(arguments, "scale", SOURCE)
 
 
 def test_answers_are_judged_as_by_kernel_tuner() -> None:

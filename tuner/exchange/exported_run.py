@@ -105,7 +105,7 @@ class ExportedRun:
         return list(dict.fromkeys(name for trial in trials for name in self.parameters(trial)))
 
     def macros(self) -> tuple[Mapping[str, TunableValue], ...]:
-        """What flags of the answer define, per workload.
+        """What flags of the answer define, per workload; template arguments are none of it.
 
         Raises:
             InputError: the run has none.
@@ -113,7 +113,7 @@ class ExportedRun:
         values = self.answer().configurations
         builds = self.expanded or (None,) * len(values)
         return tuple(
-            one if build is None or build.source is None else build.macros
+            one if build is None else build.macros
             for one, build in zip(values, builds, strict=True)
         )
 

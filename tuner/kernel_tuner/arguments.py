@@ -1,5 +1,6 @@
 """The arguments of a kernel: arrays that are copied to files for the worker, scalars, constant memory."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.config.argument_schema import DTYPES
+from tuner.cuda_source.parameters import Parameter
 from tuner.cuda_source.signatures import parameters_of
 from tuner.errors import InputError, UnsupportedError
 from tuner.expressions import is_free_name
@@ -67,11 +69,17 @@ def read_arguments(arguments: UserValue, kernel_name: str, source: str | None) -
     """
     if not isinstance(arguments, list | tuple):
         raise InputError(f"arguments: must be a list, not {type(arguments).__name__}")
-    parameters = named_parameters(kernel_name, source or "", len(arguments))
-    return tuple(
+    declared = _declared(kernel_name, source or "")
+    names = named_parameters(declared, len(arguments))
+    given = tuple(
         _given(f"arguments[{i}]", name, value, const=const)
-        for i, (value, (name, const)) in enumerate(zip(arguments, parameters, strict=True))
+        for i, (value, (name, const)) in enumerate(zip(arguments, names, strict=True))
     )
+    if declared is not None:
+        trouble = _differing(given, declared)
+        if trouble:  # a warning, as Kernel Tuner gives: by #if a source may have another signature
+            warnings.warn(f"arguments: {kernel_name} {trouble}", stacklevel=4)
+    return given
 
 
 def read_constants(cmem_args: Mapping[UserValue, UserValue] | None) -> tuple[GivenArray, ...]:
@@ -95,16 +103,45 @@ def read_constants(cmem_args: Mapping[UserValue, UserValue] | None) -> tuple[Giv
     return tuple(given)
 
 
-def named_parameters(kernel_name: str, source: str, count: int) -> list[tuple[str, bool]]:
-    """Name of every parameter, and whether it points to constants; made-up names where that is unclear."""
-    unknown = [(f"argument{i}", False) for i in range(count)]
+def _declared(kernel_name: str, source: str) -> list[Parameter] | None:
+    """The parameters of a kernel as its source has them; None where that is unclear."""
     try:
-        found = parameters_of(source, kernel_name)
+        return parameters_of(source, kernel_name)
     except InputError:  # a name that a macro or a generator makes
-        return unknown
-    names = [one.name for one in found]
-    free = len(set(names)) == len(names) == count and all(map(is_free_name, names))
-    return [(one.name, one.const) for one in found] if free else unknown
+        return None
+
+
+def named_parameters(declared: Sequence[Parameter] | None, count: int) -> list[tuple[str, bool]]:
+    """Name of every parameter, and whether it points to constants; made-up names where that is unclear."""
+    names = [one.name for one in declared or ()]
+    if len(set(names)) == len(names) == count and all(map(is_free_name, names)):
+        return [(one.name, one.const) for one in declared or ()]
+    return [(f"argument{i}", False) for i in range(count)]
+
+
+def _differing(given: Sequence[Given], declared: Sequence[Parameter]) -> str:
+    """In what arguments are not those of the signature; empty where they are."""
+    if len(given) != len(declared):
+        names = ", ".join(one.name or "(unnamed)" for one in declared)
+        return f"takes {len(declared)} ({names}), and {len(given)} are given"
+    for one, parameter in zip(given, declared, strict=True):
+        array = isinstance(one, GivenArray)
+        dtype = one.array.dtype if isinstance(one, GivenArray) else one.value.dtype
+        if array != parameter.pointer:
+            what = "a pointer" if parameter.pointer else "a value"
+            return f"takes {what} as {parameter.name}, and {'an array' if array else 'a scalar'} is given"
+        if parameter.dtype in DTYPES and not _same_numbers(dtype, np.dtype(parameter.dtype)):
+            return f"takes {parameter.dtype} as {parameter.name}, and {dtype} is given"
+    return ""
+
+
+def _same_numbers(one: "np.dtype[Any]", other: "np.dtype[Any]") -> bool:
+    """Whether numbers have the same bits: signs of whole numbers do not count, nor pairs, nor structs."""
+    if one.names is not None:
+        return True
+    sizes = [dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize for dtype in (one, other)]
+    real = [dtype.kind in "fc" for dtype in (one, other)]
+    return sizes[0] == sizes[1] and real[0] == real[1]
 
 
 def on_host(value: UserValue) -> UserValue:
