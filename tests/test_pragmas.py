@@ -256,6 +256,8 @@ def test_template_arguments_are_named_as_a_launch_takes_them(tmp_path: Path) -> 
     assert re.search(r"^use: launch vector_add<\d+, \d+, \d+>$", run.stdout, re.MULTILINE)
     exported = tuner("export", "1", "--database", tmp_path / "db.sqlite")
     assert exported.stdout == "\n"
+    header = tuner("export", "1", "--format", "header", "--database", tmp_path / "db.sqlite").stdout
+    assert "/* Parameters of templates: block_size_x" in header
     assert "launch vector_add<" in exported.stderr
 
 

@@ -92,6 +92,10 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
                 f"#define {prefix}{identifier(key)} {_whole_line(key, one)}" for key, one in values.items()
             ]
             title = f"/* {comment_text(name)}, for {comment_text(run.objective)} */"
+            of_templates = [key for key in configuration if key not in expanded]
+            if of_templates:
+                names = comment_text(", ".join(of_templates))
+                title += f"\n/* Parameters of templates: {names}. Include this file behind the kernel. */"
             macros.setdefault(target, []).extend([title, *defines])
     return macros
 
