@@ -207,6 +207,13 @@ def test_a_refusal_says_what_would_be_right(
     assert not any(word in message for word in ("Input", "String", "pattern", "parsing"))
 
 
+def test_a_body_of_another_type_is_told_how_to_send_it(api: ServedService) -> None:
+    """JSON that curl sends as a form is an object to whoever wrote it."""
+    answer = api.ask("POST", "/v1/jobs", JOB, {"Content-Type": "text/plain"})
+    assert answer.status == 422
+    assert "sent with Content-Type: application/json" in answer.document["error"]["message"]
+
+
 def test_a_wrong_method_learns_the_right_ones(api: ServedService) -> None:
     """405 names all methods of the path, not those of one route."""
     assert api.ask("PUT", "/v1/jobs").headers["allow"] == "GET, POST"

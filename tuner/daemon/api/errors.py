@@ -42,6 +42,7 @@ _FORMS = {
     "workload": _WORKLOAD,
     "workloads": _WORKLOAD,
     "device": "must be cuda:N or sim:NAME, e.g. cuda:0, or empty; of a job also kind:MODEL[@DRIVER] or any",
+    "last-event-id": "must be the id of an event of this stream",
     **{name: f"must be {option.form}" for name, option in OPTIONS.items() if isinstance(option.form, Text)},
 }
 """By field, what a text must be."""
@@ -189,4 +190,6 @@ def _right(field: list[str], fault: Mapping[str, Any]) -> str:
         return _LENGTHS[kind].format(**context)
     if kind == "literal_error":
         return f"must be one of {context['expected'].replace(chr(39), '').replace(' or ', ', ')}"
+    if kind == "model_attributes_type" and isinstance(fault.get("input"), str | bytes):
+        return "must be an object, and sent with Content-Type: application/json"
     return bound(kind, context) or _SIMPLE.get(kind) or str(fault["msg"])

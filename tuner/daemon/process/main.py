@@ -271,11 +271,13 @@ class Daemon:
             self._wrong_file, self._text = None, config.text
             await self._ask_devices()
             await self._adopt(config)
-            self._state.troubles["daemon.toml"] = _needs_restart(before, config.settings)
+            waiting = self._state.troubles["daemon.toml"] = _needs_restart(before, config.settings)
             await self._keep_settings()
             if any(getattr(before, table) != getattr(config.settings, table) for table in _SERVER_TABLES):
                 await self._renew_front_end()
             _LOG.info("settings and kernels are read again")
+            for sentence in waiting:
+                _LOG.warning("%s", sentence)
         self._manager.say("READY=1", self._status())
 
     async def _keep_settings(self) -> None:
@@ -406,7 +408,7 @@ class Daemon:
 
 def _needs_restart(before: Settings, after: Settings) -> list[str]:
     """What is in the file and not in force."""
-    return ["[service] is in force after a restart"] if before.service != after.service else []
+    return ["a change of [service] takes effect at the next restart"] if before.service != after.service else []
 
 
 def _spare_the_collector() -> None:
