@@ -12,11 +12,12 @@ from tuner.config.shipped import header_folder
 from tuner.errors import InputError, KernelFileError
 from tuner.model import Source
 from tuner.untrusted.files import read_bytes
-from tuner.untrusted.includes import RefusedIncludeError, check_includes
+from tuner.untrusted.includes import RefusedIncludeError, check_includes, included
 from tuner.untrusted.limits import SOURCE_BYTES, TEXT_BYTES
 
 MOST_INCLUDED_BYTES = 2**26  # of a folder of headers that is read to see whether it changed
 MOST_INCLUDED_FILES = 200_000
+MOST_QUOTED_FILES = 1000  # that one source includes by quotes, from its own folder
 _NOT_ON_DISK = (Path("/proc"), Path("/sys"), Path("/dev"))
 _OF_OTHERS = (Path("/etc"), Path("/boot"), Path("/run"), Path("/var/log"), Path("/var/lib"))
 _TOO_WIDE = frozenset(map(Path, ("/", "/home", "/root", "/var", "/usr", "/tmp", "/mnt", "/srv")))  # noqa: S108
@@ -28,7 +29,7 @@ class SourceFolder:
 
     Attributes:
         headers: (name, text) of every ``*.cuh`` beside the kernel file, then of the listed folders; the
-            first of a name counts.
+            first of a name counts. A source gets those that it includes by quotes beside them.
     """
 
     def __init__(
@@ -96,8 +97,76 @@ class SourceFolder:
             known = self._texts.get(name)
             text = read_text(path, f"{place.path}: {place.key}") if known is None else known
             source = Source(str(path), text, self.headers, self.include_paths, self._include_sha256)
-            self._sources[name] = checked(source, place)
+            self._sources[name] = self._with_quoted(source, place)
         return self._sources[name]
+
+    def _with_quoted(self, source: Source, place: Place) -> Source:
+        """The source with what it includes by quotes, without it where that cannot be taken.
+
+        It may be for the host only, behind an ``#if``; if it is not, the compiler says what it does not find.
+        """
+        try:
+            quoted = self._quoted(Path(source.path).parent, source.text, place)
+            return checked(replace(source, headers=(*self.headers, *quoted)), place)
+        except KernelFileError:
+            return checked(source, place)
+
+    def _quoted(self, folder: Path, text: str, place: Place) -> list[tuple[str, str]]:
+        """The files in the folder of a source that it includes by quotes, and those that these include.
+
+        NVRTC knows a header by the name that an ``#include`` writes and no other. So a file has its path from
+        the folder as its name; each other name for it is a header that includes this one.
+
+        Raises:
+            KernelFileError: they are too many or too large, cannot be read, or one name means two files.
+        """
+        root, given = _resolved(folder), dict(self.headers)
+        found: dict[str, str] = {}
+        followed: set[Path] = set()
+        left = [(folder, text)]
+        while left and root is not None:
+            beside, text = left.pop()
+            for one in included(text):
+                file = _resolved(beside / one.name) if one.quoted and not one.name.startswith("/") else None
+                if file is None or not file.is_relative_to(root) or self._is_on_path(one.name, file):
+                    continue
+                name = file.relative_to(root).as_posix()
+                if file not in followed:
+                    followed.add(file)
+                    inner = given[name] if name in given else read_text(file, f"{place.path}: {place.key}")
+                    _add_header(found, given, name, inner, place)
+                    left.append((file.parent, inner))
+                if one.name != name and (one.name not in given or beside != folder):
+                    _add_header(found, given, one.name, f'#include "{name}"\n', place)
+        return sorted(found.items())
+
+    def _is_on_path(self, name: str, file: Path) -> bool:
+        """Whether the compiler finds the same file itself, in a folder of ``include_paths``."""
+        return any(_resolved(Path(folder) / name) == file for folder in self.include_paths)
+
+
+def _add_header(found: dict[str, str], given: Mapping[str, str], name: str, text: str, place: Place) -> None:
+    known = given.get(name, found.get(name, text))
+    if known != text:
+        raise place.error(
+            f'#include "{name}" means two files here; include one by another name, or name its folder in'
+            " include_paths"
+        )
+    if name not in given:
+        found[name] = text
+    if len(found) > MOST_QUOTED_FILES or sum(map(len, (*found.values(), *given.values()))) > SOURCE_BYTES:
+        raise place.error(
+            f"includes more than {MOST_QUOTED_FILES} headers or {SOURCE_BYTES // 2**20} MiB of them from its"
+            " own folder; name that folder in include_paths"
+        )
+
+
+def _resolved(path: Path) -> Path | None:
+    """The file or folder without links; None where there is none."""
+    try:
+        return path.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 class SourceTexts(SourceFolder):

@@ -114,7 +114,9 @@ class Kernel:
         cooperative: bool | str = False,
         work: Mapping[str, Any] | None = None,
     ) -> None:
-        self.source = _source(source)
+        folders = texts_of("include_paths", include_paths)
+        self._include_paths = tuple(str(Path(one).absolute()) for one in folders)
+        self.source = _source(source, self._include_paths)
         texts = _all_text(self.source)
         self.entry = entry_of(texts, name, "Kernel")
         self.name = re.sub(r"[^a-z0-9]+", "-", self.entry.partition("<")[0].lower()).strip("-") or "kernel"
@@ -139,8 +141,6 @@ class Kernel:
         }
         self._sizes = sizes_of(self.arguments, mapping_of("sizes", sizes))
         self._options = texts_of("options", options)
-        folders = texts_of("include_paths", include_paths)
-        self._include_paths = tuple(str(Path(one).absolute()) for one in folders)
         self._cooperative, self._work = cooperative, mapping_of("work", work)
 
     def __repr__(self) -> str:
@@ -268,13 +268,13 @@ class Kernel:
         ]
 
 
-def _source(given: str | Path) -> Source:
+def _source(given: str | Path, include_paths: tuple[str, ...]) -> Source:
     path = Path(given) if isinstance(given, Path) or str(given).endswith(_FILE_ENDINGS) else None
     if path is None:
         return Source("source", str(given))
-    return SourceFolder(path.parent, [], Place(str(path), "source")).source(
-        path.name, Place("Kernel", "source")
-    )
+    folder = SourceFolder(path.parent, [], Place(str(path), "source"))
+    folder.include_paths = include_paths
+    return folder.source(path.name, Place("Kernel", "source"))
 
 
 def _all_text(source: Source) -> str:
