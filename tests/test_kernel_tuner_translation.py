@@ -250,7 +250,7 @@ def test_arrays_of_any_kind() -> None:
     ("arguments", "says"),
     [
         (ARGUMENTS[:2], r"scale takes 3 \(y, x, n\), and 2 are given"),
-        ([ARGUMENTS[0].astype("float64"), *ARGUMENTS[1:]], "scale takes float32 as y, and float64 is given"),
+        ([np.zeros(8, np.float64), *ARGUMENTS[1:]], "scale takes float32 as y, and float64 is given"),
         ([*ARGUMENTS[:2], np.float32(8)], "scale takes int32 as n, and float32 is given"),
         ([*ARGUMENTS[:2], ARGUMENTS[0]], "scale takes a value as n, and an array is given"),
         ([np.float32(1), *ARGUMENTS[1:]], "scale takes a pointer as y, and a scalar is given"),

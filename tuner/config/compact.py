@@ -1,6 +1,7 @@
 """``[arguments]``: the parameters of a kernel in one line each, as ``a = "in float32[N]"``.
 
-A struct passed by value is a table of its fields, as ``p = { dt = "float32 = 0.1", n = "int32 = N" }``.
+A struct passed by value is a table of its fields, as ``p = { dt = "float32 = 0.1", n = "int32 = N" }``. One
+without fields, as that of a function object without state, is ``{}`` and has one byte, as in C++.
 """
 
 import re
@@ -14,6 +15,7 @@ ROLES = (*get_args(BufferRole), *(() if "constant" in get_args(BufferRole) else 
 _DTYPE = r"(?P<dtype>(?:\{[^{}]*\}|[^\s\[\]={}])+)"
 _BEGINNING = re.compile(rf"\s*(?:(?P<role>[A-Za-z]+)\s+)?{_DTYPE}\s*(?=[\[=]|$)")
 _OPENING, _CLOSING = "([{", ")]}"
+_EMPTY = {"empty": "uint8 = 0"}  # C++: sizeof an empty class is 1
 _FORMS = "write an array as 'in float32[N]', and a value as 'int32 = N'"
 
 
@@ -26,7 +28,7 @@ def expanded(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for name, text in arguments.items():
         if isinstance(text, Mapping):
-            found.append({"scalar": name, "fields": dict(text)})
+            found.append({"scalar": name, "fields": dict(text) or _EMPTY})
             continue
         if not isinstance(text, str):
             raise ValueError(f"{name}: must be text; {_FORMS}")  # noqa: TRY004 - a mistake in a file

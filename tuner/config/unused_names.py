@@ -1,5 +1,6 @@
 """Names and macros of a kernel file that nothing uses."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -7,10 +8,19 @@ from pathlib import PurePath
 
 from tuner.config.formulas import Formula, Template
 from tuner.config.recipe import Recipe, Rule
+from tuner.config.stage_recipe import StageRecipe
 from tuner.cuda_source.tokens import always_defined, without_comments
-from tuner.model import Plan
+from tuner.errors import KernelFileError
+from tuner.model import Plan, Source
 
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
+_CARRIER = "TUNER_"  # begins macros that carry the value of a constant, as pragmas have them
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include\b[ \t]*(?:["<]([^">\n]*)[">])?', re.MULTILINE)
+_USES_NO_MACRO = re.compile(  # headers of CUDA and of C++
+    r"[a-z_]+|c?(?:std\w+|math|float|limits|assert|string)(?:\.h)?|cuda\w*\.h|mma\.h|crt/mma\.h"
+    r"|cuda/\w+|cuda/std/\w+|cooperative_groups\.h|cooperative_groups/\w+\.h"
+)
+_GAP = r"\s*(?:#line[^\n]*\s*)*"
 _NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional", "loops")
 
 _MEANT = (  # problems whose sizes may have a meaning of their own
@@ -27,7 +37,8 @@ _MEANT = (  # problems whose sizes may have a meaning of their own
 def unused_names(recipe: Recipe) -> list[str]:
     """A sentence for each size, tunable and derived name that no launch, array, option or entry uses.
 
-    A tunable that only rules, roles or defaults mention changes nothing that is run.
+    A tunable that only rules, roles or defaults mention changes nothing that is run. Neither does a macro of
+    which a source has the definition alone.
     """
     used = set(_names({f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NO_USE}))
     if recipe.problem.name in _MEANT:
@@ -89,6 +100,60 @@ def _follow(derived: Mapping[str, Formula], names: set[str]) -> None:
             names |= formula.expression.names
 
 
+@functools.lru_cache(maxsize=128)  # steps of a loop have the same source
+def _defined_only(source: Source, names: frozenset[str]) -> frozenset[str]:
+    """Those of some names of which a source and its headers have nothing but a guarded definition.
+
+    No names where that is not sure: they may be pasted together, or headers may not be known.
+    """
+    text = without_comments("\n".join([source.text, *(text for _, text in source.headers)]))
+    known = {name for name, _ in source.headers}
+    included = [name for name in _INCLUDE.findall(text) if name not in known]
+    if "##" in text or not all(_USES_NO_MACRO.fullmatch(name) for name in included):
+        return frozenset()
+    return frozenset(name for name in names if _is_defined_only(name, text))
+
+
+def _is_defined_only(name: str, text: str) -> bool:
+    rest, guards = _unguarded(name, text)
+    if guards:
+        return not _count(name, rest)
+    carrier = f"{_CARRIER}{name}"
+    rest, guards = _unguarded(carrier, text)
+    return (
+        bool(guards) and _count(carrier, rest) == 1 and _count(name, rest) == 1
+    )  # constexpr int A = TUNER_A;
+
+
+def _unguarded(name: str, text: str) -> tuple[str, int]:
+    """A text without ``#ifndef NAME``, ``#define NAME`` and ``#endif``, and how often they stood there."""
+    guard = rf"#[ \t]*ifndef[ \t]+{name}\b{_GAP}#[ \t]*define[ \t]+{name}\b([^\n]*){_GAP}#[ \t]*endif\b"
+    return re.subn(guard, r"\1", text)
+
+
+def _count(name: str, text: str) -> int:
+    return len(re.findall(rf"\b{name}\b", text))
+
+
+def _stage_names(stage: StageRecipe) -> Iterator[str]:
+    """The names that a launch uses, without those that its source defines and does not use."""
+    carried = {option: name for option in stage.options for name in option.names if _carries(option, name)}
+    idle = _defined_only(stage.source, frozenset((*stage.macros, *carried.values())))
+    yield from (name for name in stage.macros if name not in idle)
+    yield from _names([option for option in stage.options if carried.get(option) not in idle])
+    for field in fields(stage):
+        if field.name not in ("macros", "options"):
+            yield from _names(getattr(stage, field.name))
+
+
+def _carries(option: Template, name: str) -> bool:
+    """Whether an option is ``-DTUNER_NAME={NAME}``."""
+    try:
+        return len(option.names) == 1 and option.fill({name: 1}) == f"-D{_CARRIER}{name}=1"
+    except KernelFileError:  # an expression that has no result for 1
+        return False
+
+
 def _names(value: object) -> Iterator[str]:
     if isinstance(value, (Formula, Rule)):
         yield from value.expression.names
@@ -100,7 +165,8 @@ def _names(value: object) -> Iterator[str]:
     elif isinstance(value, (tuple, list)):
         for inner in value:
             yield from _names(inner)
+    elif isinstance(value, StageRecipe):
+        yield from _stage_names(value)
     elif is_dataclass(value):
-        yield from (getattr(value, "macros", None) or ())
         for field in fields(value):
             yield from _names(getattr(value, field.name))

@@ -10,7 +10,6 @@ from tuner.cuda_source.signatures import parameters_of
 from tuner.errors import InputError, suggestion
 from tuner.pragmas.alternatives import KEYWORDS as OF_ALTERNATIVES
 from tuner.pragmas.alternatives import Selection, alternative, read_selections
-from tuner.pragmas.clauses import named
 from tuner.pragmas.directives import OWN, PragmaSource, read_pragmas
 from tuner.pragmas.edits import OverlapError, edited
 from tuner.pragmas.kernel_launcher import read_kernel_launcher
@@ -22,6 +21,7 @@ from tuner.pragmas.statements import (
     read_statements,
     scalar_text,
 )
+from tuner.pragmas.structs import what_to_write
 from tuner.pragmas.syntax import SyntaxTree
 from tuner.pragmas.tiling import tiled_loops
 from tuner.pragmas.tunables import KEYWORDS as OF_TUNABLES
@@ -164,7 +164,7 @@ class _Writer:
         lines = {f"[tunables] {one.name}": one.directive.line for one in self._tunables}
         lines |= {f"[tunables.{one.name}]": one.directive.line for one in self._tunables}
         try:
-            merge(document, _without_options(document, said.other))
+            merge(document, _without_options(document, self._other(document)))
         except ValueError as e:
             stated = [one for one in self._source.directives if one.keyword == "toml"]
             key = str(e).split(" ")[0].rpartition(".")[2]
@@ -239,10 +239,25 @@ class _Writer:
         except InputError:
             return list(launch.function.parameters)
 
-    def _arguments(self) -> dict[str, str]:
+    def _told(self) -> Mapping[str, Any]:
+        """What ``toml`` pragmas say of arguments."""
+        table = self._said.other.get("arguments")
+        return table if isinstance(table, Mapping) else {}
+
+    def _other(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``toml`` pragmas say, without the arguments that stand in the document because of them."""
+        rest = {
+            name: text
+            for name, text in self._told().items()
+            if name in self._said.arguments or name not in document["arguments"]
+        }
+        other = dict(self._said.other)
+        return {**other, "arguments": rest} if self._told() else other
+
+    def _arguments(self) -> dict[str, Any]:
         """``[arguments]`` in the order of the parameters; values of sizes are found by their names."""
-        stated = dict(self._said.arguments)
-        found: dict[str, str] = {}
+        stated = {**self._told(), **self._said.arguments}
+        found: dict[str, Any] = {}
         for launch in self._said.launches:
             for parameter in self._parameters(launch):
                 name = parameter.name
@@ -253,31 +268,32 @@ class _Writer:
                     text = f"= {name}"
                 if text is None:
                     raise self._source.error(launch.directive, self._missing(launch, parameter))
-                found[name] = self._typed(text, parameter)
-        apart = {name: text for name, text in stated.items() if text.startswith("constant ")}
+                found[name] = self._typed(launch, text, parameter)
+        apart = {name: text for name, text in stated.items() if str(text).startswith("constant ")}
         for name in stated.keys() - apart.keys():
-            directive = next(
-                one
-                for one in self._source.directives
-                if named(one.text)[0] == name or one.text.startswith(f"{name} ")
-            )
+            line = self._said.lines[f"[arguments] {name}"]
+            directive = next(one for one in self._source.directives if one.line == line)
             raise self._source.error(
                 directive, f"{name} is no parameter of the kernels below{suggestion(name, found)}"
             )
         return {**found, **apart}
 
-    def _typed(self, text: str, parameter: Parameter) -> str:
+    def _typed(self, launch: LaunchStatement, text: object, parameter: Parameter) -> object:
+        if not isinstance(text, str):
+            return text
         role, _, rest = text.partition(" ")
         if parameter.pointer and rest.startswith("[") and parameter.dtype:
             return f"{role} {parameter.dtype}{rest}"
+        if text.startswith("=") and not parameter.dtype:
+            what = what_to_write(parameter, self._blank, self._said.problem["sizes"])
+            raise self._source.error(
+                launch.directive, f"{parameter.name} of {launch.function.name} has no type: {what}"
+            )
         return scalar_text(text, parameter) if parameter.dtype else text
 
     def _missing(self, launch: LaunchStatement, parameter: Parameter) -> str:
-        what = f"#pragma tuner value {parameter.name} = N"
-        if parameter.pointer:
-            role = "input" if parameter.const else "output"
-            what = f"#pragma tuner {role} {parameter.name}: {parameter.dtype or 'float32'}[N]"
-        return f"parameter {parameter.name} of {launch.function.name} is not declared; write {what}"
+        what = what_to_write(parameter, self._blank, self._said.problem["sizes"])
+        return f"parameter {parameter.name} of {launch.function.name} is not declared; {what}"
 
 
 def _without_options(document: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

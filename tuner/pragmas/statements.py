@@ -61,7 +61,7 @@ class Statements:
 
     Attributes:
         problem: ``[problem]``.
-        arguments: name -> dtype, shape and input, or value, as ``[arguments]`` writes it.
+        arguments: name -> dtype, shape and input, value, or fields, as ``[arguments]`` writes it.
         derived: ``[derived]``.
         rules: ``[constraints] rules``.
         launches: in their order.
@@ -70,7 +70,7 @@ class Statements:
     """
 
     problem: dict[str, Any] = field(default_factory=lambda: {"sizes": {}})
-    arguments: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
     launches: list[LaunchStatement] = field(default_factory=list)
@@ -170,8 +170,19 @@ def _value(_: PragmaSource, directive: Directive, found: Statements) -> None:
         if match is None:
             raise ValueError("write value NAME: int32 = EXPRESSION, or value NAME = EXPRESSION")
         name, text = match[1], f"= {match[2]}"
-    _once(found.arguments, name, text)
+    braces = text.removeprefix("=").strip()
+    struct = braces.startswith("{") and braces.endswith("}")
+    _once(found.arguments, name, _fields(braces) if struct else text)
     found.lines[f"[arguments] {name}"] = directive.line
+
+
+def _fields(text: str) -> object:
+    try:
+        return load_toml(f"fields = {text}")["fields"]
+    except ValueError as e:
+        raise ValueError(
+            f'{text!r} is no table of fields, as {{ dt = "float32 = 0.5", n = "int32 = N" }}: {e}'
+        ) from e
 
 
 def _check(_: PragmaSource, directive: Directive, found: Statements) -> None:
@@ -280,7 +291,7 @@ def kernel_below(source: PragmaSource, directive: Directive) -> GlobalFunction:
     head = "" if match is None else match[0].decode(errors="replace")
     functions = global_functions(f"{head}{{}}") if "__global__" in head else []
     if not functions:
-        raise ValueError("no __global__ function stands below it")
+        raise ValueError(f"no __global__ function stands {_instead(source, directive)}")
     below = functions[0]  # its types may be aliases, which the whole source tells
     names = [one.name for one in below.parameters]
     return next(
@@ -290,6 +301,20 @@ def kernel_below(source: PragmaSource, directive: Directive) -> GlobalFunction:
             if one.name == below.name and [inner.name for inner in one.parameters] == names
         ),
         below,
+    )
+
+
+def _instead(source: PragmaSource, directive: Directive) -> str:
+    """Where no kernel stands, and what does."""
+    between = source.code[directive.end :]
+    start = len(source.code) - len(between.lstrip())
+    if not re.search(rb"\b__global__\b", between):
+        return "below it"
+    first = re.split(rb"[;{}\r\n]", source.code[start:], maxsplit=1)[0].strip() or source.code[start:][:1]
+    shown = first.decode(errors="replace")
+    return (
+        f"directly below it: line {source.place(start)[0]} has {shown!r}; write the pragma behind that,"
+        " right above the kernel"
     )
 
 
