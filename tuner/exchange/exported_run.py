@@ -113,8 +113,7 @@ class ExportedRun:
         values = self.answer().configurations
         builds = self.expanded or (None,) * len(values)
         return tuple(
-            one if build is None else build.macros
-            for one, build in zip(values, builds, strict=True)
+            one if build is None else build.macros for one, build in zip(values, builds, strict=True)
         )
 
     def of_workload(self, name: str) -> "ExportedRun":

@@ -408,7 +408,8 @@ class Daemon:
 
 def _needs_restart(before: Settings, after: Settings) -> list[str]:
     """What is in the file and not in force."""
-    return ["a change of [service] takes effect at the next restart"] if before.service != after.service else []
+    same = before.service == after.service
+    return [] if same else ["a change of [service] takes effect at the next restart"]
 
 
 def _spare_the_collector() -> None:
