@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_process import tuner
@@ -18,6 +19,7 @@ from mirrored import ENTRIES, content, filled, rows
 from tuner.database import Database, Jobs, Ledger
 from tuner.database.faults import check_mirror, mirror_of
 from tuner.database.files import make_like, side_file
+from tuner.database.integrity.repair import put_right
 from tuner.errors import (
     StoreDamagedError,
     StoreFullError,
@@ -263,6 +265,26 @@ def test_transaction_that_failed_leaves_no_difference(
 
     assert content(path) == content(mirror_of(path))
     assert not caplog.records
+
+
+def test_a_full_disk_is_told_once(
+    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each attempt to store fails; the log has a line when it begins, and one when it begins again."""
+    room = [False, False, True, False]
+
+    def attempt(*given: Any) -> Any:
+        if room.pop(0):
+            return put_right(*given)
+        raise StoreFullError("the disk is full")
+
+    with Database(fresh()) as database:
+        monkeypatch.setattr("tuner.database.connection.put_right", attempt)
+        for lines in (1, 1, 1, 2):
+            database.examine()
+            assert [record.message for record in caplog.records] == [
+                "nothing can be stored: the disk is full"
+            ] * lines
 
 
 def test_stale_log_does_not_enter_the_rebuilt_file(fresh: Callable[[], Path]) -> None:

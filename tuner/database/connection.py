@@ -77,6 +77,7 @@ class Database:
         self.path = path or default_path()
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
+        self._told = ""  # why nothing can be stored, while that lasts
         self._put_right_told = put_right_told or (lambda _: None)
         self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
@@ -174,10 +175,13 @@ class Database:
             except (SuspectError, sqlite3.Error, UnicodeDecodeError):
                 raise error from None
             self._why_no_mirror = error
-            _LOG.warning("nothing can be stored: %s", error)
+            if str(error) != self._told:  # each attempt to store comes here again
+                self._told = str(error)
+                _LOG.warning("nothing can be stored: %s", error)
             return Examination()
         finally:
             self._logs.clear()
+        self._told = ""
         if not found.whole:
             self._put_right_told(found)
         return found
