@@ -55,7 +55,7 @@ def test_a_time_budget_chooses_a_point(db: Path, told: Any, within: str) -> None
 
     shown = document("show", "1", *words)
     best = document("best", *FRONT[:5], *words)
-    use = tuner("export", "1", *words).stdout
+    use = tuner("export", "1", *words).stderr
 
     assert shown["best"] == best["best"] == wanted["trial"]
     assert shown["workloads"][0]["best"] == wanted["parts"][0]
@@ -64,7 +64,7 @@ def test_a_time_budget_chooses_a_point(db: Path, told: Any, within: str) -> None
     assert shown["break_even"]["saving_per_run"] == pytest.approx(saved)
     assert f"at most {float(within[:-1]):g} % slower than the fastest" in tuner("show", "1", *words).stdout
     (configuration,) = wanted["trial"]["configurations"].values()
-    assert f"-DP={configuration['P']} -DL={configuration['L']} " in use
+    assert f", {configuration['P']}, {configuration['L']}, {configuration['r']}, " in use  # of the template
 
 
 def test_a_limit_without_a_run_points_to_the_front(db: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,7 +190,7 @@ def test_kernel_tuners_options_pass_the_same_list() -> None:
     """Its usual ones pass, those that write are refused by name."""
 
     def call(options: list[str]) -> None:
-        read_call("once", ONCE, 32, [], {"block_size_x": [32]}, compiler_options=options)
+        read_call("once", ONCE, 32, [np.zeros(1, np.int32)], {"block_size_x": [32]}, compiler_options=options)
 
     call(["-std=c++17", "-O3", "--use_fast_math", "-lineinfo", "-arch=sm_90", "-DN=3", "--ptxas-options=-v"])
     with pytest.raises(InputError, match="compiler_options: option '--create-pch"):
