@@ -21,11 +21,11 @@ def _show_error(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C while it is being imported ends the program without a traceback."""
+    """Run the command line. Ctrl-C before it and behind it ends the program without a traceback."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         del number, frame
-        os._exit(_INTERRUPTED)  # nothing is open yet; an exception can be lost in a callback of the import
+        os._exit(_INTERRUPTED)  # nothing is open, before and after; an exception could be lost in a callback
 
     gc.set_threshold(_NEW_OBJECTS)
     sys.excepthook = _show_error

@@ -42,8 +42,10 @@ class DatabasePath(NamedPath):
         """The path."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         with contextlib.suppress(OSError):  # who opens it says why it cannot be read
-            with path.open("rb") as file:
-                begin = file.read(len(_SQLITE))
+            begin = b""
+            if path.is_file():  # to open a pipe would wait
+                with path.open("rb") as file:
+                    begin = file.read(len(_SQLITE))
             if begin and begin != _SQLITE and not path.with_name(f"{path.name}.mirror").exists():
                 self.fail(f"{path} is no database; name another file, one that need not exist", param, ctx)
         return path
