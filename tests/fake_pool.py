@@ -80,7 +80,6 @@ class FakeWorkers:
         crew: the workers by address.
         replacement: what comes in the place of a worker that has died; None for nobody.
         scheduler_lost: True once it has gone.
-        ends_late: calls that are held back until ``refresh`` has given up their worker.
     """
 
     def __init__(self, *crew: FakeWorker) -> None:
@@ -98,7 +97,8 @@ class FakeWorkers:
         if self.scheduler_lost:
             raise PoolLostError("the scheduler does not answer")
 
-    def submit(self, function: Callable[..., Any], *args: Any, worker: str) -> Future[Answer]:
+    def submit(self, function: Callable[..., Any], *args: Any, worker: str, lease_s: float) -> Future[Answer]:
+        assert lease_s > 0
         answer: Future[Answer] = Future()
         try:
             answer.set_result(Answer(self._value(function, args, worker), WorkerTotals(), 1))
@@ -106,9 +106,9 @@ class FakeWorkers:
             answer.set_exception(error)
         return answer
 
-    def call(self, function: Callable[..., Any], *args: Any, worker: str) -> Answer:
+    def wait(self, answer: Future[Answer]) -> Answer:
         self.refresh()
-        return self.submit(function, *args, worker=worker).result()
+        return answer.result()
 
     def living(self) -> tuple[str, ...]:
         return ()

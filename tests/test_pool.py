@@ -10,8 +10,7 @@ from tuner.errors import DeviceUnavailableError, InputError, PoolLostError, Unch
 from tuner.interfaces import Anchor, Contest, PlannedTrial
 from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
-from tuner.pool import pool as pool_module
-from tuner.pool.pool import Pool
+from tuner.pool.pool import HOME_BACK_S, Pool
 from tuner.pool.worker_setup import SetupOrder
 from tuner.search.request import Request
 
@@ -19,8 +18,9 @@ DEFAULT = trial(100)
 TRIALS = [trial(number) for number in range(1, 9)]
 
 
-def opened(workers: FakeWorkers, preferred: Sequence[str] = ()) -> Pool:
-    pool = Pool(workers, SetupOrder("run", Request()), lambda _: None)  # type: ignore[arg-type]  # a fake
+def opened(workers: FakeWorkers, preferred: Sequence[str] = (), *, home_back_s: float = HOME_BACK_S) -> Pool:
+    order = SetupOrder("run", Request())
+    pool = Pool(workers, order, lambda _: None, home_back_s=home_back_s)  # type: ignore[arg-type]  # a fake
     pool.open(preferred)
     return pool
 
@@ -150,6 +150,19 @@ def test_error_of_home_names_its_host() -> None:
         list(pool.measure_all(iter([PlannedTrial(TRIALS[0], ())]), anchor))
 
 
+def test_worker_that_goes_while_home_measures_alone_is_told() -> None:
+    """Who is lost with nothing to do is lost just the same, and so is who goes before the pool closes."""
+    workers = FakeWorkers(*(FakeWorker(facts(number)) for number in range(3)))
+    pool = opened(workers)
+    for address, act in (
+        ("tls://1", lambda: pool.at_home("measurer", "measure", DEFAULT, (), None)),
+        ("tls://2", pool.close),
+    ):
+        workers.kill(address)
+        act()
+        assert pool.crew.told[-1] == f"pool: node cuda:{address[-1]} is lost"
+
+
 def test_home_that_comes_back_goes_on() -> None:
     """A call to home is made again when a worker with its GPU is back, and never by another GPU."""
     workers = FakeWorkers(FakeWorker(facts(0), dies_at=TRIALS[0]), FakeWorker(facts(1)))
@@ -159,11 +172,10 @@ def test_home_that_comes_back_goes_on() -> None:
     assert pool.crew.home.known.identity.uuid == "GPU-0"
 
 
-def test_home_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_that_stays_away_ends_the_run() -> None:
     """Where home does not come back, the run is interrupted: no other GPU confirms for it."""
-    monkeypatch.setattr(pool_module, "HOME_BACK_S", 0.0)
     workers = FakeWorkers(FakeWorker(facts(0), dies_at=TRIALS[0]), FakeWorker(facts(1)))
-    pool = opened(workers)
+    pool = opened(workers, home_back_s=0.0)
     with pytest.raises(PoolLostError, match="cuda:0"):
         pool.at_home("measurer", "measure", TRIALS[0], (), None)
 

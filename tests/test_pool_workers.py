@@ -26,7 +26,7 @@ from tuner.model import RunStatus
 from tuner.pool import worker_process
 from tuner.pool.local import start_uninterrupted
 from tuner.pool.opening import pool_opener
-from tuner.pool.workers import open_workers
+from tuner.pool.workers import Workers, open_workers
 from tuner.search.request import Request
 from tuner.search.running import run
 from tuner.search.trial_event import TrialEvent
@@ -178,8 +178,13 @@ def test_workers_of_an_allocation_are_started_by_srun(
     with open_workers("slurm") as workers:
         (address,) = workers.present
         assert address.startswith("tls://")
-        pid = workers.call(os.getppid, worker=address)
-        assert workers.call(os.getenv, "DASK_DISTRIBUTED__COMM__TLS__WORKER__KEY", worker=address) is None
+        pid = workers.submit(os.getppid, worker=address).result(WAIT_S)
+        assert (
+            workers.submit(os.getenv, "DASK_DISTRIBUTED__COMM__TLS__WORKER__KEY", worker=address).result(
+                WAIT_S
+            )
+            is None
+        )
         guard = os.pidfd_open(pid)
     assert select.select([guard], [], [], WAIT_S)[0]
     os.close(guard)
@@ -247,13 +252,34 @@ def test_calls_to_workers_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> 
         workers.refresh()
         assert list(workers.present) == [address]
         assert workers.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
-        assert workers.call(os.getpid, worker=address) != os.getpid()
+        assert workers.submit(os.getpid, worker=address).result(WAIT_S) != os.getpid()
         with pytest.raises(PoolError, match="ZeroDivisionError"):
-            workers.call(divmod, 1, 0, worker=address)
-        pid = workers.call(os.getpid, worker=address)
+            workers.submit(divmod, 1, 0, worker=address).result(WAIT_S)
+        pid = workers.submit(os.getpid, worker=address).result(WAIT_S)
         waiting = workers.submit(time.sleep, WAIT_S, worker=address)
         os.kill(pid, signal.SIGKILL)
         while not wait((waiting,), 0.05).done:
             workers.refresh()
         with pytest.raises(WorkerLostError):
             waiting.result()
+
+
+def test_frozen_worker_is_killed_and_started_anew() -> None:
+    """A process that is stopped is lost, and another takes its place; closing waits for none."""
+    with open_workers("local:1", device=DEVICE, silent_s=10.0) as workers:
+        first = frozen(workers)
+        with pytest.raises(WorkerLostError):
+            workers.wait(workers.submit(os.getpid, worker=min(workers.present)))
+        workers.wait_for(1, WAIT_S)
+        second = frozen(workers)
+    for guard in (first, second):
+        assert select.select([guard], [], [], WAIT_S)[0]
+        os.close(guard)
+
+
+def frozen(workers: Workers) -> int:
+    """Stop the only worker for ever; returns a descriptor that is readable when its process has ended."""
+    pid = workers.wait(workers.submit(os.getpid, worker=min(workers.present)))
+    guard = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGSTOP)
+    return guard

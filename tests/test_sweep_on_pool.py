@@ -50,7 +50,7 @@ def test_a_sweep_survives_a_worker_and_is_known_afterwards(workers: Workers, tmp
     database = tmp_path / "tuner.db"
     lanes = PoolLanes(workers, "dask", database)
     assert lanes.known(jobs) == {}
-    victim = workers.call(os.getpid, worker=min(workers.present))
+    victim = workers.submit(os.getpid, worker=min(workers.present)).result()
     happening = list(killing(victim, lanes.run(jobs)))
     ended = [one for one in happening if isinstance(one, JobResult)]
     known = PoolLanes(workers, "dask", database).known(jobs)
@@ -80,7 +80,7 @@ def test_a_sweep_that_is_stopped_frees_its_workers(workers: Workers, tmp_path: P
     assert next(happening) == JobStarted(long)
     happening.close()  # type: ignore[attr-defined]  # a generator
     for address in workers.present:
-        assert workers.call(os.getpid, worker=address)
+        assert workers.submit(os.getpid, worker=address).result()
     with Store(tmp_path / "tuner.db") as store:
         assert store.history() == []
 

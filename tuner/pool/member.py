@@ -70,11 +70,17 @@ class Member:
     def describe(self) -> "Future[Answer]":
         """Have it open its setup and tell what it is."""
         living = self.workers.living()
-        return self.workers.submit(describe_setup, self.order, living, worker=self.worker.address)
+        return self.workers.submit(
+            describe_setup, self.order, living, worker=self.worker.address, lease_s=self.order.lease_s
+        )
 
     def submit(self, owner: str, method: str, *args: object) -> "Future[Answer]":
         """Call a method of its device or measurer."""
-        return self.workers.submit(call_setup, self.order, owner, method, *args, worker=self.worker.address)
+        return self.workers.submit(
+            *(call_setup, self.order, owner, method, *args),
+            worker=self.worker.address,
+            lease_s=self.order.lease_s,
+        )
 
     def call(self, owner: str, method: str, *args: object) -> Any:  # noqa: ANN401 - of the method
         """Call a method, and wait for what it returns.
@@ -84,9 +90,7 @@ class Member:
             PoolLostError: the scheduler has gone.
             TunerError: what the method raised.
         """
-        answer: Answer = self.workers.call(
-            call_setup, self.order, owner, method, *args, worker=self.worker.address
-        )
+        answer: Answer = self.workers.wait(self.submit(owner, method, *args))
         return self.heard(answer)
 
     def named(self, error: InputError) -> InputError:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +16,11 @@ from tuner.pool.member import Member
 from tuner.pool.net_energies import NetEnergies
 from tuner.pool.scaling import measured_on, ratio_of, scaled
 from tuner.pool.trial_queue import MOST_LOSSES, TrialQueue
+from tuner.pool.worker_process import START_S
 from tuner.pool.worker_setup import Answer, SetupOrder, stop_setup
 from tuner.pool.workers import Workers
 
-HOME_BACK_S = 60.0
+HOME_BACK_S = START_S
 """How long a lost home is waited for: its process is started anew, or its host comes back."""
 
 _POLL_S = 0.5
@@ -49,13 +51,22 @@ class Pool:
         workers: the processes.
         order: what each opens.
         tell: takes a sentence for the user.
+        home_back_s: how long a lost home is waited for.
 
     Attributes:
         crew: the members.
     """
 
-    def __init__(self, workers: Workers, order: SetupOrder, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        order: SetupOrder,
+        tell: Callable[[str], None],
+        *,
+        home_back_s: float = HOME_BACK_S,
+    ) -> None:
         self.crew = Crew(tell)
+        self._home_back_s = home_back_s
         self._workers = workers
         self._order = order
         self._jobs: dict[Future[Any], _Job] = {}
@@ -96,7 +107,10 @@ class Pool:
         self.crew.found(opened, preferred)
 
     def close(self) -> None:
-        """Have all members give back GPU and clocks, whatever they do."""
+        """Have all members give back GPU and clocks, whatever they do; who is frozen is not waited for."""
+        with suppress(PoolLostError):
+            self._workers.refresh()
+            self.crew.keep(self._workers.present)
         self._workers.run_everywhere(stop_setup, self._order.run)
 
     def _described(self, member: Member, answer: "Future[Answer]") -> TunerError | None:
@@ -145,16 +159,18 @@ class Pool:
                 self.crew.lose(home)
             except InputError as error:
                 raise home.named(error) from error
+            finally:
+                self.crew.keep(self._workers.present)  # the others too
             self._wait_for_home()
         raise PoolLostError(f"{self.crew.home.name} was lost {MOST_LOSSES} times with the same call")
 
     def _wait_for_home(self) -> None:
-        lost, until = self.crew.home, time.monotonic() + HOME_BACK_S
+        lost, until = self.crew.home, time.monotonic() + self._home_back_s
         while self.crew.home is lost:
             if time.monotonic() > until:
                 raise PoolLostError(
                     f"{lost.name}, on which contenders are confirmed, was lost and is not back within"
-                    f" {HOME_BACK_S:g} s"
+                    f" {self._home_back_s:g} s"
                 )
             self._meet()
             for job, answer in self._ended_jobs():
@@ -218,8 +234,8 @@ class Pool:
             ended = wait(self._jobs, timeout=_POLL_S, return_when=FIRST_COMPLETED).done
             return [(self._jobs.pop(answer), answer) for answer in ended]
         self._alone_s = min(self._alone_s, time.monotonic())
-        if time.monotonic() - self._alone_s > HOME_BACK_S:
-            raise PoolLostError(f"all workers were lost, and none came within {HOME_BACK_S:g} s")
+        if time.monotonic() - self._alone_s > self._home_back_s:
+            raise PoolLostError(f"all workers were lost, and none came within {self._home_back_s:g} s")
         time.sleep(_POLL_S)
         return []
 

@@ -26,7 +26,9 @@ SETTINGS: dict[str, Any] = {
 
 _GONE_S = 20.0  # without a scheduler, until a worker ends
 _AGAIN_S = 0.5
-_START_S = 180.0  # of a process on a busy host
+START_S = 180.0
+"""How long a worker process may take to start on a busy host."""
+
 _MOST_FAILURES = 3  # in a row
 _SECRETS = "DASK_DISTRIBUTED__COMM__TLS__"
 
@@ -122,7 +124,7 @@ async def _worker(address: str, options: dict[str, Any], stopped: asyncio.Event)
     from distributed import Nanny  # noqa: PLC0415 - only where a pool is used
 
     try:
-        async with Nanny(address, death_timeout=_START_S, **options) as nanny:
+        async with Nanny(address, death_timeout=START_S, **options) as nanny:
             ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(stopped.wait())]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:

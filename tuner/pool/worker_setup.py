@@ -20,6 +20,7 @@ IDLE_S = 120.0
 """Time without a call after which the GPU and its clocks are given back: the driver may be gone."""
 
 _GIVE_UP_S = 10.0  # until a trial that was aborted has ended
+_MARGIN_S = 900.0  # beyond the trial's time-out: opening a GPU, compiling, making what is right
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class SetupOrder:
     run: str
     request: Request
     device: str = ""
+
+    @property
+    def lease_s(self) -> float:
+        """How long a call may take: the worker ends what hangs by itself, unless it hangs too."""
+        return max(1, len(self.request.workloads)) * (self.request.trial_timeout_s + _MARGIN_S)
 
 
 @dataclass(frozen=True)

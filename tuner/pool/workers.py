@@ -1,6 +1,8 @@
 """The workers of a pool: who they are, and calls to them. All answers of Dask are translated here."""
 
 import logging
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError, wait
@@ -22,6 +24,11 @@ _FIRST_S = 60.0  # until the first worker is there
 _OTHERS_S = 60.0  # from then on, until as many are there as were asked for
 _POLL_S = 0.5
 _WHOLE_INFO = -1  # of Scheduler.identity: all workers, not some
+_SILENT_S = 30.0  # without a heartbeat, which comes every second or so, until a worker counts as frozen
+_SCHEDULER_S = 30.0  # for an answer of the scheduler
+_LOOK_S = 1.0  # that counts, at most, of the time between two looks: this process may have been frozen itself
+_CLOSE_S = 15.0  # for workers to end what they do
+_CLOSE_SILENT_S = 3.0  # likewise of silence: who closes waits for nobody that is frozen
 
 
 @dataclass(frozen=True)
@@ -37,23 +44,56 @@ class PoolWorker:
     name: str
 
 
+@dataclass
+class _Call:
+    """A call to one worker that has not ended.
+
+    Attributes:
+        address: of the worker.
+        task: a future of Dask.
+        lease_s: how long it may take.
+        left_s: of that, as far as somebody looked.
+    """
+
+    address: str
+    task: Any
+    lease_s: float
+    left_s: float
+
+
 class Workers:
     """The workers of a scheduler of Dask that have one thread and the resource ``GPU``.
 
     Futures are those of ``concurrent.futures``. Their errors are of this package's tree: WorkerLostError
     where the worker has gone, PoolLostError where the scheduler has, PoolError for what is not foreseen.
+    A worker has gone where its process has, where its heartbeats stay away, and where a call outlasts its
+    lease. Of the last two the guard process is told to kill it and to start another.
 
     Args:
         client: connected.
         device: what all workers are to open; empty where each knows its own.
+        silent_s: time without a heartbeat after which a worker is lost.
+        clock: in seconds.
     """
 
-    def __init__(self, client: "Client", device: str = "") -> None:
+    def __init__(
+        self,
+        client: "Client",
+        device: str = "",
+        *,
+        silent_s: float = _SILENT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.device = device
         self._client = client
+        self._silent_s = silent_s
+        self._clock = clock
+        self._looked_s = -math.inf
         self._present: dict[str, PoolWorker] = {}
         self._left_out: dict[str, str] = {}
-        self._pinned: dict[Future[Any], tuple[str, Any]] = {}
+        self._pinned: dict[Future[Any], _Call] = {}
+        self._called: set[str] = set()
+        self._heartbeats: dict[str, tuple[float, float]] = {}  # the last one, and silence since then
 
     @property
     def present(self) -> Mapping[str, PoolWorker]:
@@ -80,10 +120,8 @@ class Workers:
         def names(dask_scheduler: Any) -> tuple[str, ...]:  # noqa: ANN401 - sent by value: it may not have us
             return tuple(dask_scheduler.clients)
 
-        try:
-            found: tuple[str, ...] = self._client.run_on_scheduler(names)
-        except Exception as error:  # as of refresh
-            raise _lost(_text(error)) from error
+        asked = partial(self._client.run_on_scheduler, names, callback_timeout=_SCHEDULER_S)
+        found: tuple[str, ...] = self._asked(asked)
         return found
 
     def refresh(self) -> None:
@@ -92,31 +130,40 @@ class Workers:
         Raises:
             PoolLostError: the scheduler does not answer.
         """
-        if self._client.status != "running":
-            raise _lost(f"the connection is {self._client.status}")
-        try:
-            # Client.scheduler_info may return what a timer of the client wrote meanwhile: no workers.
-            scheduler: Any = self._client.scheduler
-            found = self._client.sync(scheduler.identity, n_workers=_WHOLE_INFO)["workers"]
-        except Exception as error:  # Dask tells of a lost scheduler in many ways
-            raise _lost(_text(error)) from error
+        # Client.scheduler_info may return what a timer of the client wrote meanwhile: no workers.
+        scheduler: Any = self._client.scheduler
+        asked = {"n_workers": _WHOLE_INFO, "callback_timeout": _SCHEDULER_S}
+        found = self._asked(lambda: self._client.sync(scheduler.identity, **asked))["workers"]
+        look_s = min(self._clock() - self._looked_s, _LOOK_S)
+        self._looked_s = self._clock()
         self._present, self._left_out = {}, {}
+        self._heartbeats = {
+            address: self._heartbeat(address, facts.get("last_seen", 0.0), look_s)
+            for address, facts in found.items()
+        }
         for address, facts in found.items():
             why = _misfit(address, facts)
+            if not why and self._heartbeats[address][1] >= self._silent_s:
+                why = f"it has not answered for {self._silent_s:g} s"
+                self._start_anew(address)
             if why:
                 self._left_out[address] = why
             else:
                 self._present[address] = PoolWorker(address, str(facts.get("name", "")))
-        for answer, (address, task) in list(self._pinned.items()):
-            if address not in self._present:
-                self._settle(answer, error=WorkerLostError(f"the worker at {address} is lost"))
-                task.cancel()
+        for answer, call in list(self._pinned.items()):
+            call.left_s -= look_s
+            if call.address not in self._present:
+                self._lose(answer, call, f"the worker at {call.address} is lost")
+            elif call.left_s <= 0:
+                self._lose(answer, call, f"the worker at {call.address} gave no answer in {call.lease_s:g} s")
+                self._start_anew(call.address)
 
     def submit(
         self,
         function: Callable[..., Any],
         *args: object,
         worker: str | None = None,
+        lease_s: float = math.inf,
     ) -> Future[Any]:
         """Call a function in a worker, which does one thing after another.
 
@@ -125,6 +172,7 @@ class Workers:
             args: picklable.
             worker: address; None for any. A call to one worker fails when ``refresh`` finds it gone; a call
                 to any is made again elsewhere, at most three times.
+            lease_s: how long a call to one worker may take.
         """
         answer: Future[Any] = Future()
         try:
@@ -139,19 +187,19 @@ class Workers:
         except Exception as error:  # as above
             raise _lost(_text(error)) from error
         if worker is not None:
-            self._pinned[answer] = (worker, task)
+            self._pinned[answer] = _Call(worker, task, lease_s, lease_s)
+            self._called.add(worker)
         task.add_done_callback(partial(self._hand_over, answer))
         return answer
 
-    def call(self, function: Callable[..., Any], *args: object, worker: str) -> Any:  # noqa: ANN401 - of the function
-        """Call a function in one worker, and wait.
+    def wait(self, answer: Future[Any]) -> Any:  # noqa: ANN401 - of the function
+        """What a call gives.
 
         Raises:
             WorkerLostError: the worker has gone.
             PoolLostError: the scheduler has gone.
             TunerError: what the function raised.
         """
-        answer = self.submit(function, *args, worker=worker)
         self.refresh()
         while not answer.done():
             wait([answer], timeout=_POLL_S)
@@ -159,11 +207,23 @@ class Workers:
         return answer.result()
 
     def run_everywhere(self, function: Callable[..., Any], *args: object) -> None:
-        """Call a function in all workers at once, also in those that are busy; errors are not told."""
+        """Call a function in all workers at once, also in those that are busy; errors are not told.
+
+        Nobody is waited for who is frozen.
+        """
         if self._client.status != "running":
             return  # workers end without their scheduler
-        with suppress(Exception):  # whoever has gone need not be told
-            self._client.run(function, *args, workers=list(self._present), on_error="ignore", wait=True)
+        calls = {
+            address: _in_background(self._client.run, function, *args, workers=[address], on_error="ignore")
+            for address in self._present
+        }
+        until = self._clock() + _CLOSE_S
+        with suppress(PoolLostError):
+            while self._clock() < until:
+                wait(calls.values(), timeout=_POLL_S)
+                if all(map(self._waits_for_none, calls, calls.values())):
+                    return
+                self.refresh()
 
     def wait_for(self, count: int, timeout_s: float) -> None:
         """Wait until so many workers are there, or the time is over."""
@@ -172,6 +232,40 @@ class Workers:
         while len(self._present) < count and time.monotonic() < until:
             time.sleep(_POLL_S / 5)
             self.refresh()
+
+    def _asked(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401 - its answer
+        """What the scheduler answers.
+
+        Raises:
+            PoolLostError: nothing, or not in time.
+        """
+        if self._client.status != "running":
+            raise _lost(f"the connection is {self._client.status}")
+        try:
+            return question()
+        except Exception as error:  # Dask tells of a lost scheduler in many ways
+            raise _lost(_text(error)) from error
+
+    def _heartbeat(self, address: str, last: float, look_s: float) -> tuple[float, float]:
+        """The last heartbeat of a worker, and how long there was none, as far as somebody looked."""
+        before, silent_s = self._heartbeats.get(address, (last, 0.0))
+        return last, silent_s + look_s if last == before else 0.0
+
+    def _waits_for_none(self, address: str, answer: Future[Any]) -> bool:
+        """Whether a worker has answered, or will not."""
+        silent_s = self._heartbeats.get(address, (0.0, math.inf))[1]
+        return answer.done() or silent_s >= _CLOSE_SILENT_S
+
+    def _start_anew(self, address: str) -> None:
+        """Have the guard of a worker that this process has called kill it and start another, once."""
+        if address in self._called:
+            self._called.remove(address)
+            restart = partial(self._client.restart_workers, raise_for_error=False)
+            _in_background(restart, [address], timeout=_SCHEDULER_S)
+
+    def _lose(self, answer: Future[Any], call: _Call, why: str) -> None:
+        self._settle(answer, error=WorkerLostError(why))
+        call.task.cancel()
 
     def _hand_over(self, answer: Future[Any], task: Any) -> None:  # noqa: ANN401 - a future of Dask
         """Called in a thread of Dask when a task has ended."""
@@ -192,6 +286,20 @@ class Workers:
                 answer.set_exception(error)
             else:
                 answer.set_result(value)
+
+
+def _in_background(function: Callable[..., Any], *args: object, **options: object) -> Future[Any]:
+    """Call a function in a thread that nobody need wait for, not even the end of this process."""
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(function(*args, **options))
+        except Exception as error:  # noqa: BLE001 - goes to whoever waits
+            answer.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return answer
 
 
 def _translated(error: BaseException) -> Exception:
@@ -216,12 +324,13 @@ def _text(error: BaseException) -> str:
 
 
 @contextmanager
-def open_workers(on: str, *, device: str | None = None) -> Iterator[Workers]:
+def open_workers(on: str, *, device: str | None = None, silent_s: float = _SILENT_S) -> Iterator[Workers]:
     """Start or find the workers of a pool, and end those that were started here on every way out.
 
     Args:
         on: ``local[:N]``, ``dask://HOST:PORT`` or ``slurm``.
         device: what every worker opens, for simulated devices; None where each has a GPU of its own.
+        silent_s: see ``Workers``.
 
     Raises:
         InputError: the place cannot be, Dask is not installed, or TLS is missing.
@@ -231,7 +340,7 @@ def open_workers(on: str, *, device: str | None = None) -> Iterator[Workers]:
     require_dask(f"--on {on}")
     with ExitStack() as stack:
         client, count = _connected(stack, on, place, device)
-        workers = Workers(client, device or "")
+        workers = Workers(client, device or "", silent_s=silent_s)
         workers.wait_for(1, _FIRST_S)
         workers.wait_for(count, _OTHERS_S)
         if not workers.present:
