@@ -13,8 +13,6 @@ from tuner.pool.workers import PoolWorker
 
 IDENTITY = DeviceIdentity("cuda:0", "H100", "GPU-0", "560.1", "12.9", modelled=False)
 FACTS = WorkerFacts(
-    version="1",
-    protocol=4,
     host="node",
     identity=IDENTITY,
     limits=None,

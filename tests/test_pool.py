@@ -65,18 +65,16 @@ def test_contest_is_in_the_units_of_the_gpu() -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (replace(facts(1), version="2"), "tuner 2, not 1"),
         (facts(1, driver="550.2"), "driver 550.2, not 560.1"),
         (facts(1, name="H200"), "GPU H200, not H100"),
         (facts(1, runtime="13.0"), "CUDA 13.0, not 12.9"),
-        (replace(facts(1), protocol=3), "measuring protocol 3, not 4"),
         (replace(facts(1), sensor="nvml"), "sensor nvml, not None"),
         (facts(0), "the same GPU (GPU-0)"),
         (DeviceUnavailableError("cuda:0: no driver"), "no driver"),
     ],
 )
 def test_worker_of_another_kind_is_refused(other: object, words: str) -> None:
-    """Another package, driver or GPU, or the same GPU again, measures nothing, and the user is told why."""
+    """Another driver or GPU, or the same GPU again, measures nothing, and the user is told why."""
     crew = [FakeWorker(facts(0)), FakeWorker(other)]  # type: ignore[arg-type]  # facts or an error
     pool = opened(FakeWorkers(*crew))
     assert pool.parallel == 1

@@ -1,10 +1,13 @@
 """What a worker of a pool holds, in this process: one setup, of one run at a time."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from tuner.config.build import Build, own_build
 from tuner.errors import PoolError
+from tuner.pool.worker_child import ChildOrder, call_child
 from tuner.pool.worker_setup import SetupOrder, call_setup, close_setup, describe_setup, stop_setup
 from tuner.search.request import Request
 
@@ -28,6 +31,24 @@ def test_worker_measures_for_one_run_at_a_time() -> None:
     assert describe_setup(SECOND, ("second",)).value.identity.spec == "sim:jetson-tx1"
     with pytest.raises(PoolError, match="another run"):
         call_setup(FIRST, "device", "now_s")
+
+
+@pytest.mark.parametrize("build", [Build("0.1.9", 3, ""), own_build()._replace(content="0" * 64), None])
+def test_worker_refuses_a_driver_of_another_package(build: Build | None) -> None:
+    """A driver of other content, or that tells none, has nothing measured; both builds are named."""
+    order = replace(FIRST)
+    vars(order).pop("build") if build is None else vars(order).update(build=build)
+    order_of_sweep = ChildOrder("sweep", "pathlib:Path", ("/",))
+    vars(order_of_sweep).update(build=build)
+    for call in (
+        lambda: describe_setup(order, ()),
+        lambda: call_setup(order, "device", "now_s"),
+        lambda: call_child(order_of_sweep, (), "joinpath"),
+    ):
+        with pytest.raises(PoolError, match=r"it has .*, and this is .*install the same package") as refused:
+            call()
+        assert str(build or "an older tuner") in str(refused.value)
+        assert str(own_build()) in str(refused.value)
 
 
 def test_setup_that_was_given_back_is_opened_again() -> None:

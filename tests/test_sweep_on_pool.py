@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from tuner import __version__
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.errors import ChildCrashedError, ChildTimeoutError, InputError, PoolError, WorkerLostError
 from tuner.model import DeviceIdentity, RunStatus
-from tuner.model.records import PROTOCOL
 from tuner.pool.worker_child import ChildOrder, call_child, stop_child
 from tuner.pool.workers import PoolWorker, Workers, open_workers
 from tuner.sweep.jobs import SweepJob
@@ -143,7 +141,8 @@ class Played:
         self.facts = {}
         for address in addresses:
             identities = {SIM: H200, "": replace(H200, uuid=f"GPU-{address}")}
-            self.facts[address] = LaneFacts(__version__, PROTOCOL, "node", (), {"scan-lf": here}, identities)
+            self.facts[address] = LaneFacts("node", (), {"scan-lf": here}, identities)
+        self.left_out: dict[str, str] = {}
         self.faults: list[Exception] = []
         self.first: LaneAnswer | None = None
         self.ran: list[str] = []
@@ -236,7 +235,7 @@ def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: 
         played.facts["b"] = replace(good, **wrong)
         with pytest.raises(InputError, match=says):
             lanes.known([job()])
-    played.facts = {"b": replace(good, version="0.0")}
+    played.facts, played.left_out = {}, {"b": "it has tuner 0.0"}
     with pytest.raises(PoolError, match=r"it has tuner 0\.0"):
         lanes.known([job()])
 

@@ -21,7 +21,7 @@ from tuner.errors import RunInterrupted
 from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
-from tuner.model.records import Conditions, digest
+from tuner.model.records import Conditions, fingerprint
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
@@ -131,9 +131,9 @@ def measured(
 
 def finished(store: Store, conditions: Conditions) -> int | None:
     """The newest finished run under exactly these conditions."""
-    wanted = digest(conditions.record())
+    wanted = fingerprint(conditions.record())
     runs = (run for run in store.history() if run.status is RunStatus.FINISHED)
-    return next((run.id for run in runs if digest(run.conditions) == wanted), None)
+    return next((run.id for run in runs if fingerprint(run.conditions) == wanted), None)
 
 
 def _of_space(

@@ -164,6 +164,7 @@ class _RecordedConditions:
     settings: Mapping[str, Any]
     asked: Mapping[str, int] = field(default_factory=dict)
     protocol: int | None = None
+    content: str = ""
 
 
 def run(row: Row, origin: Row | None = None) -> StoredRun | NotUnderstood:

@@ -22,7 +22,7 @@ from tuner.database.merge_source import LONGEST_NAME, IncomingRun, MergeSource, 
 from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key, literal
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
 from tuner.database.transaction import Transaction
-from tuner.model.records import digest
+from tuner.model.records import fingerprint
 
 _LOG = logging.getLogger(__name__)
 _BATCH_BYTES = 4 * 2**20  # of a transaction: a tenth of a second
@@ -154,7 +154,7 @@ class _Merger:
         number = transaction.insert(
             _ADD_RUN,
             (
-                *(digest(conditions), workload_key(names), conditions["device"]["uuid"], run.owner),
+                *(fingerprint(conditions), workload_key(names), conditions["device"]["uuid"], run.owner),
                 *(version, version, *one.columns),
             ),
         )
@@ -174,5 +174,5 @@ def _is_known(view: Transaction, one: IncomingRun) -> bool:
     if view.row(_KNOWN, (one.key,)) is not None:
         return True
     run = one.run
-    alike = view.rows(_ALIKE, (digest(run.conditions), run.started_at, run.ended_at))
+    alike = view.rows(_ALIKE, (fingerprint(run.conditions), run.started_at, run.ended_at))
     return any(content_key(own[1:], map(literal, view.rows(_TRIALS, own[:1]))) == one.key for own in alike)

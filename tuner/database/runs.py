@@ -25,7 +25,7 @@ from tuner.model.records import (
     StoredRun,
     StoredTrial,
     canonical,
-    digest,
+    fingerprint,
     measurement_record,
     trial_record,
 )
@@ -103,7 +103,7 @@ class Store:
                 f" started_at, began, conditions, job_id) VALUES ({NEXT_RUN}, ?, ?, ?, ?, 'running',"
                 " ?, ?, ?, ?, ?)",
                 (
-                    digest(record),
+                    fingerprint(record),
                     workload_key(conditions.names),
                     conditions.objective,
                     conditions.device.uuid,
@@ -128,14 +128,14 @@ class Store:
         Raises:
             RunBusyError: another process is measuring it.
         """
-        fingerprint = digest(conditions.record())
+        wanted = fingerprint(conditions.record())
 
         def change(transaction: Transaction) -> int | None:
             row = transaction.row(
                 "SELECT id, status, owner FROM runs WHERE fingerprint = ? AND job_id IS ?"  # noqa: S608
                 " AND id NOT IN (SELECT run_id FROM merged)"
                 f" AND {verified('runs')} ORDER BY id DESC LIMIT 1",
-                (fingerprint, self._job),
+                (wanted, self._job),
             )
             status = None if row is None else decoding.run_status(row[1])
             if row is None or status not in RESUMABLE:
@@ -270,7 +270,7 @@ class Store:
 
     def answered_under(self, conditions: Conditions) -> Iterator[StoredRun]:
         """Runs with an answer that were made under exactly these conditions, newest first."""
-        return self._runs("fingerprint = ? AND answer IS NOT NULL", (digest(conditions.record()),))
+        return self._runs("fingerprint = ? AND answer IS NOT NULL", (fingerprint(conditions.record()),))
 
     def all_answered(self) -> Iterator[StoredRun]:
         """Every run with an answer, newest first."""

@@ -25,6 +25,9 @@ up to three times too long. Of small sets that stay within the L2, 64 go round.
 
 Record = dict[str, Any]
 
+CONTENT = "content"
+"""Key of the conditions that says which package has measured, and binds nothing: the protocol does."""
+
 
 class RunStatus(str, Enum):
     """Where a run of the database stands."""
@@ -53,6 +56,7 @@ class Conditions:
         clocks: ``off`` or the list of clocks that could be chosen.
         settings: everything else that decides which trials are made, or how.
         asked: workload -> batch before it was capped to fit the memory; empty where none was capped.
+        content: of the package that measures (``tuner.config.build``); told, and not part of the fingerprint.
     """
 
     workloads: tuple[tuple[str, int], ...]
@@ -64,6 +68,7 @@ class Conditions:
     clocks: str
     settings: Mapping[str, Any]
     asked: Mapping[str, int] = field(default_factory=dict)
+    content: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,6 +88,7 @@ class Conditions:
             "settings": dict(self.settings),
             "asked": dict(self.asked),
             "protocol": PROTOCOL,
+            CONTENT: self.content,
         }
 
 
@@ -155,6 +161,20 @@ def canonical(document: object) -> str:
 def digest(document: object) -> str:
     """SHA-256 of the canonical JSON text."""
     return hashlib.sha256(canonical(document).encode()).hexdigest()
+
+
+def binding(conditions: Mapping[str, Any]) -> Record:
+    """What two runs have in common of which one goes on with, or answers for, the other."""
+    return {name: value for name, value in conditions.items() if name != CONTENT}
+
+
+def fingerprint(conditions: Mapping[str, Any]) -> str:
+    """SHA-256 of what binds.
+
+    Args:
+        conditions: see ``Conditions.record``.
+    """
+    return digest(binding(conditions))
 
 
 def trial_record(trial: Trial, workloads: Sequence[str]) -> Record:

@@ -85,6 +85,12 @@ class Crew:
         self._leave(member)
         self._say(f"pool: {why}")
 
+    def leave_out(self, address: str, why: str) -> None:
+        """A worker may not take part; each reason is told once."""
+        sentence = f"pool: {address} is left out: {why}"
+        if sentence not in self.told:
+            self._say(sentence)
+
     def lose(self, member: Member) -> None:
         """A worker has gone."""
         if self._leave(member):

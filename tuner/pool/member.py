@@ -129,8 +129,6 @@ class Member:
         """Why it cannot measure for a pool with this home; empty where it can."""
         own = self.known
         pairs = (
-            ("tuner", own.version, home.version),
-            ("measuring protocol", own.protocol, home.protocol),
             ("GPU", own.identity.name, home.identity.name),
             ("driver", own.identity.driver, home.identity.driver),
             ("CUDA", own.identity.runtime, home.identity.runtime),

@@ -121,8 +121,6 @@ def open_pool(
     device = simulated_device(device_spec)
     with ExitStack() as stack:
         workers = stack.enter_context(open_workers(on, device=device))
-        for address, why in workers.left_out.items():
-            tell(f"pool: {address} is left out: {why}")
         pool = Pool(workers, SetupOrder(workers.name, request, device or ""), tell)
         stack.callback(pool.close)
         pool.open(preferred)

@@ -89,7 +89,7 @@ class Pool:
         Raises:
             TunerError: no worker can measure; the reason of the first.
         """
-        self._workers.refresh()
+        self._look()
         found = [Member(self._workers, worker, self._order) for worker in self._workers.present.values()]
         opening = [(member, member.describe()) for member in found]
         opened, problems = list[Member](), list[TunerError]()
@@ -126,9 +126,15 @@ class Pool:
             return error
         return None
 
+    def _look(self) -> None:
+        """See who is there, and tell who may not take part."""
+        self._workers.refresh()
+        for address, why in self._workers.left_out.items():
+            self.crew.leave_out(address, why)
+
     def _meet(self) -> None:
         """Have workers that are new open their setups, and forget those that have gone."""
-        self._workers.refresh()
+        self._look()
         present = self._workers.present
         self.crew.keep(present)
         busy = {job.member.worker.address for job in self._jobs.values()}

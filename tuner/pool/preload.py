@@ -3,11 +3,13 @@
 import signal
 from typing import Any
 
+from tuner.config.build import own_build
 from tuner.pool.worker_setup import close_setup
 
 
 def dask_setup(_worker: Any) -> None:  # noqa: ANN401 - Dask's
-    """Leave Ctrl-C to the driver, whose terminal tells all its processes."""
+    """Leave Ctrl-C to the driver, whose terminal tells all its processes; note which package this is."""
+    own_build()  # as it is on the disk while it is imported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

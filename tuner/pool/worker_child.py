@@ -11,12 +11,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.config.build import Build, own_build
 from tuner.errors import ChildCrashedError, ChildTimeoutError, PoolError
-from tuner.pool.worker_setup import release_setup
+from tuner.pool.worker_setup import check_driver, release_setup
 from tuner.system.process import Child
 
 _CALL_S = 366 * 86400.0  # silence ends a call
@@ -34,12 +35,14 @@ class ChildOrder:
         server: ``module:callable`` that builds the server in the child.
         args: of the callable.
         silence_s: a call that writes nothing into its folder for so long is killed.
+        build: of the driver.
     """
 
     run: str
     server: str
     args: tuple[object, ...] = ()
     silence_s: float = 3600.0
+    build: Build = field(default_factory=own_build)
 
 
 class _HeldChild:
@@ -174,10 +177,11 @@ def call_child(order: ChildOrder, living: Collection[str], method: str, *args: o
         args: of the method, picklable.
 
     Raises:
-        PoolError: a run has the worker, or this one was stopped.
+        PoolError: a run has the worker, this one was stopped, or the driver has another package.
         ChildError: the child crashed, or was killed as it hung.
         TunerError: what the method raised.
     """
+    check_driver(vars(order).get("build"))
     release_setup(living)
     return _HELD.call(order, method, args)
 

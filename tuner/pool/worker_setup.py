@@ -4,14 +4,13 @@ import platform
 import threading
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.config.build import Build, own_build
 from tuner.errors import PoolError
 from tuner.interfaces import SpentEnergy
 from tuner.model import DeviceIdentity, DeviceLimits
-from tuner.model.records import PROTOCOL
 from tuner.pool.worker_process import own_device
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
@@ -31,11 +30,13 @@ class SetupOrder:
         run: the driver's name at the scheduler.
         request: whose objective, sensor and window the measuring follows.
         device: what is opened; empty for the worker's own.
+        build: of the driver.
     """
 
     run: str
     request: Request
     device: str = ""
+    build: Build = field(default_factory=own_build)
 
     @property
     def lease_s(self) -> float:
@@ -48,8 +49,6 @@ class WorkerFacts:
     """What a worker is, and what it has opened.
 
     Attributes:
-        version: of this package there.
-        protocol: of measuring.
         host: its name.
         identity: of its GPU.
         limits: of its GPU.
@@ -63,8 +62,6 @@ class WorkerFacts:
         notices: what the user should know.
     """
 
-    version: str
-    protocol: int
     host: str
     identity: DeviceIdentity
     limits: DeviceLimits | None
@@ -164,6 +161,7 @@ class _HeldSetup:
                 self._lock.release()
 
     def _opened(self, order: SetupOrder) -> MeasurementSetup:
+        check_driver(vars(order).get("build"))
         if self._setup is not None and self._run != order.run:
             raise _taken()
         if self._setup is None:
@@ -252,14 +250,25 @@ def close_setup() -> None:
     _HELD.stop()
 
 
+def check_driver(build: Build | None) -> None:
+    """Refuse to measure for a driver whose package is another one.
+
+    Args:
+        build: of the driver; None where it told none.
+
+    Raises:
+        PoolError: it is another.
+    """
+    if why := own_build().misfit(build):
+        raise PoolError(f"the worker on {platform.node()} does not measure for this driver: {why}")
+
+
 def _taken() -> PoolError:
     return PoolError("it measures for another run; wait until that has ended")
 
 
 def _facts(setup: MeasurementSetup) -> WorkerFacts:
     return WorkerFacts(
-        version=import_module("tuner").__version__,  # which imports this room, for tuner.tune
-        protocol=PROTOCOL,
         host=platform.node(),
         identity=setup.device.identity,
         limits=setup.device.limits,

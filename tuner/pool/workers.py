@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tuner.config.build import Build, own_build
 from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.pool.local import open_local
-from tuner.pool.places import PoolPlace, is_loopback, parse_place
+from tuner.pool.places import PoolPlace, parse_place
 from tuner.pool.remote import open_remote
 from tuner.pool.slurm import open_slurm
 
@@ -64,6 +65,7 @@ class _Call:
 class Workers:
     """The workers of a scheduler of Dask that have one thread and the resource ``GPU``.
 
+    A worker is there when it has said that it has the package of this process, see ``tuner.config.build``.
     Futures are those of ``concurrent.futures``. Their errors are of this package's tree: WorkerLostError
     where the worker has gone, PoolLostError where the scheduler has, PoolError for what is not foreseen.
     A worker has gone where its process has, where its heartbeats stay away, and where a call outlasts its
@@ -93,6 +95,7 @@ class Workers:
         self._left_out: dict[str, str] = {}
         self._pinned: dict[Future[Any], _Call] = {}
         self._called: set[str] = set()
+        self._builds: dict[str, Future[Any]] = {}
         self._heartbeats: dict[str, tuple[float, float]] = {}  # the last one, and silence since then
 
     @property
@@ -141,14 +144,16 @@ class Workers:
             address: self._heartbeat(address, facts.get("last_seen", 0.0), look_s)
             for address, facts in found.items()
         }
+        self._builds = {address: answer for address, answer in self._builds.items() if address in found}
         for address, facts in found.items():
             why = _misfit(address, facts)
             if not why and self._heartbeats[address][1] >= self._silent_s:
                 why = f"it has not answered for {self._silent_s:g} s"
                 self._start_anew(address)
-            if why:
-                self._left_out[address] = why
-            else:
+            package = self._other_package(address)
+            if why or package:
+                self._left_out[address] = why or package or ""
+            elif package is not None:
                 self._present[address] = PoolWorker(address, str(facts.get("name", "")))
         for answer, call in list(self._pinned.items()):
             call.left_s -= look_s
@@ -250,6 +255,30 @@ class Workers:
         """The last heartbeat of a worker, and how long there was none, as far as somebody looked."""
         before, silent_s = self._heartbeats.get(address, (last, 0.0))
         return last, silent_s + look_s if last == before else 0.0
+
+    def _other_package(self, address: str) -> str | None:
+        """Why a worker's package is not that of this process; empty where it is, None until it has told."""
+
+        def told() -> tuple[str, tuple[str, int, str]]:  # sent by value: another package may not have it
+            import platform  # noqa: PLC0415 - as above
+
+            from tuner.config.build import own_build  # noqa: PLC0415 - as above
+
+            return platform.node(), tuple(own_build())
+
+        answer = self._builds.get(address)
+        if answer is not None and not answer.done():
+            return None
+        given = OSError() if answer is None else answer.exception() or answer.result().get(address, OSError())
+        if isinstance(given, OSError):  # not asked yet, or its connection was lost
+            asked = partial(self._client.run, told, workers=[address], on_error="return")
+            self._builds[address] = _in_background(asked)
+            return None
+        if isinstance(given, Exception):  # of a package that has no builds
+            return own_build().misfit(None)
+        host, build = given
+        why = own_build().misfit(Build(*build))
+        return why and f"host {host}: {why}"
 
     def _waits_for_none(self, address: str, answer: Future[Any]) -> bool:
         """Whether a worker has answered, or will not."""
@@ -382,7 +411,4 @@ def _misfit(address: str, facts: Mapping[str, Any]) -> str:
     """Why a worker is not one of a pool; empty where it is."""
     if facts.get("nthreads") != 1 or not facts.get("resources", {}).get("GPU"):
         return "start it by `tuner worker`, or with --nthreads 1 --resources GPU=1"
-    scheme, _, rest = address.partition("://")
-    if scheme != "tls" and not is_loopback(rest.rpartition(":")[0].strip("[]")):
-        return "it talks without TLS off its host"
-    return ""
+    return "" if address.startswith("tls://") else "it talks without TLS"

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner import registry
 from tuner.config import KernelFile
+from tuner.config.build import own_build
 from tuner.config.catalog import Catalog
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.config.unused_names import overridden_macros
@@ -359,4 +360,5 @@ def conditions_of(
             **(measuring or {}),
         },
         asked={name: batch for name, batch in capped.items() if batch != dict(workloads)[name]},
+        content=own_build().content,
     )

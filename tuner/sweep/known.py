@@ -12,7 +12,7 @@ from tuner.database import Store
 from tuner.devices.replay import PREFIX
 from tuner.errors import InputError, TunerError
 from tuner.model import RunStatus
-from tuner.model.records import Conditions, StoredRun, canonical
+from tuner.model.records import Conditions, StoredRun, binding, canonical
 from tuner.search.request import (
     Request,
     asked_batches,
@@ -158,7 +158,7 @@ def _answered_on_kind(conditions: Conditions, store: Store) -> Iterator[StoredRu
 def of_kind(record: Mapping[str, Any]) -> str:
     """Conditions as text, without what tells GPUs of a kind apart."""
     device = {name: value for name, value in record["device"].items() if name not in ("spec", "uuid")}
-    return canonical({**record, "device": device})
+    return canonical({**binding(record), "device": device})
 
 
 class _Refusals:

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner import __version__
 from tuner.config.catalog import Catalog
 from tuner.config.loading import load_kernel_file
 from tuner.devices.choice import identify
 from tuner.errors import InputError
 from tuner.model import DeviceIdentity
-from tuner.model.records import PROTOCOL
 from tuner.pool.worker_process import own_device
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.known import ToldConditions, told_conditions
@@ -39,8 +37,6 @@ class LaneFacts:
     """What a worker is, as a sweep needs to know it.
 
     Attributes:
-        version: of this package there.
-        protocol: of measuring.
         host: its name.
         missing: kernel files of the sweep that it does not have.
         unusable: why it cannot use others, such as for a file of data that it does not have.
@@ -48,8 +44,6 @@ class LaneFacts:
         identities: who the devices are that were asked for.
     """
 
-    version: str
-    protocol: int
     host: str
     missing: Sequence[Path]
     sources: Mapping[str, str]
@@ -104,8 +98,6 @@ class PoolLane:
         del folder
         here = {name: self._catalog.kernels[name] for name in kernels if name in self._catalog.kernels}
         return LaneFacts(
-            version=__version__,
-            protocol=PROTOCOL,
             host=platform.node(),
             missing=self._missing,
             sources={name: kernel.fingerprint for name, kernel in here.items()},

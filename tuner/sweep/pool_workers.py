@@ -9,11 +9,9 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner import __version__
 from tuner.errors import InputError, PoolError, TunerError, WorkerLostError
 from tuner.model import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice
-from tuner.model.records import PROTOCOL
 from tuner.pool.worker_child import ChildOrder, call_child, stop_child
 from tuner.pool.workers import PoolWorker
 from tuner.sweep.jobs import SweepJob
@@ -29,6 +27,10 @@ class Workers(Protocol):
     @property
     def present(self) -> Mapping[str, PoolWorker]:
         """The workers by address."""
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Workers that are not of the pool, by address, and why."""
 
     @property
     def name(self) -> str:
@@ -76,6 +78,7 @@ class SweepWorkers:
         self._order = ChildOrder(self._run, SERVER, (tuple(kernel_files),))
         self._asked: dict[str, Future[LaneFacts]] = {}
         self._facts: dict[str, LaneFacts] = {}
+        self._told: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
 
     @property
@@ -99,7 +102,7 @@ class SweepWorkers:
             if why := self._other_sources(facts):
                 raise InputError(why)
         if not self.present:
-            reasons = "; ".join(self.left_out.values())
+            reasons = "; ".join((*self.left_out.values(), *self._told.values()))
             raise PoolError(f"no worker of the pool can run jobs{reasons and f': {reasons}'}")
 
     def look(self) -> None:
@@ -109,6 +112,10 @@ class SweepWorkers:
             PoolLostError: the scheduler does not answer.
         """
         self._workers.refresh()
+        for address, why in self._workers.left_out.items():
+            if self._told.get(address) != why:
+                self._told[address] = why
+                _LOG.warning("pool: a worker is left out: %s: %s", address, why)
         for address in self._workers.present:
             if not ({address} & (self._asked.keys() | self._facts.keys() | self.left_out.keys())):
                 self._asked[address] = self.submit(address, "facts", tuple(self._sources), self._devices)
@@ -167,8 +174,7 @@ class SweepWorkers:
         except TunerError as error:
             self._leave_out(address, f"{address}: {error}")
             return
-        why = _other_package(facts) or self._same_gpu(facts)
-        if why:
+        if why := self._same_gpu(facts):
             self._leave_out(address, f"{facts.host} ({address}): {why}")
             return
         self._facts[address] = facts
@@ -211,11 +217,3 @@ class SweepWorkers:
                     f" ({there[:12]} there, {source[:12]} here); make its files the same"
                 )
         return ""
-
-
-def _other_package(facts: LaneFacts) -> str:
-    if facts.version != __version__:
-        return f"it has tuner {facts.version}, and this is {__version__}"
-    if facts.protocol != PROTOCOL:
-        return f"it measures by protocol {facts.protocol}, and this is {PROTOCOL}"
-    return ""

@@ -1,0 +1,81 @@
+"""Which tuner this is: who measures for each other must have the same content."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from tuner.config.shipped import kernels_root
+from tuner.model.records import PROTOCOL
+
+_BESIDE = ("power", "policies")  # in a checkout; installed they are in the package
+_DECIDE = {".py", ".cu", ".cuh", ".toml", ".csv"}
+_TABLES = ("policies/surrogate/beliefs.json",)
+_NOT_OF_NUMBERS = ("systemd", "page", "__pycache__")
+_SHOWN = 12
+
+
+class Build(NamedTuple):
+    """What makes two processes measure and compare in the same way.
+
+    Attributes:
+        version: of the package.
+        protocol: of measuring.
+        content: SHA-256 over the files of the package that decide numbers; empty where it is not known.
+    """
+
+    version: str
+    protocol: int
+    content: str
+
+    def __str__(self) -> str:
+        return (
+            f"tuner {self.version} (content {self.content[:_SHOWN] or 'unknown'}, protocol {self.protocol})"
+        )
+
+    def misfit(self, other: "Build | None") -> str:
+        """Why this process must not measure with one of another build; empty where it may.
+
+        Args:
+            other: of the other process; None where it told none.
+        """
+        if other == self:
+            return ""
+        there = other or "an older tuner"
+        return f"it has {there}, and this is {self}; install the same package on both hosts"
+
+
+@functools.cache
+def own_build() -> Build:
+    """The build of this process, read from the disk when it is first asked for."""
+    version: str = import_module("tuner").__version__  # which imports this room, for tuner.tune
+    return Build(version, PROTOCOL, content_of(decisive_files()))
+
+
+def decisive_files() -> dict[str, Path]:
+    """The files that decide numbers, by names that are the same installed and in a checkout."""
+    package = Path(str(files("tuner")))
+    roots = {"": package, "kernels": kernels_root()}
+    for name in _BESIDE:
+        roots[name] = package / name if (package / name).is_dir() else package.parent / name
+    found = {}
+    for prefix, root in roots.items():
+        for folder, inner, names in os.walk(root):
+            inner[:] = [name for name in inner if name not in _NOT_OF_NUMBERS]
+            for path in (Path(folder, name) for name in names):
+                name = os.path.join(prefix, os.path.relpath(path, root))  # noqa: PTH118 - a name, not a path
+                if path.suffix in _DECIDE or name in _TABLES:
+                    found[name] = path
+    return found
+
+
+def content_of(found: Mapping[str, Path]) -> str:
+    """SHA-256 over names and contents of files."""
+    total = hashlib.sha256()
+    for name in sorted(found):
+        total.update(f"{name}\0{hashlib.sha256(found[name].read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
