@@ -2,6 +2,7 @@
 
 import sys
 
+import dask
 import pytest
 from click.testing import CliRunner
 
@@ -9,6 +10,7 @@ from tuner.cli import main
 from tuner.errors import InputError
 from tuner.pool.places import PoolPlace, check_scheduler_address, parse_place
 from tuner.pool.slurm import allocated_gpus
+from tuner.pool.worker_process import serve
 from tuner.pool.workers import open_workers
 
 
@@ -37,19 +39,28 @@ def test_other_places_are_refused(text: str) -> None:
         parse_place(text)
 
 
-def test_scheduler_off_this_host_needs_tls() -> None:
-    """Without certificates a scheduler elsewhere is not talked to."""
-    with pytest.raises(InputError, match="TLS is required"), open_workers("dask://192.0.2.7:8786"):
+@pytest.mark.parametrize("host", ["192.0.2.7", "127.0.0.1", "localhost", "[::1]"])
+def test_scheduler_needs_certificates(host: str) -> None:
+    """Without certificates no scheduler is talked to, on this host neither: its other users reach it."""
+    with pytest.raises(InputError, match=r"TLS is required.*ca-file"), open_workers(f"dask://{host}:8786"):
         pass
 
 
-def test_worker_needs_tls_off_this_host() -> None:
-    """A worker connects without TLS on the loopback only."""
-    check_scheduler_address("tcp://127.0.0.1:8786")
+def test_worker_needs_certificates() -> None:
+    """A worker connects with TLS only, and says which key of Dask's configuration is missing."""
     check_scheduler_address("tls://192.0.2.7:8786")
-    for address in ("tcp://192.0.2.7:8786", "192.0.2.7:8786", "http://127.0.0.1:1"):
+    for address in ("tcp://192.0.2.7:8786", "tcp://127.0.0.1:8786", "192.0.2.7:8786", "http://127.0.0.1:1"):
         with pytest.raises(InputError):
             check_scheduler_address(address)
+    refused = CliRunner().invoke(main, ["worker", "tcp://localhost:8786"])
+    assert refused.exit_code == 2
+    assert "TLS is required" in refused.output
+    assert "write tls://localhost:8786" in refused.output
+    with (
+        dask.config.set({"distributed.comm.tls": {"ca-file": "ca.pem"}}),
+        pytest.raises(InputError, match=r"tuner worker: TLS is required.*worker\.cert"),
+    ):
+        serve("tls://127.0.0.1:8786")
 
 
 @pytest.mark.parametrize(

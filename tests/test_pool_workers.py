@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 
+import dask
 import pytest
 from cli_process import COMMAND
+from distributed import Security, get_worker
 
 from tuner.config.catalog import Catalog
 from tuner.database import Store
@@ -26,6 +29,7 @@ from tuner.model import RunStatus
 from tuner.pool import worker_process
 from tuner.pool.local import start_uninterrupted
 from tuner.pool.opening import pool_opener
+from tuner.pool.worker_process import certificates_in_environment
 from tuner.pool.workers import Workers, open_workers
 from tuner.search.request import Request
 from tuner.search.running import run
@@ -115,24 +119,48 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
 
 @contextmanager
 def scheduler(workers: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A scheduler on the loopback and its workers, as a user starts them."""
+    """A scheduler on the loopback and its workers, as a user starts them, with certificates for all."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"127.0.0.1:{port}"
+    variables = certificates_in_environment(Security.temporary())
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ, **variables}}
     python = (sys.executable, "-m", "distributed.cli.dask_scheduler")
-    command = [*python, "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]  # both are numbers
-    worker = [*COMMAND, "worker", f"tcp://{address}"]
+    command = [*python, "--host", "127.0.0.1", "--port", str(port), "--protocol", "tls", "--no-dashboard"]
+    process = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]  # of several types
+    worker = [*COMMAND, "worker", f"tls://{address}"]
     crew = [subprocess.Popen(worker, **quiet) for _ in range(workers)]  # type: ignore[call-overload]  # as above
     try:
-        yield process, f"dask://{address}"
+        known = dask.config.merge(dask.config.config, dask.config.collect_env(variables))
+        with dask.config.set(known):
+            yield process, f"dask://{address}"
     finally:
         for one in (*crew, process):
             one.terminate()
         for one in (*crew, process):
             one.wait(WAIT_S)
+
+
+def test_strangers_of_this_host_run_nothing() -> None:
+    """Whoever has no certificate of the pool is told nothing by its scheduler, a worker or its guard."""
+
+    def others() -> tuple[str, str]:  # sent by value: workers do not have this file
+        worker = get_worker()
+        return worker.scheduler.address, worker.nanny
+
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with open_workers("local:1", device=DEVICE) as workers:
+        (worker,) = workers.present
+        for address in (worker, *workers.submit(others).result(WAIT_S)):
+            host, _, port = address.removeprefix("tls://").rpartition(":")
+            with (
+                socket.create_connection((host, int(port)), WAIT_S) as plain,
+                context.wrap_socket(plain) as encrypted,
+                pytest.raises(ssl.SSLError, match="certificate required"),
+            ):
+                encrypted.recv(1)
 
 
 @pytest.mark.parametrize("confirming", [False, True], ids=["search", "confirmation"])

@@ -1,6 +1,5 @@
 """What ``--on`` names: the GPUs of this host, a scheduler of Dask, or an allocation of SLURM."""
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -56,20 +55,34 @@ def check_scheduler_address(address: str) -> None:
     """Refuse an address that a worker must not connect to.
 
     Raises:
-        InputError: it is none, or without TLS off this host.
+        InputError: it is none, or without TLS.
     """
     match = re.fullmatch(r"(tcp|tls)://(\[[^\]]+\]|[^:/\s]+):(\d{1,5})", address)
     if match is None:
         raise InputError(f"{address}: write the scheduler's address, such as tls://10.0.0.7:8786")
-    if match[1] != "tls" and not is_loopback(match[2].strip("[]")):
-        raise InputError(f"{address}: TLS is required off this host: write tls://{match[2]}:{match[3]}")
+    if match[1] != "tls":
+        raise InputError(
+            f"{address}: TLS is required, also on this host, whose other users reach it: write"
+            f" tls://{match[2]}:{match[3]}"
+        )
 
 
-def is_loopback(host: str) -> bool:
-    """True for an address that only this host reaches."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def require_certificates(what: str, role: str) -> None:
+    """Refuse to talk without TLS: a scheduler and its workers run whatever they are sent.
+
+    Args:
+        what: messages name.
+        role: ``client`` or ``worker``.
+
+    Raises:
+        InputError: Dask's configuration names no certificates.
+    """
+    import dask  # noqa: PLC0415 - only where a pool is used
+
+    for key in ("ca-file", f"{role}.cert"):
+        if not dask.config.get(f"distributed.comm.tls.{key}", None):
+            raise InputError(
+                f"{what}: TLS is required, also on this host, whose other users reach the scheduler too: set"
+                f" distributed.comm.tls.{key} in Dask's configuration, see docs/howto/several-gpus.md"
+                " (--on local and --on slurm make certificates by themselves)"
+            )

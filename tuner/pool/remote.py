@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tuner.errors import InputError, PoolError
-from tuner.pool.places import PoolPlace, is_loopback
+from tuner.errors import PoolError
+from tuner.pool.places import PoolPlace, require_certificates
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -17,9 +17,6 @@ _CONNECT_S = 20.0
 def open_remote(on: str, place: PoolPlace) -> "Iterator[tuple[Client, int]]":
     """Connect to a scheduler; it and its workers stay when this ends.
 
-    TLS is used where Dask's configuration has certificates. A scheduler runs whatever reaches it, so that
-    without them only one on the loopback is talked to.
-
     Args:
         on: what messages call it.
         place: the scheduler's.
@@ -28,20 +25,14 @@ def open_remote(on: str, place: PoolPlace) -> "Iterator[tuple[Client, int]]":
         A connected client, and the least number of workers.
 
     Raises:
-        InputError: it is off this host, and there are no certificates.
+        InputError: there are no certificates.
         PoolError: it does not answer.
     """
-    import dask  # noqa: PLC0415 - only where --on is used
-    from distributed import Client  # noqa: PLC0415 - as above
+    from distributed import Client  # noqa: PLC0415 - only where --on is used
 
-    tls = bool(dask.config.get("distributed.comm.tls.ca-file", None))
-    if not tls and not is_loopback(place.host):
-        raise InputError(
-            f"--on {on}: TLS is required off this host. Set distributed.comm.tls.ca-file, .client.cert and"
-            " .client.key in Dask's configuration, or DASK_DISTRIBUTED__COMM__TLS__CA_FILE and so on"
-        )
+    require_certificates(f"--on {on}", "client")
     host = f"[{place.host}]" if ":" in place.host else place.host
-    address = f"{'tls' if tls else 'tcp'}://{host}:{place.port}"
+    address = f"tls://{host}:{place.port}"
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError) as error:

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tuner.errors import InputError, PoolError
 from tuner.pool.local import POOL_PREFIX, own_scheduler
+from tuner.pool.worker_process import certificates_in_environment
 from tuner.system.owned_folder import owned_folder
 
 if TYPE_CHECKING:
@@ -92,16 +93,6 @@ def _started(
     count: int,
     errors: IO[bytes],
 ) -> "subprocess.Popen[bytes]":
-    tls = {
-        "CA_FILE": security.tls_ca_file,
-        "WORKER__CERT": security.tls_worker_cert,
-        "WORKER__KEY": security.tls_worker_key,
-        "SCHEDULER__CERT": security.tls_worker_cert,
-        "SCHEDULER__KEY": security.tls_worker_key,
-        "CLIENT__CERT": security.tls_worker_cert,
-        "CLIENT__KEY": security.tls_worker_key,
-    }
-    certificates = {f"DASK_DISTRIBUTED__COMM__TLS__{name}": text for name, text in tls.items()}
     command = [
         *("srun", f"--ntasks={count}", "--gpus-per-task=1", "--kill-on-bad-exit=0", "--export=ALL"),
         *(sys.executable, "-m", "tuner", "worker", address),
@@ -109,7 +100,7 @@ def _started(
     try:
         return subprocess.Popen(  # noqa: S603 - the allocation's own program, found by PATH as users do
             command,
-            env={**os.environ, **certificates},
+            env={**os.environ, **certificates_in_environment(security)},
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from tuner.errors import PoolError
+from tuner.pool.places import require_certificates
 from tuner.system.owned_folder import owned_folder
 
 DEVICE_VARIABLE = "TUNER_WORKER_DEVICE"
@@ -31,6 +32,7 @@ START_S = 180.0
 
 _MOST_FAILURES = 3  # in a row
 _SECRETS = "DASK_DISTRIBUTED__COMM__TLS__"
+_ROLES = ("WORKER", "SCHEDULER", "CLIENT")
 
 
 def own_device(asked: str = "") -> str:
@@ -64,20 +66,32 @@ def worker_options(folder: str, device: str, common: Mapping[str, Any]) -> dict[
     }
 
 
+def certificates_in_environment(security: Any) -> dict[str, str]:  # noqa: ANN401 - Dask's
+    """Environment variables by which Dask's processes get certificates; other users cannot read them.
+
+    Args:
+        security: ``Security.temporary()``.
+    """
+    cert, key = security.tls_worker_cert, security.tls_worker_key
+    of_roles = {f"{role}__{what}": text for role in _ROLES for what, text in (("CERT", cert), ("KEY", key))}
+    return {f"{_SECRETS}{name}": text for name, text in {"CA_FILE": security.tls_ca_file, **of_roles}.items()}
+
+
 def serve(address: str, device: str = "") -> None:
     """Be a worker of a scheduler until that has gone; a broken connection is made again.
 
     Args:
-        address: ``tls://HOST:PORT`` or, on the loopback, ``tcp://HOST:PORT``. Certificates are those of
-            Dask's configuration.
+        address: ``tls://HOST:PORT``. Certificates are those of Dask's configuration.
         device: see ``worker_options``.
 
     Raises:
+        InputError: there are no certificates.
         PoolError: no worker can be started.
     """
     import dask  # noqa: PLC0415 - only where a pool is used
     from distributed import Security  # noqa: PLC0415 - as above
 
+    require_certificates("tuner worker", "worker")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     security = Security()
     for name in [name for name in os.environ if name.startswith(_SECRETS)]:
@@ -92,10 +106,9 @@ def _listening(address: str, security: Any) -> dict[str, Any]:  # noqa: ANN401 -
     from distributed.utils import get_ip  # noqa: PLC0415 - as above
 
     host = get_ip(get_address_host(address))
-    protocol = address.partition("://")[0]
     return {
         "host": host,
-        "protocol": protocol,
+        "protocol": "tls",
         "security": security,
         "dashboard": False,
         "dashboard_address": f"{host}:0",
