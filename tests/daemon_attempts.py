@@ -29,7 +29,7 @@ from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
 from tuner.search import setup
 from tuner.system.signals import StopRequest
 
-PATIENCE_S = 30.0  # for what must come; never waited for in full unless something is broken
+PATIENCE_S = 120.0  # for what must come; never waited for in full unless something is broken
 BOOT_PLAYED = launching._BOOT.replace(
     "from tuner.daemon.attempts.attempt",
     "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.attempts.attempt",

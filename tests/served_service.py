@@ -18,7 +18,7 @@ from fake_service import FakeService
 from tuner.daemon.api.server import Loopback, Server, open_loopback
 from tuner.daemon.settings.tables import LimitsTable
 
-PATIENCE_S = 30.0  # far above what anything here takes
+PATIENCE_S = 120.0  # far above what anything here takes
 _Result = TypeVar("_Result")
 
 

@@ -177,7 +177,7 @@ async def test_others_on_the_gpu_go_first(tmp_path: Path) -> None:
 async def test_nobody_looks_while_nothing_waits(tmp_path: Path) -> None:
     """Without a job, nobody asks who is on the GPU."""
     async with working(tmp_path) as rig:
-        await asyncio.sleep(15.0)  # of fast time: dozens of looks, if there were any
+        await asyncio.sleep(15.0)  # dozens of looks, if there were any
         assert rig.looks == 0
         job = await rig.submit()
         (await rig.attempts.get()).end()
@@ -205,7 +205,7 @@ async def test_windows_open_and_close(tmp_path: Path) -> None:
         await attempt.stopped.wait()
         await rig.until(job.id, "queued", reason="the next opens at 2026-03-03 22:00:00 UTC")
         rig.wait(hours=-10)  # somebody sets the clock: to an evening before the window
-        await asyncio.sleep(70.0)  # of fast time: long enough to be noticed
+        await asyncio.sleep(70.0)  # long enough to be noticed
         assert rig.attempts.empty()
         rig.wait(hours=2.5)
         (await rig.attempts.get()).end()
@@ -313,7 +313,7 @@ async def test_a_clients_job_is_not_stopped_by_another(tmp_path: Path) -> None:
         attempt = await rig.attempts.get()
         await rig.submit(5.0)
         await own(rig, Origin.STALE, priority=3.0)
-        await asyncio.sleep(10.0)  # of fast time: dozens of looks
+        await asyncio.sleep(10.0)  # dozens of looks
         assert not attempt.stopped.is_set()
         attempt.end()
         assert [state for state, _ in await rig.told(first.id)] == ["queued", "running", "finished"]
@@ -327,7 +327,7 @@ async def test_who_waits_for_something_else_stops_nobody(tmp_path: Path) -> None
         await ours_run_on(tmp_path)
 
 
-RESTS_S = 50.0  # of fast time: a second, in which a busy machine begins the next job
+RESTS_S = 50.0  # until the next attempt
 
 
 async def ours_run_on(tmp_path: Path) -> None:

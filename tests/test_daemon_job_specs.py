@@ -150,7 +150,7 @@ async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_pa
         rig.service.best(Question(("fft:N=4", WORKLOAD)), PEER)
         (await rig.attempts.get()).end(AttemptResult("limited", "no trial was valid"))
         rig.service.best(Question((WORKLOAD, "fft:N=4")), PEER)
-        await asyncio.sleep(120.0)  # of fast time: many times what it takes to queue what is wanted
+        await asyncio.sleep(120.0)  # many times what it takes to queue what is wanted
         (job,) = await rig.service.jobs()
         assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
         rig.service.best(Question((WORKLOAD,)), PEER)

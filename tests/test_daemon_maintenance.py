@@ -32,7 +32,7 @@ from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
 TUNED = {"refine": True}
-LOOK_S = 5.0  # of fast time: after a question, what is wanted is in the queue
+LOOK_S = 5.0  # after a question, what is wanted is in the queue
 
 MINUTE_S = 61.0  # likewise: uses were looked at
 

@@ -227,7 +227,7 @@ async def test_one_gpu_of_a_kind_searches(tmp_path: Path) -> None:
         for device in THREE:
             rig.service.best(Question((WORKLOAD,), device=device), ROOT)
         await rig.attempts.get()
-        await asyncio.sleep(60.0)  # of fast time: many times what it takes to queue what is wanted
+        await asyncio.sleep(60.0)  # many times what it takes to queue what is wanted
         assert len(await rig.service.jobs()) == 1
 
 
@@ -269,7 +269,7 @@ async def test_a_job_for_several_devices_says_once_why_it_waits(tmp_path: Path) 
     async with working(tmp_path, settings(window=windows), devices=THREE[:2], kind=KIND) as rig:
         waiting = await rig.submit()
         await rig.until(waiting.id, "queued", reason="none of its devices is free for it now")
-        await asyncio.sleep(130.0)  # of fast time: two looks of each device
+        await asyncio.sleep(130.0)  # two looks of each device
         assert len(await rig.storage.run(lambda books: books.jobs.events(waiting.id))) == 2
 
 

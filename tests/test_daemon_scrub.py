@@ -52,7 +52,7 @@ class Rig:
 
     async def until_read(self) -> None:
         """Wait for the end of a pass."""
-        while not self.seen("last_full_check_timestamp_seconds"):  # noqa: ASYNC110 - in fast time
+        while not self.seen("last_full_check_timestamp_seconds"):  # noqa: ASYNC110 - in played time
             await asyncio.sleep(1.0)
 
     async def until_looked(self, count: int) -> None:

@@ -15,7 +15,7 @@ from tuner.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFul
 from tuner.model.jobs import JobSpec, Origin
 
 ORDER = JobSpec(("scan-lf:N=4",), device="sim:jetson-tx1")
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(autouse=True)
