@@ -61,6 +61,39 @@ def test_answer_is_the_lowest_energy_or_ties_with_it(store: Store) -> None:
             assert answer.joules <= measurement.energy.joules + slack_j
 
 
+@pytest.mark.parametrize(
+    ("at", "resume"),
+    [("begin", False), ("resume", True), ("trials", True)],
+    ids=["begin", "resume", "trials"],
+)
+def test_a_stop_leaves_no_run_behind(tmp_path: Path, at: str, *, resume: bool) -> None:
+    """A stop that comes when the run is stored and its number not yet returned, or just behind, ends it."""
+
+    class Stopped(Store):
+        def begin(self, *words: Any) -> int:
+            return self._stopped(super().begin(*words))
+
+        def resume(self, *words: Any) -> int | None:
+            return self._stopped(super().resume(*words))
+
+        def trials(self, *_: Any) -> list[Any]:
+            raise KeyboardInterrupt
+
+        def _stopped(self, number: int | None) -> Any:
+            if at != "trials" and number is not None:
+                raise KeyboardInterrupt
+            return number
+
+    request = replace(REQUEST, budget=2)
+    if resume:
+        with Store(tmp_path / "tuner.db") as store:
+            tune(request, store)
+    with Stopped(tmp_path / "tuner.db") as stopped, pytest.raises(KeyboardInterrupt):
+        tune(replace(request, budget=4), stopped, resume=resume)
+    with Store(tmp_path / "tuner.db") as store:
+        assert [str(run.status) for run in store.history()] == ["interrupted"]
+
+
 class _Killed(BaseException):
     """Stands for the end of a process: nothing catches it, nothing is tidied."""
 

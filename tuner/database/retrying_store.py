@@ -46,13 +46,13 @@ class RetryingStore:
         self._ending = ending
         self._retry_s = retry_s
 
-    def begin(self, conditions: Conditions) -> int:
+    def begin(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int:
         """See ``TrialStore.begin``."""
-        number = self._retried(lambda: self._store.begin(conditions))
+        number = self._retried(lambda: self._store.begin(conditions, taken))
         self._begun(number, 0)
         return number
 
-    def resume(self, conditions: Conditions) -> int | None:
+    def resume(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int | None:
         """See ``TrialStore.resume``; an earlier attempt that is just dying is waited for.
 
         Raises:
@@ -61,7 +61,7 @@ class RetryingStore:
         deadline_s = time.monotonic() + _DYING_S
         while True:
             try:
-                number = self._retried(lambda: self._store.resume(conditions))
+                number = self._retried(lambda: self._store.resume(conditions, taken))
                 break
             except InputError as error:
                 if time.monotonic() > deadline_s:

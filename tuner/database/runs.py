@@ -6,7 +6,7 @@ clock policy, co-running workloads, objective; and to the job it was measured fo
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -93,8 +93,8 @@ class Store:
         if self._owns:
             self.database.close()
 
-    def begin(self, conditions: Conditions) -> int:
-        """Open a run and return its number."""
+    def begin(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int:
+        """Open a run and return its number; see ``TrialStore.begin``."""
         record = conditions.record()
 
         def change(transaction: Transaction) -> int:
@@ -115,11 +115,12 @@ class Store:
                 ),
             )
             self._bind(transaction, number)
+            taken(number)
             return number
 
         return self.database.write(change)
 
-    def resume(self, conditions: Conditions) -> int | None:
+    def resume(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int | None:
         """Take over the newest run under exactly these conditions and of this job, if it did not finish.
 
         A merged run is another database's. A run is left as it is where its state or a trial of it is not
@@ -152,6 +153,7 @@ class Store:
                 (this_process(), number),
             )
             self._bind(transaction, number)
+            taken(int(number))
             return int(number)
 
         return self.database.write(change)
@@ -243,13 +245,13 @@ class Store:
         return kept
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
-        """Close a run with its answer (None when no trial was valid)."""
+        """Close a run of this process with its answer (None when no trial was valid)."""
         document = None if answer is None else json.dumps(answer, allow_nan=False)
 
         def change(transaction: Transaction) -> None:
             transaction.execute(
-                "UPDATE runs SET status = ?, ended_at = ?, ended = ?, answer = ? WHERE id = ?",
-                (str(status), now(), transaction.writes(), document, run_id),
+                "UPDATE runs SET status = ?, ended_at = ?, ended = ?, answer = ? WHERE id = ? AND owner = ?",
+                (str(status), now(), transaction.writes(), document, run_id, this_process()),
             )
 
         self.database.write(change)

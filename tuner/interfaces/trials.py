@@ -1,6 +1,6 @@
 """The borders of a search: who measures its trials, and who keeps them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -139,11 +139,20 @@ class TrialStore(Protocol):
         StoreError: (any method) nothing can be stored or read.
     """
 
-    def begin(self, conditions: Conditions) -> int:
-        """Open a run and return its number."""
+    def begin(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int:
+        """Open a run and return its number.
 
-    def resume(self, conditions: Conditions) -> int | None:
+        Args:
+            conditions: of the run.
+            taken: hears the number before the run is stored: an interrupt may come before this returns.
+        """
+
+    def resume(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int | None:
         """Take over the newest run under exactly these conditions, if it did not finish.
+
+        Args:
+            conditions: of the run.
+            taken: see ``begin``.
 
         Raises:
             InputError: another process is measuring it.
@@ -158,7 +167,7 @@ class TrialStore(Protocol):
         """Store the joined repeats of trials, by their numbers: all or none."""
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
-        """Close a run with its answer (None when no trial was valid)."""
+        """Close a run of this process with its answer (None when no trial was valid)."""
 
     def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
         """All trials of a run in the order they were measured."""

@@ -1,12 +1,13 @@
 """One tuning run, from workloads to an answer: resume, search, store, choose."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.errors import InputError, PoolLostError, RunInterrupted
+from tuner.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.interfaces import Device, Measurer, SpentEnergy, TrialPool, TrialStore
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
@@ -70,74 +71,91 @@ def run(
     Raises:
         InputError: there is nothing to resume, and no run may begin.
     """
-    begun = time.monotonic()
-    notices: list[str] = []
-    told: dict[str, None] = {}
-    run_id = store.resume(conditions) if resume else None
-    if resume and run_id is None:
-        if not may_begin:
+    with _ended_in_any_case(store) as taken:
+        begun = time.monotonic()
+        notices: list[str] = []
+        told: dict[str, None] = {}
+        run_id = store.resume(conditions, taken.append) if resume else None
+        if resume and run_id is None:
+            if not may_begin:
+                task.compilation.close()
+                raise InputError(
+                    "--resume: there is nothing to resume: no unfinished run has these workloads, options,"
+                    " driver and sources on this GPU (`tuner history` lists runs); leave --resume out to"
+                    " begin one"
+                )
+            if says_new:
+                notices.append("nothing to resume under these conditions: this is a new run")
+        known = [] if run_id is None else store.trials(run_id, conditions.names)
+        run_id = store.begin(conditions, taken.append) if run_id is None else run_id
+        driver = Driver(
+            prepared=task.prepared,
+            compilation=task.compilation,
+            default=default_trial(task),
+            device=device,
+            measurer=measurer,
+            store=store,
+            run_id=run_id,
+            limits=task.limits,
+            observer=observer,
+            pool=pool,
+        )
+
+        def tell_once(sentence: str) -> None:
+            if sentence not in told:
+                told[sentence] = None
+                tell(sentence)
+
+        context = SearchContext(
+            device.identity,
+            device.limits,
+            lambda name: knowledge(store, run_id, task.prepared, device.identity, name),
+            tell_once,
+        )
+        status = RunStatus.FAILED
+        paired, confirmed, co_run = PairedRepeats(), dict[Trial, Measurement](), None
+        solo = SoloBests()
+        try:
+            driver.recall(known)
+            solo = find_solo_bests(task, conditions, store)
+            limit = _search(task, driver, context, solo.trial)
+            if confirm and not device.identity.recorded and (limit is None or not limit.out_of_time):
+                paired, confirmed = confirm_contenders(task, driver, solo.trial)
+                co_run = compare_answer(task, driver, paired, confirmed)
+            if limit is not None:
+                notices.append(f"stopped: {limit}")
+            status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
+        except (KeyboardInterrupt, RunInterrupted) as order:
+            status = RunStatus.INTERRUPTED
+            driver.reload()
+            notices += [str(order)] if isinstance(order, PoolLostError) else []
+            notices.append("interrupted: this is what was known; --resume goes on from here")
+        finally:
             task.compilation.close()
-            raise InputError(
-                "--resume: there is nothing to resume: no unfinished run has these workloads, options, driver"
-                " and sources on this GPU (`tuner history` lists runs); leave --resume out to begin one"
-            )
-        if says_new:
-            notices.append("nothing to resume under these conditions: this is a new run")
-    known = [] if run_id is None else store.trials(run_id, conditions.names)
-    run_id = store.begin(conditions) if run_id is None else run_id
-    driver = Driver(
-        prepared=task.prepared,
-        compilation=task.compilation,
-        default=default_trial(task),
-        device=device,
-        measurer=measurer,
-        store=store,
-        run_id=run_id,
-        limits=task.limits,
-        observer=observer,
-        pool=pool,
-    )
+            outcome = outcome_of(status, task, driver, paired, confirmed)
+            outcome.notices[:0] = [*told, *notices, *driver.notices]
+            note_solo_bests(outcome, solo)
+            outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
+            outcome.wall_s = time.monotonic() - begun
+            spent = driver.spent()
+            outcome.spent = spent if spent is None or spent_before is None else spent.since(spent_before)
+            store.end(run_id, status, None if outcome.answer is None else document(outcome))
+            taken.clear()
+        return outcome
 
-    def tell_once(sentence: str) -> None:
-        if sentence not in told:
-            told[sentence] = None
-            tell(sentence)
 
-    context = SearchContext(
-        device.identity,
-        device.limits,
-        lambda name: knowledge(store, run_id, task.prepared, device.identity, name),
-        tell_once,
-    )
-    status = RunStatus.FAILED
-    paired, confirmed, co_run = PairedRepeats(), dict[Trial, Measurement](), None
-    solo = SoloBests()
+@contextmanager
+def _ended_in_any_case(store: TrialStore) -> Iterator[list[int]]:
+    """Numbers of runs that were taken; one that is still there when an interrupt comes through is ended."""
+    taken: list[int] = []
     try:
-        driver.recall(known)
-        solo = find_solo_bests(task, conditions, store)
-        limit = _search(task, driver, context, solo.trial)
-        if confirm and not device.identity.recorded and (limit is None or not limit.out_of_time):
-            paired, confirmed = confirm_contenders(task, driver, solo.trial)
-            co_run = compare_answer(task, driver, paired, confirmed)
-        if limit is not None:
-            notices.append(f"stopped: {limit}")
-        status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
-    except (KeyboardInterrupt, RunInterrupted) as order:
-        status = RunStatus.INTERRUPTED
-        driver.reload()
-        notices += [str(order)] if isinstance(order, PoolLostError) else []
-        notices.append("interrupted: this is what was known; --resume goes on from here")
-    finally:
-        task.compilation.close()
-        outcome = outcome_of(status, task, driver, paired, confirmed)
-        outcome.notices[:0] = [*told, *notices, *driver.notices]
-        note_solo_bests(outcome, solo)
-        outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, run_id
-        outcome.wall_s = time.monotonic() - begun
-        spent = driver.spent()
-        outcome.spent = spent if spent is None or spent_before is None else spent.since(spent_before)
-        store.end(run_id, status, None if outcome.answer is None else document(outcome))
-    return outcome
+        yield taken
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt | RunInterrupted)
+        for number in taken[-1:]:
+            with suppress(StoreError):  # what came before is told
+                store.end(number, RunStatus.INTERRUPTED if stopped else RunStatus.FAILED, None)
+        raise
 
 
 def _search(
