@@ -6,14 +6,17 @@ A real scheduler of Dask and real worker processes, with simulated devices that 
     worker      a worker process is killed -9
     scheduler   the scheduler is killed -9; it and its workers are started anew, and the run is resumed
     driver      the process of the run is killed -9, and the run is resumed
-    host        the processes of a worker are stopped for 30 s, as a host that does not answer
+    freeze ...  a worker, its guard, the scheduler or the run is stopped (SIGSTOP) for 1 s, 10 s, 40 s or for
+                ever; a scheduler that stays frozen is started anew, a run is killed, and the run is resumed
     network     every connection between scheduler and workers is dropped, by a proxy between them
 
     python benchmarks/pool_kills.py --count 50 --out benchmarks/results/pool-kills.json
 """
 
 import argparse
+import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -32,14 +35,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from distributed import Security
 from pool_real_time import SPEED
 from provenance import provenance
 
+from tuner.pool.worker_process import certificates_in_environment
+
 REAL_TIME = Path(__file__).parent / "pool_real_time.py"
-KINDS = ("worker", "scheduler", "driver", "host", "network")
-SHARES = (20, 8, 10, 5, 7)  # of fifty
+FROZEN = ("freeze worker", "freeze guard", "freeze scheduler", "freeze run")
+KINDS = ("worker", "scheduler", "driver", "network", *FROZEN)
+SHARES = (10, 6, 6, 6, 10, 4, 4, 4)  # of fifty
 LOOPBACK = "127.0.0.1"
-STOPPED_S = 30.0
+FROZEN_S = (1.0, 10.0, 40.0, math.inf)  # in turn
+ENDS_S = 90.0  # within which a run ends whose scheduler stays frozen
 WAIT_S = 300.0
 
 
@@ -110,11 +118,11 @@ class Scene:
             self._port = free.getsockname()[1]
         self.scheduler = self._process(
             *("distributed.cli.dask_scheduler", "--host", LOOPBACK, "--port", str(self._port)),
-            "--no-dashboard",
+            *("--protocol", "tls", "--no-dashboard"),
         )
         self.proxy = Proxy(self._port)
         self._crew = [
-            self._process("tuner", "worker", f"tcp://{LOOPBACK}:{self.proxy.port}")
+            self._process("tuner", "worker", f"tls://{LOOPBACK}:{self.proxy.port}")
             for _ in range(self._count)
         ]
 
@@ -134,6 +142,10 @@ class Scene:
                 found += [one for one in children if "spawn_main" in " ".join(one.cmdline())]
         return found
 
+    def guards(self) -> list[psutil.Process]:
+        """The processes that start those that measure."""
+        return [psutil.Process(guard.pid) for guard in self._crew]
+
     def trials(self) -> list[tuple[int, int, str]]:
         """Run, number and text of every stored trial."""
         if not self.database.exists():
@@ -152,11 +164,13 @@ class Scene:
             one.kill()
             one.wait()
 
-    def stop_pool(self) -> None:
-        """End scheduler and workers."""
+    def restart(self) -> None:
+        """Start scheduler and workers anew, and go on with the run."""
         for one in (*self._crew, self.scheduler):
             one.kill()
             one.wait()
+        self.start_pool()
+        self.start_run(resume=True)
 
     def _process(self, *words: str) -> "subprocess.Popen[bytes]":
         self._started += 1
@@ -164,36 +178,56 @@ class Scene:
         return subprocess.Popen([sys.executable, "-m", *words], stdout=log, stderr=log)
 
 
-def strike(scene: Scene, kind: str, draw: random.Random) -> None:
+def strike(scene: Scene, kind: str, seconds: float, draw: random.Random) -> None:
     """Let one fault happen, and put right what does not come back by itself."""
     if kind == "worker":
         crew = scene.workers()
         if crew:
             with suppress(psutil.Error):
                 draw.choice(crew).kill()
-    elif kind == "host":
-        crew = scene.workers()
-        chosen = draw.choice(crew) if crew else None
-        if chosen is not None:
-            with suppress(psutil.Error):
-                chosen.suspend()
-                time.sleep(STOPPED_S)
-                chosen.resume()
+    elif kind in FROZEN:
+        freeze(scene, kind, seconds, draw)
     elif kind == "network":
         scene.proxy.drop()
     elif kind == "scheduler":
         scene.scheduler.send_signal(signal.SIGKILL)
         scene.run.wait(WAIT_S)
-        scene.stop_pool()
-        scene.start_pool()
-        scene.start_run(resume=True)
+        scene.restart()
     else:
         scene.run.send_signal(signal.SIGKILL)
         scene.run.wait(WAIT_S)
         scene.start_run(resume=True)
 
 
-def one_run(options: argparse.Namespace, faults: list[str], draw: random.Random) -> dict[str, Any]:
+def freeze(scene: Scene, kind: str, seconds: float, draw: random.Random) -> None:
+    """Stop a process for a time or for ever, and do what a user does where it does not come back."""
+    found = {
+        "freeze worker": scene.workers,
+        "freeze guard": scene.guards,
+        "freeze scheduler": lambda: [psutil.Process(scene.scheduler.pid)],
+        "freeze run": lambda: [psutil.Process(scene.run.pid)],
+    }[kind]()
+    if not found:
+        return
+    chosen = draw.choice(found)
+    with suppress(psutil.Error):
+        chosen.suspend()
+        if not math.isinf(seconds):
+            time.sleep(seconds)
+            chosen.resume()
+            return
+    if kind == "freeze scheduler":
+        scene.run.wait(ENDS_S)  # by itself
+        scene.restart()
+    elif kind == "freeze run":
+        scene.run.send_signal(signal.SIGKILL)
+        scene.run.wait(WAIT_S)
+        scene.start_run(resume=True)
+
+
+def one_run(
+    options: argparse.Namespace, faults: list[tuple[str, float]], draw: random.Random
+) -> dict[str, Any]:
     """A run over a complete space with some faults at random trials."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         scene = Scene(Path(name), options.workers, options.workload)
@@ -201,12 +235,12 @@ def one_run(options: argparse.Namespace, faults: list[str], draw: random.Random)
         scene.start_run(resume=False)
         met = Counter[str]()
         places = sorted(draw.sample(range(2, options.space - 2), len(faults)))
-        for place, kind in zip(places, faults, strict=True):
+        for place, (kind, seconds) in zip(places, faults, strict=True):
             _await(scene, place)
             if scene.run.poll() is not None:
                 break
-            strike(scene, kind, draw)
-            met[kind] += 1
+            strike(scene, kind, seconds, draw)
+            met[name_of(kind, seconds)] += 1
         resumed = 0
         while scene.run.wait(WAIT_S) != 0 and resumed < len(faults):
             resumed += 1
@@ -222,6 +256,12 @@ def one_run(options: argparse.Namespace, faults: list[str], draw: random.Random)
             "twice": sum(count - 1 for count in texts.values()),
             "runs": len(runs),
         }
+
+
+def name_of(kind: str, seconds: float) -> str:
+    """What a fault is counted as."""
+    length = "for ever" if math.isinf(seconds) else f"for {seconds:g} s"
+    return f"{kind} {length}" if kind in FROZEN else kind
 
 
 def _await(scene: Scene, count: int) -> None:
@@ -245,9 +285,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     os.environ[SPEED] = str(options.speed)
+    os.environ.update(certificates_in_environment(Security.temporary()))
     os.environ["DASK_DISTRIBUTED__WORKER__PRELOAD"] = json.dumps([str(REAL_TIME)])
     draw = random.Random(options.seed)  # noqa: S311 - which fault comes in which run
-    faults = [kind for kind, share in zip(KINDS, SHARES, strict=True) for _ in range(share)]
+    lengths = {kind: itertools.cycle(FROZEN_S) for kind in FROZEN}
+    kinds = [kind for kind, share in zip(KINDS, SHARES, strict=True) for _ in range(share)]
+    faults = [(kind, next(lengths[kind]) if kind in FROZEN else 0.0) for kind in kinds]
     draw.shuffle(faults)
     faults = (faults * (options.count // len(faults) + 1))[: options.count]
     begun_s, rows = time.monotonic(), []

@@ -52,7 +52,8 @@ class FakeWorker:
         dies_at: loses itself with this trial, as often as it is left to.
         fails: raised in the place of a measurement.
         contests: what its trials were held against.
-        measured: its trials.
+        measured: its trials; each takes a second of its clock.
+        clock_s: where its clock began.
     """
 
     facts: WorkerFacts | Exception
@@ -61,6 +62,7 @@ class FakeWorker:
     fails: Exception | None = None
     contests: list[Contest | None] = field(default_factory=list)
     measured: list[Trial] = field(default_factory=list)
+    clock_s: float = 0.0
 
     def measure(self, wanted: Trial, contest: Contest | None) -> Measurement:
         """What it gives."""
@@ -85,11 +87,12 @@ class FakeWorkers:
         self.replacement: Callable[[FakeWorker], FakeWorker] | None = None
         self.scheduler_lost = False
         self.left_out: Mapping[str, str] = {}
+        self.names = {address: address for address in self.crew}
         self._born = len(crew)
 
     @property
     def present(self) -> Mapping[str, PoolWorker]:
-        return {address: PoolWorker(address, address) for address in self.crew}
+        return {address: PoolWorker(address, self.names[address]) for address in self.crew}
 
     def refresh(self) -> None:
         if self.scheduler_lost:
@@ -99,7 +102,9 @@ class FakeWorkers:
         assert lease_s > 0
         answer: Future[Answer] = Future()
         try:
-            answer.set_result(Answer(self._value(function, args, worker), WorkerTotals(), 1))
+            value = self._value(function, args, worker)
+            now_s = len(self.crew[worker].measured) + self.crew[worker].clock_s
+            answer.set_result(Answer(value, WorkerTotals(now_s), 1))
         except Exception as error:  # noqa: BLE001 - as of a real future
             answer.set_exception(error)
         return answer
@@ -121,6 +126,7 @@ class FakeWorkers:
         if function is describe_setup:
             if isinstance(fake.facts, Exception):
                 raise fake.facts
+            fake.clock_s = args[0].clock_s
             return fake.facts
         _, _, method, *rest = args
         assert method == "measure"
@@ -130,8 +136,9 @@ class FakeWorkers:
         return fake.measure(rest[0], rest[2])
 
     def kill(self, worker: str) -> None:
-        """A worker dies; its replacement has another address."""
+        """A worker dies; its replacement has its name and another address."""
         dead = self.crew.pop(worker)
         if self.replacement is not None:
             self.crew[f"tls://{self._born}"] = self.replacement(dead)
+            self.names[f"tls://{self._born}"] = self.names[worker]
             self._born += 1

@@ -162,11 +162,15 @@ def test_worker_that_goes_while_home_measures_alone_is_told() -> None:
 
 
 def test_home_that_comes_back_goes_on() -> None:
-    """A call to home is made again when a worker with its GPU is back, and never by another GPU."""
+    """A call to home is made again when a worker with its GPU is back, whose clock goes on where it was."""
     workers = FakeWorkers(FakeWorker(facts(0), dies_at=TRIALS[0]), FakeWorker(facts(1)))
     workers.replacement = lambda dead: FakeWorker(dead.facts)
     pool = opened(workers)
+    pool.at_home("measurer", "measure", DEFAULT, (), None)
+    pool.at_home("measurer", "measure", TRIALS[1], (), None)
     assert pool.at_home("measurer", "measure", TRIALS[0], (), None) == taking(1.0)
+    (home,) = [one for address, one in workers.crew.items() if address == pool.crew.home.worker.address]
+    assert home.clock_s == 2.0
     assert pool.crew.home.known.identity.uuid == "GPU-0"
 
 

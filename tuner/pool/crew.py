@@ -46,6 +46,10 @@ class Crew:
         """Those that have gone too."""
         return [*self._gone, *self.members]
 
+    def clock_of(self, name: str) -> float:
+        """Where the device's clock of a worker that was lost had come to, in seconds; 0 of a new name."""
+        return max((member.now_s for member in self._gone if member.worker.name == name), default=0.0)
+
     def knows(self, address: str) -> bool:
         """True for a member, and for a worker that was refused."""
         return address in self._members or address in self._refused

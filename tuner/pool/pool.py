@@ -140,7 +140,8 @@ class Pool:
         busy = {job.member.worker.address for job in self._jobs.values()}
         for address, worker in present.items():
             if address not in busy and not self.crew.knows(address):
-                member = Member(self._workers, worker, self._order)
+                order = replace(self._order, clock_s=self.crew.clock_of(worker.name))
+                member = Member(self._workers, worker, order)
                 self._jobs[member.describe()] = _Job(member)
 
     def _joined(self, member: Member, answer: "Future[Answer]") -> None:

@@ -30,12 +30,14 @@ class SetupOrder:
         run: the driver's name at the scheduler.
         request: whose objective, sensor and window the measuring follows.
         device: what is opened; empty for the worker's own.
+        clock_s: where a virtual clock goes on, of the process that was lost in whose place this one is.
         build: of the driver.
     """
 
     run: str
     request: Request
     device: str = ""
+    clock_s: float = 0.0
     build: Build = field(default_factory=own_build)
 
     @property
@@ -166,7 +168,7 @@ class _HeldSetup:
             raise _taken()
         if self._setup is None:
             if self._run != order.run:
-                self._run, self._clock_s = order.run, 0.0
+                self._run, self._clock_s = order.run, order.clock_s
             with ExitStack() as stack:
                 setup = stack.enter_context(open_setup(own_device(order.device), order.request))
                 setup.device.resume_at(self._clock_s)  # of this run before it was given back
