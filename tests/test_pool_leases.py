@@ -94,17 +94,17 @@ def given(workers: Workers, answer: "Future[Any]") -> Any:
 
 
 def test_frozen_worker_is_lost() -> None:
-    """Who sends no heartbeat for half a minute is lost with its calls, and once started anew."""
+    """Who sends no heartbeat for a minute is lost with its calls, and once started anew."""
     workers, played = opened("tls://a", "tls://b")
     played.frozen = {"tls://a"}
     begun_s = played.now_s
     answer, other = workers.submit(len, worker="tls://a"), workers.submit(len, worker="tls://b")
     with pytest.raises(WorkerLostError, match="tls://a is lost"):
         given(workers, answer)
-    assert 30.0 <= played.now_s - begun_s <= 40.0
+    assert 60.0 <= played.now_s - begun_s <= 70.0
     assert not other.done()
     assert list(workers.present) == ["tls://b"]
-    assert "has not answered for 30 s" in workers.left_out["tls://a"]
+    assert "has not answered for 60 s" in workers.left_out["tls://a"]
     workers.refresh()
     assert [task.cancelled for task in played.tasks] == [True, False]
     assert played.restarted == ["tls://a"]
@@ -114,7 +114,7 @@ def test_frozen_worker_of_others_is_left_alone() -> None:
     """A worker that this process never called measures for another run: it is left out, not killed."""
     workers, played = opened("tls://a")
     played.frozen = {"tls://a"}
-    for _ in range(60):
+    for _ in range(90):
         workers.refresh()
     assert not workers.present
     assert played.restarted == []

@@ -17,6 +17,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -122,7 +123,7 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
     trials = stored(tmp_path / "pool.db")
     assert len(set(trials)) == len(trials)
     assert set(trials) == set(stored(tmp_path / "alone.db"))
-    assert pool.outcome.status is RunStatus.FINISHED, pool.outcome.notices
+    assert pool.outcome.status is RunStatus.FINISHED, (listener.told_, pool.outcome.notices)
     assert pool.document["best"]["configurations"] == alone.document["best"]["configurations"]
     assert any("is lost" in sentence for sentence in listener.told_)
     assert interrupted == [False, False]
@@ -157,7 +158,7 @@ def scheduler(workers: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 def test_strangers_of_this_host_run_nothing() -> None:
     """Whoever has no certificate of the pool is told nothing by its scheduler, a worker or its guard."""
 
-    def others() -> tuple[str, str]:  # sent by value: workers do not have this file
+    def others() -> tuple[Any, Any]:  # sent by value: workers do not have this file
         worker = get_worker()
         return worker.scheduler.address, worker.nanny
 

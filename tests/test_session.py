@@ -70,10 +70,10 @@ def test_a_stop_leaves_no_run_behind(tmp_path: Path, at: str, *, resume: bool) -
     """A stop that comes when the run is stored and its number not yet returned, or just behind, ends it."""
 
     class Stopped(Store):
-        def begin(self, *words: Any) -> int:
+        def begin(self, *words: Any) -> Any:
             return self._stopped(super().begin(*words))
 
-        def resume(self, *words: Any) -> int | None:
+        def resume(self, *words: Any) -> Any:
             return self._stopped(super().resume(*words))
 
         def trials(self, *_: Any) -> list[Any]:

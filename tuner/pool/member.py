@@ -76,10 +76,9 @@ class Member:
 
     def submit(self, owner: str, method: str, *args: object) -> "Future[Answer]":
         """Call a method of its device or measurer."""
+        where, lease_s = self.worker.address, self.order.lease_s
         return self.workers.submit(
-            *(call_setup, self.order, owner, method, *args),
-            worker=self.worker.address,
-            lease_s=self.order.lease_s,
+            call_setup, self.order, owner, method, *args, worker=where, lease_s=lease_s
         )
 
     def call(self, owner: str, method: str, *args: object) -> Any:  # noqa: ANN401 - of the method

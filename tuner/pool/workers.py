@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _FIRST_S = 60.0  # until the first worker is there
 _OTHERS_S = 60.0  # from then on, until as many are there as were asked for
 _POLL_S = 0.5
 _WHOLE_INFO = -1  # of Scheduler.identity: all workers, not some
-_SILENT_S = 30.0  # without a heartbeat, which comes every second or so, until a worker counts as frozen
+_SILENT_S = 60.0  # without a heartbeat, which comes every second or so, until a worker counts as frozen
 _SCHEDULER_S = 30.0  # for an answer of the scheduler
 _LOOK_S = 1.0  # that counts, at most, of the time between two looks: this process may have been frozen itself
 _CLOSE_S = 15.0  # for workers to end what they do
@@ -259,7 +259,7 @@ class Workers:
     def _other_package(self, address: str) -> str | None:
         """Why a worker's package is not that of this process; empty where it is, None until it has told."""
 
-        def told() -> tuple[str, tuple[str, int, str]]:  # sent by value: another package may not have it
+        def told() -> tuple[str, Sequence[Any]]:  # sent by value: another package may not have it
             import platform  # noqa: PLC0415 - as above
 
             from tuner.config.build import own_build  # noqa: PLC0415 - as above
@@ -269,7 +269,9 @@ class Workers:
         answer = self._builds.get(address)
         if answer is not None and not answer.done():
             return None
-        given = OSError() if answer is None else answer.exception() or answer.result().get(address, OSError())
+        given: Any = OSError()
+        if answer is not None:
+            given = answer.exception() or answer.result().get(address, given)
         if isinstance(given, OSError):  # not asked yet, or its connection was lost
             asked = partial(self._client.run, told, workers=[address], on_error="return")
             self._builds[address] = _in_background(asked)
