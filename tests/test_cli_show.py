@@ -110,11 +110,11 @@ def test_bad_questions_are_refused(db: Path, words: tuple[str, ...], says: str) 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[1]", "it holds no object"),
+        ("[1]", "it is a list, not an object"),
         ("{", "not JSON"),
-        ('{"device": {}}', "it lacks objective, workloads"),
-        (json.dumps(run_document([run_trial({"a": {}}, 1.0)]) | {"trials": [{"a": 1}]}), "KeyError"),
-        (json.dumps(run_document([run_trial({"a": {}}, 1.0)]) | {"workloads": 3}), "TypeError"),
+        ('{"device": {}}', "best is missing"),
+        (json.dumps(run_document([run_trial({"a": {}}, 1.0)]) | {"trials": [{"a": 1}]}), "trials[0]."),
+        (json.dumps(run_document([run_trial({"a": {}}, 1.0)]) | {"workloads": 3}), "workloads is 3, not a"),
     ],
 )
 @pytest.mark.parametrize("command", ["show", "diff"])
@@ -125,10 +125,9 @@ def test_files_that_hold_no_document_are_refused(tmp_path: Path, command: str, t
     words = (path, path) if command == "diff" else (path,)
     result = tuner(command, *words)
 
-    if command == "show" or "Error" not in says:
-        assert result.exit_code == 2
-        assert str(path) in result.stderr
-        assert says in result.stderr
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+    assert says in result.stderr
 
 
 def test_a_file_is_shown_as_its_run_is(db: Path, tmp_path: Path) -> None:
@@ -179,6 +178,7 @@ RUNS = [
         "recorded": None,
         "objective": "energy",
         "policy": "auto",
+        "merged_from": None,
         "best": {"time_s": 0.078, "energy_j": 0.5477, "energy_j_uncertainty": 5e-4},
     }
     for number in (20, 21, 22, 23, 24, 25)

@@ -236,8 +236,8 @@ def _show_run(
     stored = found.answer
     run = next(run for run in store.answered(stored.names, stored.objective) if run.id == stored.run)
     out = console(json_path)
-    if json_path is not None:
-        answer = within_slowdown(run.answer or {}, max_slowdown)
+    if json_path is not None and run.answer is not None:
+        answer = within_slowdown(run.answer, max_slowdown)
         write_json(json_path, {**answer, "stale": list(found.stale), "run": run.id})
     out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
     for reason in found.stale:

@@ -5,11 +5,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from tuner.errors import StoreError
 from tuner.model.device import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
+from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.model.typed import UnfitError, typed
 
@@ -70,17 +71,17 @@ class Conditions:
         """The workloads without their batches."""
         return tuple(name for name, _ in self.workloads)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> RunConditions:
         """As a JSON object."""
         return {
-            "workloads": [list(pair) for pair in self.workloads],
+            "workloads": list(self.workloads),
             "sources": dict(self.sources),
-            "device": vars(self.device),
+            "device": device_document(self.device),
             "objective": self.objective,
             "policy": self.policy,
             "seed": self.seed,
             "clocks": self.clocks,
-            "settings": dict(self.settings),
+            "settings": cast("RunSettings", dict(self.settings)),
             "asked": dict(self.asked),
             "protocol": PROTOCOL,
         }
@@ -119,8 +120,8 @@ class StoredRun:
     objective: str
     started_at: str
     ended_at: str | None
-    conditions: dict[str, Any]
-    answer: dict[str, Any] | None
+    conditions: RunConditions
+    answer: RunDocument | None
     trials: int
     origin: RunOrigin | None = None
 
@@ -157,20 +158,21 @@ def digest(document: object) -> str:
     return hashlib.sha256(canonical(document).encode()).hexdigest()
 
 
-def trial_record(trial: Trial, workloads: Sequence[str]) -> Record:
+def trial_record(trial: Trial, workloads: Sequence[str]) -> TrialRecord:
     """A trial as ``{"configurations": {workload: {...}}, "clock_mhz": int | None}``.
 
     Where a power limit is set, it is there as ``power_limit_w``.
     """
-    limit = {} if trial.power_limit_w is None else {"power_limit_w": trial.power_limit_w}
-    return {
+    record: TrialRecord = {
         "configurations": {
             name: dict(configuration)
             for name, configuration in zip(workloads, trial.configurations, strict=True)
         },
         "clock_mhz": trial.clock_mhz,
-        **limit,
     }
+    if trial.power_limit_w is not None:
+        record["power_limit_w"] = trial.power_limit_w
+    return record
 
 
 @dataclass(frozen=True)

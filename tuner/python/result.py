@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import InputError, UnknownNameError
+from tuner.model.run_document import RunDocument
 from tuner.report.flags import flags_of
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class Result:
         document: see there; uncertainties in it are standard uncertainties.
     """
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self.document = dict(document)
+    def __init__(self, document: RunDocument) -> None:
+        self.document = document.copy()
 
     # --- the answer ------------------------------------------------------------------------------
 
@@ -251,9 +252,9 @@ class Result:
 
         return run_report(self.document, width, verbose)
 
-    def _of_best(self, key: str) -> float | None:
+    def _of_best(self, key: Literal["time_s", "energy_j", "energy_j_uncertainty"]) -> float | None:
         best = self.document["best"]
-        return None if best is None else best[key]
+        return None if best is None else best.get(key)
 
 
 def _row(number: int, trial: Mapping[str, Any]) -> TrialRow:

@@ -2,9 +2,9 @@
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
 
 from tuner.model.plan import TunableValue
+from tuner.model.run_document import Expanded
 
 
 def flags_of(configuration: Mapping[str, TunableValue]) -> str:
@@ -18,7 +18,7 @@ def flags_of(configuration: Mapping[str, TunableValue]) -> str:
     return " ".join(shlex.quote(f"-D{name}={value}") for name, value in values)
 
 
-def expanded_use(expanded: Mapping[str, Any]) -> str:
+def expanded_use(expanded: Expanded) -> str:
     """The same where template arguments are tunables, or pragmas, which count in its expansion."""
     macros, source = flags_of(expanded["macros"]), expanded["source"]
     expands = f" with the source of tuner kernels expand {source}" if source else ""

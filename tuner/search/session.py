@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tuner import registry
 from tuner.errors import InputError, PoolLostError, RunInterrupted
@@ -12,6 +11,7 @@ from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions
+from tuner.model.run_document import RunDocument
 from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
 from tuner.search.driver import Driver
 from tuner.search.limits import LimitReachedError
@@ -40,7 +40,7 @@ def run(
     confirm: bool = True,
     spent_before: SpentEnergy | None = None,
     pool: TrialPool | None = None,
-    document: Callable[[SearchOutcome], dict[str, Any]],
+    document: Callable[[SearchOutcome], RunDocument],
 ) -> SearchOutcome:
     """Search, store and choose.
 

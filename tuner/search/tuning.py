@@ -10,6 +10,7 @@ from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, TrialStore
 from tuner.model import RunStatus, Trial, Workload, WorkloadName
 from tuner.model.records import Conditions
+from tuner.model.run_document import RunDocument
 from tuner.search import session, verification
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
@@ -72,7 +73,7 @@ class TuningResult:
         told: what the policy said of itself.
     """
 
-    document: dict[str, Any]
+    document: RunDocument
     outcome: SearchOutcome
     measuring: Mapping[str, Any]
     told: list[str]
@@ -155,7 +156,7 @@ def tune(
         told.append(sentence)
         listener.told(sentence)
 
-    def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> dict[str, Any]:
+    def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> RunDocument:
         timing = WallTime(prepare_s, outcome.wall_s)
         made = document(task, conditions, outcome, timing, with_trials=with_trials)
         made["verification"] = None if verified is None else verdict(verified, outcome, task.precision)
@@ -214,7 +215,7 @@ def _tune_alone(
     return len(missing)
 
 
-def with_trial_series(tuned: TuningResult) -> dict[str, Any]:
+def with_trial_series(tuned: TuningResult) -> RunDocument:
     """The document of a run, its trials with what the search saw of them and power over time."""
     return with_series(tuned.document, tuned.outcome)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.report.flags import expanded_use, flags_of
 from tuner.report.html.effects import shown_value
 from tuner.report.html.elements import Markup, cells_table, element, joined, paragraphs
@@ -12,7 +13,7 @@ from tuner.report.html.panels import copyable, panel
 Configuration = Mapping[str, Any]
 
 
-def build_panel(document: Mapping[str, Any]) -> Markup | None:
+def build_panel(document: RunDocument) -> Markup | None:
     """Compiler flags of each workload, with what differs from the default marked; None without an answer."""
     best, default = document["best"], document.get("default")
     if best is None:
@@ -34,7 +35,7 @@ def build_panel(document: Mapping[str, Any]) -> Markup | None:
 
 
 def _workload(
-    workload: Mapping[str, Any],
+    workload: WorkloadDocument,
     answers: Mapping[str, Configuration],
     defaults: Mapping[str, Configuration] | None,
 ) -> Markup:
@@ -63,18 +64,25 @@ def _table(answer: Configuration, default: Configuration | None) -> Markup:
     return cells_table(rows)
 
 
-def _settings(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
+def _settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
     """What belongs to the answer and is no flag: clock, power limit, priorities of streams."""
-    for key, called, unit in (("clock_mhz", "GPU clock", "MHz"), ("power_limit_w", "power limit", "W")):
-        if best.get(key) is not None:
-            known = None if default is None else default.get(key)
-            before = f", by default {known:g} {unit}" if known not in (None, best[key]) else ""
-            yield f"{called}: {best[key]:g} {unit}{before}"
+    for called, unit, value, known in (
+        ("GPU clock", "MHz", best["clock_mhz"], None if default is None else default["clock_mhz"]),
+        (
+            "power limit",
+            "W",
+            best.get("power_limit_w"),
+            None if default is None else default.get("power_limit_w"),
+        ),
+    ):
+        if value is not None:
+            before = f", by default {known:g} {unit}" if known not in (None, value) else ""
+            yield f"{called}: {value:g} {unit}{before}"
     if any(STREAM_PRIORITY in one for one in best["configurations"].values()):
         yield f"{STREAM_PRIORITY}: of the stream that the workload is launched into; no macro of its source"
 
 
-def _exported(document: Mapping[str, Any]) -> Markup | None:
+def _exported(document: RunDocument) -> Markup | None:
     """The command that writes the same for a build, where the run is stored."""
     if document.get("run") is None:
         return None
