@@ -300,9 +300,9 @@ def test_order_of_runs_does_not_come_from_a_clock(path: Path, monkeypatch: pytes
     monkeypatch.setattr("tuner.database.runs.now", lambda: next(times))
     with Store(path) as store:
         before, during = store.begin(alone), store.begin(alone)
-        store.end(before, RunStatus.FINISHED, ANSWER)
+        store.end(before, RunStatus.FINISHED, answered(trial({"fft:N=64": {"P": 4}})))
         asking = store.begin(alone)
-        store.end(during, RunStatus.FINISHED, ANSWER)
+        store.end(during, RunStatus.FINISHED, answered(trial({"fft:N=64": {"P": 4}})))
 
         assert [run.id for run in store.finished_before(asking, "fft", "energy")] == [before]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
 from tuner.model.sealing import sealed, unsealed
+from tuner.system.user_folders import user_folder
 from tuner.untrusted.limits import CUBIN_BYTES
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,7 @@ _HEAD = 40  # digest and size of what describes the code
 
 def default_directory() -> Path:
     """The directory of the user's cached cubins."""
-    import platformdirs  # noqa: PLC0415 - not needed where the caller names a directory
-
-    return Path(platformdirs.user_cache_dir("tuner"), "cubins")
+    return user_folder("cache") / "cubins"
 
 
 class CubinCache:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import platformdirs
-
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.file_systems import lacks_shared_memory
 from tuner.database.integrity.examination import Examination, IsolatedRow, Position
@@ -17,6 +15,7 @@ from tuner.database.pair import Logs, Pair
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.system import interrupts
+from tuner.system.user_folders import user_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 def default_path() -> Path:
     """Where results are kept: ``tuner/tuner.db`` in the user's state directory (``$XDG_STATE_HOME``)."""
-    return platformdirs.user_state_path("tuner") / "tuner.db"
+    return user_folder("state") / "tuner.db"
 
 
 def holds_something(path: Path | None = None) -> bool:

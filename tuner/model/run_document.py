@@ -274,10 +274,10 @@ class SettingPoint(TypedDict):
     time_s_uncertainty: Amount
     time_ratio: Positive
     time_ratio_interval: Amount
-    joules: Amount | None
-    joules_uncertainty: Amount | None
-    joules_ratio: Amount | None
-    joules_ratio_interval: Amount | None
+    joules: Number | None
+    joules_uncertainty: Number | None
+    joules_ratio: Number | None
+    joules_ratio_interval: Number | None
     saving_per_slowdown: Number | None
     kind: Literal["measured", "modelled"]
 
@@ -349,15 +349,15 @@ class Confirmation(TypedDict, total=False):
 class UnseenEnergy(TypedDict):
     """Joules of the tuning that no sample saw."""
 
-    energy_j: Amount
+    energy_j: Number
     energy_j_uncertainty: Amount
-    time_s: Amount
+    time_s: Number
 
 
 class TuningEnergy(TypedDict, total=False):
     """Joules that the tuning cost."""
 
-    tuning_energy_j: Amount | None
+    tuning_energy_j: Number | None
     tuning_energy_j_uncertainty: Amount | None
     tuning_energy_unseen: UnseenEnergy | None
 
@@ -375,15 +375,15 @@ class BreakEven(TypedDict):
     """After how many runs the tuning has paid for itself, in joules or in seconds."""
 
     unit: Literal["J", "s"]
-    cost: Amount
+    cost: Number
     cost_interval: Amount
     saving_per_run: Number
     saving_interval: Amount
-    runs: Amount | None
-    runs_least: Amount | None
-    runs_most: Amount | None
-    runs_per_day: Amount | None
-    days: Amount | None
+    runs: Number | None
+    runs_least: Number | None
+    runs_most: Number | None
+    runs_per_day: Number | None
+    days: Number | None
 
 
 class Verdict(TypedDict):
@@ -392,8 +392,8 @@ class Verdict(TypedDict):
     run: int
     gpu: str
     held: bool | None
-    ratio: Amount | None
-    ratio_interval: Amount | None
+    ratio: Number | None
+    ratio_interval: Number | None
     told: str
 
 
