@@ -28,7 +28,6 @@ from tuner.report.ranked_trials import ranked_trials
 from tuner.report.run_diff import diff_report
 from tuner.report.run_report import run_report
 from tuner.report.selection import csv_of, selected
-from tuner.search.fleet import fleet
 
 EARLIER = Path(__file__).parent / "data" / "tuner-0.1.db.gz"
 NUMBERS = (0, -1, 1, 2**70, True, 1e-300, 1e300, float("nan"), float("inf"), 10**400)

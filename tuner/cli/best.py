@@ -249,11 +249,12 @@ def _show_run(
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
     """The best known configuration of each workload, in the form of the daemon's answers."""
     from tuner.client import Best, WorkloadAnswer
+    from tuner.model.run_document import device_document
 
     parts = {name: part for name, part in found.parts.items() if part is not None}
     return Best(
         origin=found.origin,
-        device=vars(query.device),
+        device=device_document(query.device),
         objective=query.objective,
         workloads={
             name: WorkloadAnswer(dict(part.configuration), part.origin, part.details)

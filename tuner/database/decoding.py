@@ -14,6 +14,7 @@ from tuner.errors import StoreError, UnknownNameError
 from tuner.model import Measurement, RunStatus, Trial, TunableValue
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.objective import Objective
+from tuner.model.power_series import unpacked
 from tuner.model.records import RunOrigin, StoredRun, measurement_from, trial_from
 from tuner.model.run_document import run_conditions, run_document
 from tuner.model.typed import UnfitError, document, typed
@@ -197,6 +198,11 @@ def trial(
         found, measured = trial_from(document(texts[0]), names), measurement_from(document(texts[1]))
         if len(measured.results) != len(names):
             raise UnfitError(f"it has {len(measured.results)} results of {len(names)} workloads")
+        for packed in measured.power:
+            try:
+                unpacked(packed)
+            except ValueError as error:  # noqa: PERF203 - three repeats at most
+                raise UnfitError(str(error)) from error
         return found, measured
 
     return understood("trial", f"{number} of run {run_id}", decode)

@@ -8,9 +8,10 @@ such as those of a newer version, are left as they are. Times are seconds, energ
 from collections.abc import Iterator
 from typing import Any, Literal, TypedDict, cast
 
+from tuner.model.amounts import Amount, Count, Number, Positive
 from tuner.model.device import DeviceIdentity
 from tuner.model.plan import TunableValue
-from tuner.model.typed import LARGEST, Amount, Count, Number, Positive, UnfitError, typed
+from tuner.model.typed import LARGEST, UnfitError, typed
 
 Part = Literal["best", "fastest", "least_energy", "default", "solo_bests"]
 PARTS: tuple[Part, ...] = ("best", "fastest", "least_energy", "default", "solo_bests")

@@ -9,19 +9,13 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from tuner.model.amounts import WIDEST
 from tuner.model.trial import Flag
 
 LARGEST = 2**63
 """Whole numbers are smaller, where they are no counts: SQLite keeps these."""
-_WIDEST = 1e60  # quotients and products of some such numbers are finite
 _DEEPEST = 32  # what this program writes has seven levels
 _SHOWN = 40  # characters of a wrong value
-
-Number = Annotated[float, -_WIDEST]
-Amount = Annotated[float, 0.0]
-Positive = Annotated[float, 1 / _WIDEST]
-Count = Annotated[int, 0]
-"""Numbers with the least that each may be; none but 0 is beyond 1e60, or nearer to 0 than 1e-60."""
 
 Check = Callable[[Any, str], Any]
 
@@ -47,6 +41,10 @@ def document(text: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnfitError(f"it is {_kind(value)}, not an object")
     _plain(value, _DEEPEST)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UnfitError("a text in it has half of a character") from error
     return value
 
 
@@ -59,7 +57,7 @@ def _plain(value: object, levels: int) -> None:
             _plain(inner, levels - 1)
     elif isinstance(value, float) and not math.isfinite(value):
         raise UnfitError(f"a number in it is {value}")
-    elif isinstance(value, int) and abs(value) > _WIDEST:
+    elif isinstance(value, int) and abs(value) > WIDEST:
         raise UnfitError("a number in it has too many digits")
 
 
@@ -157,7 +155,7 @@ def _at_least(kind: type, least: float) -> Check:
             raise UnfitError(f"{place} is {_told(value)}, not {name}")
         if value < least:
             raise UnfitError(f"{place} is {_cut(value)}, less than {least:g}")
-        if value and not 1 / _WIDEST <= abs(value) <= _WIDEST:
+        if value and not 1 / WIDEST <= abs(value) <= WIDEST:
             raise UnfitError(f"{place} is {_cut(value)}, not of a size that was ever measured")
         return value  # type: ignore[no-any-return]
 
@@ -207,7 +205,7 @@ def _member_of(members: dict[str, Any]) -> Check:
 
 
 def _record_of(kind: Any) -> Check:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     checks = {field.name: _check_of(hints[field.name]) for field in fields(kind)}
     needed = {
         field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
