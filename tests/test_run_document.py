@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import cache
@@ -16,6 +15,7 @@ import pytest
 from cli_process import tuner
 from hypothesis import given
 from hypothesis import strategies as st
+from json_places import places, with_value
 from rich.console import Console
 
 from tuner.errors import InputError
@@ -62,25 +62,6 @@ def documents(folder: Path) -> tuple[Any, ...]:
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     return documents(tmp_path_factory.mktemp("documents"))
-
-
-def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value in a document."""
-    if before:
-        yield before
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*before, key))
-
-
-def with_value(document: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """A document with another value at a place."""
-    changed = copy.deepcopy(document)
-    at = changed
-    for key in place[:-1]:
-        at = at[key]
-    at[place[-1]] = value
-    return changed
 
 
 def read_everywhere(document: RunDocument, other: RunDocument) -> None:
