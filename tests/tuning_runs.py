@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from run_documents import answered
+
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.search import session
@@ -28,14 +30,15 @@ def tune(
         setup: MeasurementSetup = stack.enter_context(open_setup(spec, request))
         pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
         clocks_mhz = choose_run_clocks(request, setup.clocks)
+        conditions = conditions_of(request, pairs, setup.device, clocks_mhz)
         return session.run(
             make_task(request, pairs, setup.device, clocks_mhz),
-            conditions_of(request, pairs, setup.device, clocks_mhz),
+            conditions,
             device=setup.device,
             measurer=setup.measurer,
             store=store,
             observer=observer,
             tell=tell,
             resume=resume,
-            document=lambda outcome: {"answer": outcome.answer},
+            document=lambda _: answered(None, conditions.names),
         )

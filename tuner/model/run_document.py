@@ -387,15 +387,18 @@ class BreakEven(TypedDict):
     days: Number | None
 
 
-class Verdict(TypedDict):
+class _Verdict(TypedDict):
+    held: bool | None
+    told: str
+
+
+class Verdict(_Verdict, total=False):
     """What came of verifying the answer of another GPU."""
 
     run: int
     gpu: str
-    held: bool | None
     ratio: Number | None
     ratio_interval: Number | None
-    told: str
 
 
 class AnswerTrial(TypedDict, total=False):
