@@ -20,6 +20,7 @@ from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, 
 from tuner.model.long_run import ASSUMED_SCATTER
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
+from tuner.model.run_document import RunDocument
 from tuner.report.run_report import show_run
 from tuner.report.words import half_percent, percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
@@ -175,7 +176,7 @@ def make(
     modelled: bool = True,
     paired: Sequence[Sequence[Measurement]] = (),
     alone: Sequence[tuple[Measurement, Sequence[Measurement]]] = (),
-) -> dict[str, Any]:
+) -> RunDocument:
     """The document of a run that measured these, the default trial first."""
     first = Trial(tuple(item.default for item in prepared))
     others = [
@@ -219,7 +220,7 @@ def make(
     return document(task, conditions, outcome, WallTime(1.0, outcome.wall_s))
 
 
-def shown(record: dict[str, Any]) -> str:
+def shown(record: RunDocument) -> str:
     text = io.StringIO()
     show_run(record, Console(file=text, width=200), verbose=True)
     return text.getvalue()

@@ -40,6 +40,9 @@ class DeviceStatus(TypedDict, total=False):
 class Windows(TypedDict, total=False):
     """When tuning is allowed; ``summary`` is for people."""
 
+    open: bool
+    changes_at: str | None
+    count: int
     summary: str
 
 
@@ -48,6 +51,10 @@ class Status(TypedDict, total=False):
 
     version: str
     pid: int
+    begun_at: str
+    uptime_s: Number
+    state_directory: str
+    followers: int
     notices: list[str]
     troubles: list[str]
     not_understood: list[str]
@@ -168,9 +175,7 @@ class ServedAnswer(TypedDict):
     saving: Saving | None
 
 
-class JobOptions(TypedDict, total=False):
-    """Further choices of a job, as far as this package reads them; the others stand beside."""
-
+class _JobOptions(TypedDict, total=False):
     max_slowdown: Number | None
 
 
@@ -204,7 +209,7 @@ class Job:
     objective: str
     policy: str
     clocks: str
-    options: JobOptions
+    options: Mapping[str, Any]
     origin: str
     priority: float
     state: str
@@ -218,6 +223,9 @@ class Job:
     ended_at: str | None
     wanted_device: str = ""
     gpu: str = ""
+
+    def __post_init__(self) -> None:
+        typed(_JobOptions, self.options, "options")
 
     @property
     def ended(self) -> bool:
