@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_process import SMALL, TX1, document, tuner
@@ -166,7 +167,7 @@ def test_a_run_without_an_answer_is_shown(db: Path) -> None:
     assert "energy" in tuner("diff", path, path).stdout
 
 
-RUNS = [
+RUNS: list[Any] = [
     {
         "run": number,
         "started_at": "2026-11-22T22:02:51+00:00",

@@ -30,7 +30,7 @@ def outcome(
     return SearchOutcome(RunStatus.FINISHED, trials, (), 0.0, 0.0, answer, 0, 0, Objective("energy"))
 
 
-def curve_of(found: SearchOutcome) -> list[dict[str, Any]]:
+def curve_of(found: SearchOutcome) -> list[Any]:
     return list(clock_curve(found, FLAT.clocks_mhz, ("w",))["clock_curve"])
 
 
@@ -38,7 +38,8 @@ def said(found: SearchOutcome, width: int = 120) -> str:
     record = clock_curve(found, FLAT.clocks_mhz, ("w",))
     answer = found.trials[found.answer or 0][0]
     best = {"clock_mhz": answer.clock_mhz, "configurations": {"w": dict(answer.configurations[0])}}
-    lines = curve_lines({**record, "best": best, "modelled": False}, width)
+    document: Any = {**record, "best": best, "modelled": False}
+    lines = curve_lines(document, width)
     return "\n".join(line.text for line in lines)
 
 

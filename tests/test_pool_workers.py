@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_process import COMMAND
@@ -107,7 +108,8 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
     assert len(set(trials)) == len(trials)
     assert set(trials) == set(stored(tmp_path / "alone.db"))
     assert pool.outcome.status is RunStatus.FINISHED
-    assert pool.document["best"]["configurations"] == alone.document["best"]["configurations"]
+    bests: list[Any] = [one.document["best"] for one in (pool, alone)]
+    assert bests[0]["configurations"] == bests[1]["configurations"]
     assert any("is lost" in sentence for sentence in listener.told_)
     assert interrupted == [False, False]
     assert not pool_processes(os.getpid())

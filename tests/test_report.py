@@ -176,7 +176,7 @@ def make(
     modelled: bool = True,
     paired: Sequence[Sequence[Measurement]] = (),
     alone: Sequence[tuple[Measurement, Sequence[Measurement]]] = (),
-) -> RunDocument:
+) -> Any:
     """The document of a run that measured these, the default trial first."""
     first = Trial(tuple(item.default for item in prepared))
     others = [

@@ -126,7 +126,7 @@ def _tuned(
     *,
     fastest: int = _WIDE,
     measured: Callable[[TrialEvent], None] = lambda _: None,
-) -> Any:  # noqa: ANN401 - its document is read as JSON has it
+) -> Any:
     with _setup(request, penalty, fastest) as (setup, _):
         return tune(setup, request, Catalog.load(), store, _Listener(measured), resume=False)
 
@@ -221,7 +221,7 @@ def test_costs_of_runs_are_their_own(store: Store) -> None:
     """Of several searches on one open meter each states what it cost itself."""
     tuned = _tuned(replace(TWO, solo_bests=5), store)
 
-    documents = [run.answer or {} for run in reversed(store.history())]
+    documents: list[Any] = [run.answer for run in reversed(store.history())]
     windows_s = [one["wall"]["windows_s"] for one in documents]
     joules = [one["tuning_energy_j"] for one in documents]
     assert joules == pytest.approx([_WATTS * one for one in windows_s])
@@ -289,7 +289,8 @@ def test_solo_bests_run_at_the_highest_of_their_clocks(store: Store) -> None:
 
     tuned = _tuned(request, store)
 
-    clocks = [(run.answer or {})["best"]["clock_mhz"] for run in store.history() if run.id < 3]
+    alone: list[Any] = [run.answer for run in store.history() if run.id < 3]
+    clocks = [one["best"]["clock_mhz"] for one in alone]
     assert tuned.document["solo_bests"]["clock_mhz"] == max(clocks)
 
 

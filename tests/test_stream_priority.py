@@ -221,7 +221,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def _tuned(request: Request, store: Store) -> Any:  # noqa: ANN401 - its document is read as JSON has it
+def _tuned(request: Request, store: Store) -> Any:
     with open_setup("sim:k40c", request) as setup:
         own = replace(setup, measurer=_Urgent(0.0, 256), device=_Unmodelled(setup.device))
         return tune(own, request, Catalog.load(), store, _Listener(), resume=False)
