@@ -4,6 +4,7 @@ import copy
 import gzip
 import io
 import json
+import re
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timezone
@@ -22,6 +23,7 @@ from tuner.errors import InputError
 from tuner.exchange.exported_run import run_of_document
 from tuner.model.run_document import RunDocument, run_document
 from tuner.model.typed import UnfitError
+from tuner.model.typed import document as parsed
 from tuner.report.front import within_slowdown
 from tuner.report.html.report import pair_page, run_page
 from tuner.report.ranked_trials import ranked_trials
@@ -90,6 +92,37 @@ def test_every_document_of_a_run_is_one(every_kind: tuple[Any, ...]) -> None:
         assert run_document(document) is document
         assert document == before
         read_everywhere(document, document)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("front",), "x", "answer.front is 'x', not a list"),
+        (("space",), None, "answer.space is None, not an object"),
+        (("solo_bests",), "x", "answer.solo_bests is 'x', not an object"),
+        (("break_even", "cost"), "x", "answer.break_even.cost is 'x', not a finite number"),
+        (
+            ("against_default", "slowdown"),
+            {},
+            "against_default.slowdown is an object, not a finite number",
+        ),
+        (("best", "time_s"), float("nan"), "answer.best.time_s is nan, not a finite number"),
+        (("best", "energy_j"), True, "answer.best.energy_j is True, not a finite number"),
+        (("wall_s",), 1e300, "answer.wall_s is 1e+300, not of a size that was ever measured"),
+        (("best", "configurations"), {}, "answer.best.configurations lacks"),
+        (("workloads", 0, "best"), None, "answer.workloads[0].best is missing"),
+    ],
+)
+def test_the_key_is_named(every_kind: tuple[Any, ...], place: tuple[Any, ...], value: Any, says: str) -> None:
+    """A refusal says which key is wrong, and what would be right."""
+    with pytest.raises(UnfitError, match=re.escape(says)):
+        run_document(with_value(every_kind[0], place, value), "answer")
+
+
+def test_a_product_of_spaces_may_be_larger_than_an_integer_of_sqlite(every_kind: tuple[Any, ...]) -> None:
+    """Eight workloads of 1,000 configurations have 10^24 together."""
+    large = with_value(every_kind[0], ("space", "size"), 10**24)
+    assert run_document(parsed(json.dumps(large))) == large
 
 
 @given(st.data())
