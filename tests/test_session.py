@@ -242,9 +242,9 @@ def test_slowdown_limit_holds(store: Store) -> None:
 
 def test_nothing_to_resume_is_said(store: Store) -> None:
     """--resume without an unfinished run is a new run, and says so."""
-    outcome = tune(replace(REQUEST, budget=1), store, resume=True)
+    outcome = tune(replace(REQUEST, budget=1), store, resume=True, insisted=True)
 
-    assert "nothing to resume" in outcome.notices[0]
+    assert "this is a new one" in outcome.notices[0]
     assert outcome.trials[0][1].status is Status.OK
 
 

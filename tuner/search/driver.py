@@ -1,6 +1,7 @@
 """Lets a policy, the measurer and the store talk, trial by trial."""
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -106,7 +107,8 @@ class Driver:
             whole: measure it to the end, also where it cannot be the best.
         """
         if trial not in self._memory:
-            self._limits.check(len(self.trials), out_of_time=self.out_of_time)
+            if self.trials:  # one is measured whatever it takes
+                self._limits.check(len(self.trials), out_of_time=self.out_of_time)
             refused = self._refused(trial)
             if refused is not None:
                 self._ruled_out.add(trial)
@@ -226,7 +228,10 @@ class Driver:
     def out_of_time(self) -> bool:
         """True once the time limit of the run is reached."""
         time_limit_s = self._limits.time_limit_s
-        return time_limit_s is not None and self._device.now_s() - self._started_s >= time_limit_s
+        if time_limit_s is None:
+            return False
+        passed_s = self._device.now_s() - self._started_s
+        return passed_s >= time_limit_s or time.monotonic() >= self._limits.ends_s
 
     @property
     def asked(self) -> dict[Trial, Measurement]:
