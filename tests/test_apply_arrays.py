@@ -192,7 +192,7 @@ def changed(tensor: Tensor, **values: Any) -> Tensor:
         (lambda _, x: changed(x, conjugated=True), "is a torch tensor that is conjugated or negated only"),
         (
             lambda t, x: t.of(x.held[:, ::2]),
-            "is not contiguous (strides of (64, 2) elements, shape (3, 32)); its contiguous() is",
+            "is not contiguous (strides (256, 8) of shape (3, 32)); cupy.ascontiguousarray copies it to one",
         ),
         (lambda t, x: changed(x, dtype=t.float8_e4m3fn), "cannot be read as an array on a GPU: data type"),
         (lambda t, x: t.of(x.held.reshape(-1)[1:65]), "begins 4 bytes past a multiple of 16; a copy of it"),

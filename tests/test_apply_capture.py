@@ -72,7 +72,7 @@ def planned_for_shapes(bench: Bench) -> Callable[[], Any]:
         (planned_for_shapes, "the plan allocates its output; give out, or call it once before the"),
         (
             lambda b: made_before(lambda: b.apply("sums", InterfaceArray(b.array(3, 64)))),
-            "is waited for; bind",
+            "it waits for the stream of an array; bind",
         ),
     ],
 )

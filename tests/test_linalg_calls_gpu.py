@@ -144,12 +144,3 @@ def test_failures_are_named(cp: Any) -> None:
         linalg.solve(cp.asarray(a), cp.asarray(random("float64", 32)))
     with pytest.warns(scipy.linalg.LinAlgWarning, match=r"^matrix 33: Diagonal number 5"):
         linalg.lu_factor(cp.asarray(a))
-
-
-def test_arrays_of_pytorch(cp: Any) -> None:
-    """Tensors on the GPU are arguments like others."""
-    torch = pytest.importorskip("torch")
-    a = positive("float32", 7)
-    found = linalg.cholesky(torch.from_numpy(a).cuda(), lower=True)
-    assert isinstance(found, cp.ndarray)
-    assert np.allclose(found.get(), np.linalg.cholesky(a), atol=1e-4)
