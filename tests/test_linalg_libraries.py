@@ -183,7 +183,7 @@ class GpuWorld:
     @contextmanager
     def captured(self, capturer: str) -> Iterator[None]:
         """A capture that is still whole: its own work alone is replayed."""
-        marker, stream = self.cp.zeros(4), self.stream()
+        marker, stream = self.cp.zeros(4), self.cp.cuda.Stream()  # which is in order with the default one
         tensor = self.torch.zeros(4, device="cuda")
         marker += 1
         tensor.add_(1)

@@ -5,6 +5,7 @@ CuPy does: the owner puts what the array waits for before the stream that is cur
 imported: who has a tensor has done so.
 """
 
+import ctypes
 import sys
 import weakref
 from collections.abc import Sequence
@@ -20,6 +21,12 @@ Value: TypeAlias = Any
 """What a caller hands over for an array."""
 
 _ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
+_VERSIONED = b"dltensor_versioned"  # the name of capsules since DLPack 1.0
+_FLAGS_BYTES = 24  # of DLManagedTensorVersioned, behind two numbers and two pointers
+_READ_ONLY = 1
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 _REFUSED = (BufferError, LookupError, RuntimeError, TypeError, ValueError)  # by owners that lend no memory
 
 
@@ -99,7 +106,9 @@ def borrow(cp: ModuleType, kernel: str, label: str, value: Value, *, written: bo
     try:
         fault = _fault(value, written=written) if torch is None else _torch_fault(torch, value)
         if not fault:
-            return _of_protocol(cp, value) if torch is None else borrowed_tensor(cp, value)
+            if torch is None:
+                return _of_protocol(cp, value, written=written)
+            return borrowed_tensor(cp, value)
     except _REFUSED as error:
         raise InputError(f"{kernel}: {label} cannot be read as an array on a GPU: {error}") from error
     raise InputError(f"{kernel}: {label} is {fault}")
@@ -174,8 +183,38 @@ def _by_dlpack(value: Value) -> bool:
     return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")
 
 
-def _of_protocol(cp: ModuleType, value: Value) -> BorrowedArray:
-    array = cp.from_dlpack(value) if _by_dlpack(value) else cp.asarray(value)
+class _Writable:
+    """An array with DLPack, unless that marks it as read-only; CuPy does not look.
+
+    Args:
+        owner: the array.
+    """
+
+    def __init__(self, owner: Value) -> None:
+        self.owner = owner
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """As the array has it."""
+        device: tuple[int, int] = self.owner.__dlpack_device__()
+        return device
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 - a capsule, and what its protocol has
+        """As the array has it.
+
+        Raises:
+            BufferError: it is read-only.
+        """
+        capsule = self.owner.__dlpack__(**options)
+        if ctypes.pythonapi.PyCapsule_IsValid(ctypes.py_object(capsule), _VERSIONED):
+            pointer = _pointer_of(capsule, _VERSIONED)
+            if ctypes.c_uint64.from_address(pointer + _FLAGS_BYTES).value & _READ_ONLY:
+                raise BufferError("it is marked as read-only, and the kernel writes it")
+        return capsule
+
+
+def _of_protocol(cp: ModuleType, value: Value, *, written: bool) -> BorrowedArray:
+    lent = _Writable(value) if written else value
+    array = cp.from_dlpack(lent) if _by_dlpack(value) else cp.asarray(value)
     return BorrowedArray(array, value, array.dtype.name)
 
 

@@ -29,10 +29,10 @@ def is_captured(cp: ModuleType, handle: int) -> bool:
     """
     torch = getattr(sys.modules.get("torch"), "cuda", None)  # without it PyTorch is half imported
     try:
-        if torch is not None and torch.is_initialized() and torch.is_current_stream_capturing():
+        if cp.cuda.runtime.streamIsCapturing(handle):
             return True
-        return bool(cp.cuda.runtime.streamIsCapturing(handle))
-    except cp.cuda.runtime.CUDARuntimeError as error:
+        return torch is not None and torch.is_initialized() and bool(torch.is_current_stream_capturing())
+    except RuntimeError as error:  # CuPy's is one, too
         raise DeviceError(f"the GPU refuses a call beside a capture: {error}") from error
 
 
