@@ -196,7 +196,8 @@ class DriverCupy(FakeCupy):
 
     def empty(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
         self.allocations += 1
-        (self.current[-1] if self.current else self.legacy).settle()
+        behind: Any = self.current[-1] if self.current else self.legacy
+        behind.settle()
         return super().empty(shape, dtype)
 
     def ndarray_at(

@@ -243,16 +243,22 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
 
 
 @pytest.fixture(params=["fakes", pytest.param("gpu", marks=pytest.mark.gpu)])
-def world(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, application: Application
-) -> World:
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     if request.param == "gpu":
-        return GpuWorld(monkeypatch, application)
+        return GpuWorld(monkeypatch, request.getfixturevalue("application"))
     return FakeWorld(monkeypatch, tmp_path)
 
 
-def matrices() -> tuple[NDArray[Any], NDArray[Any]]:
-    return positive(4), random(4, N, K)
+def matrices(order: int = N) -> tuple[NDArray[Any], NDArray[Any]]:
+    return positive(4, n=order), random(4, order, K)
+
+
+def cases(world: World) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Every call on small matrices, and on a GPU also on some that its batched kernels do not take."""
+    for order in (N,) if isinstance(world, FakeWorld) else (N, 150):
+        for call in CALLS:
+            if call != "apply" or order == N:
+                yield call, *matrices(order)
 
 
 def flat(results: Any) -> list[Any]:
@@ -277,8 +283,7 @@ def check(world: World, call: str, library: str, results: Any, wanted: list[NDAr
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_results_are_of_the_library_of_the_arguments(world: World, library: str) -> None:
     """Every call gives every library what it gives CuPy, as an array of that library."""
-    a, b = matrices()
-    for call in CALLS:
+    for call, a, b in cases(world):
         given = world.lent(library, a), world.lent(library, b)
         check(world, call, library, CALLS[call](*given), of(world, call, a, b))
         assert np.array_equal(world.values(given[0]), a), call
@@ -288,8 +293,7 @@ def test_results_are_of_the_library_of_the_arguments(world: World, library: str)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_streams_that_write_late(world: World, library: str) -> None:
     """A call reads what the stream of its arguments has written, however late that is."""
-    a, b = matrices()
-    for call in CALLS:
+    for call, a, b in cases(world):
         wanted, stream = of(world, call, a, b), world.stream()
         given = [world.lent(library, np.ones_like(one), stream) for one in (a, b)]
         for array, values in zip(given, (a, b), strict=True):
@@ -438,7 +442,7 @@ def test_arrays_on_two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
             there, right = world.lent(library, a), world.lent(library, b)
         if library == "torch":
             assert there.device.index == 1
-        found = linalg.solve(there, right)
+        found: Any = linalg.solve(there, right)
         assert getattr(found, "held", found).gpu == 1
         with pytest.raises(InputError, match=r"solve: b is on GPU 0; it must be on GPU 1 as a is"):
             linalg.solve(there, world.lent(library, b))

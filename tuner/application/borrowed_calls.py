@@ -195,15 +195,17 @@ def borrowed_call(
         on = checked_stream(cp, stream, device)
     elif torch is not None:
         on = torch_stream(cp, torch, device)
-    given, lender = (*values, *outs), None
-    with cp.cuda.Device(device):
-        current = cp.cuda.get_current_stream(device)
+    given, current, lender = (*values, *outs), None, None
+    lends = stream is None and on is not None and any(isinstance(value, cp.ndarray) for value in given)
+    if refused or lends:
+        with cp.cuda.Device(device):
+            current = cp.cuda.get_current_stream(device)
+    with entered(cp, device, on):
         if refused:
             refuse_capture(cp, kernel, current, device, refused)
-    with entered(cp, device, on):
         if refused or any(is_waited_for(cp, value) for value in given):
             refuse_capture(cp, kernel, on, device, refused or WAITS)
-        if stream is None and on is not None and any(isinstance(value, cp.ndarray) for value in given):
+        if lends:
             lender = _waited_lender(cp, kernel, device, current, on)
         lent = tuple(borrow(cp, kernel, name, one, written=written) for name, one, written in arrays)
         lent_outs = tuple(borrow(cp, kernel, "out", one, written=True) for one in outs)
