@@ -200,6 +200,9 @@ class DriverCupy(FakeCupy):
         behind.settle()
         return super().empty(shape, dtype)
 
+    def ascontiguousarray(self, array: DeviceArray) -> DeviceArray:
+        return array if array.flags.c_contiguous else array.copy()
+
     def ndarray_at(
         self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None, strides: Any = None
     ) -> DeviceArray:

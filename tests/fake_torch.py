@@ -155,7 +155,14 @@ class DlpackArray:
         return self.kind, self.held.gpu
 
     def __array_namespace__(self) -> Any:
-        return SimpleNamespace(from_dlpack=DlpackArray)
+        return SimpleNamespace(from_dlpack=self.taken)
+
+    @staticmethod
+    def taken(array: DeviceArray) -> "DlpackArray":
+        """As JAX takes arrays."""
+        if not array.flags.c_contiguous:
+            raise RuntimeError("UNIMPLEMENTED: from_dlpack got array with non-default layout")
+        return DlpackArray(array)
 
 
 class InterfaceArray:

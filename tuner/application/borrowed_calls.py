@@ -124,6 +124,7 @@ class BorrowedCall:
         """An array as the caller gets it; a new one as the library of the first array has it, if it takes it.
 
         The library is told by DLPack, or the CUDA array interface, to wait for the stream of the call.
+        It gets rows that are contiguous: JAX takes no columns.
         """
         if one.original is not None:
             return one.original
@@ -132,7 +133,7 @@ class BorrowedCall:
             namespace = getattr(first, "__array_namespace__", None)
             take = None if namespace is None else getattr(namespace(), "from_dlpack", None)
             if take is not None and not isinstance(first, self.cp.ndarray):
-                return take(one.array)
+                return take(self.cp.ascontiguousarray(one.array))
         return one.array
 
     def entered(self) -> AbstractContextManager[object]:
