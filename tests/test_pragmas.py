@@ -257,7 +257,7 @@ def test_template_arguments_are_named_as_a_launch_takes_them(tmp_path: Path) -> 
     exported = tuner("export", "1", "--database", tmp_path / "db.sqlite")
     assert exported.stdout == "\n"
     header = tuner("export", "1", "--format", "header", "--database", tmp_path / "db.sqlite").stdout
-    assert "/* Parameters of templates: block_size_x" in header
+    assert "#define TUNED_block_size_x" in header
     assert "launch vector_add<" in exported.stderr
 
 
@@ -291,7 +291,8 @@ def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> 
     assert "tuner kernels expand axpb.cu" in exported.stderr
     assert "launch axpb<2>" in exported.stderr
     header = tuner("export", "1", "--format", "header", *database).stdout
-    assert "#define FORM " in header
+    assert "#define TUNED_FORM " in header
+    assert "#define Q " not in header
     assert "#define TUNER_FORM " in header
 
 

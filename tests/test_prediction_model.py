@@ -306,7 +306,9 @@ def test_names_and_numbers_are_those_of_c(tmp_path: Path) -> None:
         conditions=("True",) * 5,
     )
     assert SelectionModel.of(model.document()).portfolio.versions == versions
-    (tmp_path / "selector.h").write_text(c_selector(model, [['-DT="größe"']] * 5))
+    (tmp_path / "selector.h").write_text(
+        c_selector(model, entries={"k": dict.fromkeys(range(5), 'k<"größe">')})
+    )
     lines = [
         '#include "selector.h"',
         "int pick(const char *text);",

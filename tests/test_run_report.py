@@ -26,7 +26,7 @@ from rich.console import Console
 
 from tuner.model import shown_values
 from tuner.report.answer import comparisons
-from tuner.report.flags import flags_of
+from tuner.report.flags import use_of
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.run_report import run_report, show_run
 
@@ -374,8 +374,14 @@ def test_a_verification_that_holds_is_told_on_demand() -> None:
 
 
 def test_flags_are_what_a_compiler_takes() -> None:
-    """Booleans are 1 and 0, and what a shell would split is quoted."""
-    assert flags_of({"P": 16, "pad": True, "mode": "a b"}) == "-DP=16 -Dpad=1 '-Dmode=a b'"
+    """Booleans are 1 and 0; a comma is escaped for nvcc; what a shell would read otherwise is a header's."""
+    answered = {"run": 12, "best": {"configurations": {"k": {"P": 16, "pad": True, "taps": "-1,0"}}}}
+    assert use_of(answered, {"name": "k"}) == r"-DP=16 -Dpad=1 '-Dtaps=-1\,0'"
+    answered["best"] = {"configurations": {"k": {"mode": "a b"}}}
+    assert use_of(answered, {"name": "k"}, " --database x.db") == (
+        "tuner export 12 --format header --database x.db --output tuned.h"
+    )
+    assert use_of(answered | {"run": None}, {"name": "k"}).startswith("(no options: mode: its value 'a b'")
 
 
 def test_the_report_is_what_rich_prints() -> None:

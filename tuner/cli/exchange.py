@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from tuner.untrusted.limits import JSON_BYTES
 from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
+    from tuner.config import KernelFile
     from tuner.exchange.exported_run import ExportedRun
     from tuner.exchange.files import ForeignFile
 
@@ -150,10 +151,10 @@ def export(
         raise InputError("--max-slowdown: is for --format flags, header and kernel-launcher")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
-    elif objective or cubins or arch or kernel_files:
-        raise InputError("--objective, --cubins, --arch and --kernel are for --format c-selector")
+    elif objective or cubins or arch:
+        raise InputError("--objective, --cubins and --arch are for --format c-selector")
     else:
-        found = _runs(runs, kind, database, max_slowdown)
+        found = _runs(runs, kind, kernel_files, database, max_slowdown)
         if workload is not None:
             found = [run.of_workload(workload) for run in found]
         if kind == "flags" and output is None:
@@ -169,15 +170,22 @@ def export(
 
 
 def _runs(
-    names: tuple[str, ...], kind: str, database: Path | None, max_slowdown: float | None
+    names: tuple[str, ...],
+    kind: str,
+    files: tuple[Path, ...],
+    database: Path | None,
+    max_slowdown: float | None,
 ) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
+    from tuner.config.catalog import Catalog
+
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
     if kind == "kernel-launcher":
         names = tuple(_with_trained(names, database))
-    return [_run(name, database, max_slowdown) for name in names]
+    kernels = Catalog.load(files).kernels
+    return [_run(name, kernels, database, max_slowdown) for name in names]
 
 
 def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
@@ -280,8 +288,10 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     return json.dumps(results_of(runs[0]), indent=2, allow_nan=False) + "\n"
 
 
-def _run(name: str, database: Path | None, max_slowdown: float | None) -> "ExportedRun":
-    from tuner.exchange.exported_run import run_of_document, run_of_space
+def _run(
+    name: str, kernels: "Mapping[str, KernelFile]", database: Path | None, max_slowdown: float | None
+) -> "ExportedRun":
+    from tuner.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
     from tuner.recordings.opening import SHIPPED, matching, open_recording
     from tuner.report.front import within_slowdown
 
@@ -292,7 +302,12 @@ def _run(name: str, database: Path | None, max_slowdown: float | None) -> "Expor
             raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {name} is a recording")
         return run_of_space(recording.space(matching(recording, ())))
     document = within_slowdown(document_of(name, database), max_slowdown)
-    return run_of_document(document, name if path.is_file() else f"run {name}")
+    run = run_of_document(document, name if path.is_file() else f"run {name}")
+    held, unknown = held_against_kernels(run, document, kernels)
+    if unknown and document.get("merged_from"):
+        told = f"{', '.join(unknown)}: was merged, and its kernel is not here as it was tuned"
+        echo(f"{told}: nobody has looked at its values; --kernel names the kernel file", err=True)
+    return held
 
 
 def _is_document(path: Path) -> bool:

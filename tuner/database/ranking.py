@@ -39,16 +39,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
+from tuner.config.stream_priority import stored_configuration
 from tuner.database.answers import StoredAnswer
 from tuner.errors import InputError
 from tuner.model import (
-    STREAM_PRIORITY,
     Configuration,
     DeviceIdentity,
     DeviceLimits,
     TunableValue,
     Workload,
-    without_priority,
 )
 from tuner.space.occupancy import upper_bound
 
@@ -210,10 +209,10 @@ def allowed(
     """The values as the kernel file writes them; None where they are no configuration of the workload."""
     if kernel is None:
         return Configuration(values)
-    found = kernel.allowed(workload, without_priority(Configuration(values)))
-    if found is None or STREAM_PRIORITY not in values:
-        return found
-    return Configuration({**found, STREAM_PRIORITY: values[STREAM_PRIORITY]})
+    try:
+        return stored_configuration(kernel, workload, values)
+    except InputError:  # a rule without a result, too
+        return None
 
 
 def fills(

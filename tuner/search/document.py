@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from tuner.config import KernelFile
+from tuner.config.builds import build_record
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.records import Conditions, Record, trial_record
@@ -192,23 +193,11 @@ def _front_point(
 def _expanded(
     item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
 ) -> Record | None:
-    """What a trial needs of a build, where its tunables are no macros of the source as it is.
-
-    So it is with template arguments, and with pragmas, which keep macros from a source.
-    """
+    """See ``build_record``; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
         return None
     trial, _ = outcome.trials[index]
-    stages = item.plans[trial.configurations[position]].stages
-    if item.kernel.source_to_expand is None and not any("<" in stage.entry for stage in stages):
-        return None
-    options = dict.fromkeys(option for stage in stages for option in stage.options)
-    macros = (option[2:].partition("=") for option in options if option.startswith("-D"))
-    return {
-        "source": item.kernel.source_to_expand,
-        "macros": {name: value for name, _, value in macros},
-        "entries": list(dict.fromkeys(stage.entry for stage in stages)),
-    }
+    return build_record(item.kernel, item.workload, trial.configurations[position])
 
 
 def _candidate(candidate: Candidate) -> Record:

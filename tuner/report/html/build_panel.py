@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY
-from tuner.report.flags import expanded_use, flags_of
+from tuner.report.flags import header_command, use_of
 from tuner.report.html.effects import shown_value
 from tuner.report.html.elements import Markup, cells_table, element, joined, paragraphs
 from tuner.report.html.panels import copyable, panel
@@ -18,7 +18,7 @@ def build_panel(document: Mapping[str, Any]) -> Markup | None:
     if best is None:
         return None
     parts = [
-        _workload(workload, best["configurations"], None if default is None else default["configurations"])
+        _workload(document, workload, None if default is None else default["configurations"])
         for workload in document["workloads"]
     ]
     marked = " What differs from the default is marked." if default is not None else ""
@@ -34,13 +34,10 @@ def build_panel(document: Mapping[str, Any]) -> Markup | None:
 
 
 def _workload(
-    workload: Mapping[str, Any],
-    answers: Mapping[str, Configuration],
-    defaults: Mapping[str, Configuration] | None,
+    document: Mapping[str, Any], workload: Mapping[str, Any], defaults: Mapping[str, Configuration] | None
 ) -> Markup:
-    name, expanded = str(workload["name"]), workload.get("expanded")
-    configuration = answers[name]
-    use = flags_of(configuration) if expanded is None else expanded_use(expanded)
+    name = str(workload["name"])
+    configuration, use = document["best"]["configurations"][name], use_of(document, workload)
     return element(
         "div",
         element("h4", name, dir="auto"),
@@ -78,9 +75,8 @@ def _exported(document: Mapping[str, Any]) -> Markup | None:
     """The command that writes the same for a build, where the run is stored."""
     if document.get("run") is None:
         return None
-    whole = f"tuner export {document['run']}"
     several = len(document["workloads"]) > 1
-    command = f"{whole} --format header --output tuned.h" if several else whole
+    command = header_command(document["run"]) if several else f"tuner export {document['run']}"
     form = "a header with all of them" if several else "it for a build"
     where = f"Where run {document['run']} is stored, this command writes {form}:"
     return joined((element("p", where, class_="sub"), copyable(command)))
