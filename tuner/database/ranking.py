@@ -48,6 +48,7 @@ from tuner.model import (
     DeviceLimits,
     TunableValue,
     Workload,
+    WorkloadName,
 )
 from tuner.space.occupancy import upper_bound
 
@@ -196,6 +197,35 @@ def configurations_of(query: AnswerQuery, answer: StoredAnswer) -> dict[str, Con
             return None
         found[name] = configuration
     return found
+
+
+def misfit(kernels: Mapping[str, KernelFile], answer: StoredAnswer) -> str:
+    """Why a stored answer is none of its kernels, in words; empty where it is one, or no kernel file is here.
+
+    A run that was merged may say anything: nobody looked at it here.
+    """
+    for name, batch in answer.batches.items():
+        parsed = WorkloadName.parse(name)
+        kernel = kernels.get(parsed.kernel)
+        try:
+            if kernel is not None:
+                workload = kernel.workload(dict(parsed.sizes), batch)
+                stored_configuration(kernel, workload, answer.configurations[name])
+        except InputError as error:
+            return f"{answer.told} is not served: {name}: {error}"
+    return ""
+
+
+def passed_over(
+    query: AnswerQuery, answers: Iterable[StoredAnswer], served: ServedAnswer | None
+) -> tuple[str, ...]:
+    """Of the near answers that would come before the served one, why each is none of its kernels."""
+    found = []
+    for one in rank_stored(query, answers):
+        if not one.near or (served is not None and one.answer is served.answer):
+            break
+        found.append(misfit(query.kernels, one.answer))
+    return tuple(filter(None, found))
 
 
 def batch_gap(batch: int, answer: StoredAnswer, name: str) -> float:
