@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tuner.exchange.files import ForeignFile
 
 FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
+_NAMED = 5  # entries that were left out
 _FOR_BUILDS = ("flags", "header")
 _OF_ANSWERS = (*_FOR_BUILDS, "kernel-launcher")  # the others are of all trials, or of a trained kernel
 
@@ -83,6 +84,7 @@ def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
 
 def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     from tuner.recordings import write
+    from tuner.recordings.other_tuners import LEFT_OUT
 
     space = found.space
     if space is None:
@@ -91,6 +93,10 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     failed = sum(not measurement.ok for measurement in space.trials.values())
     counted = f"{len(space.trials):,} trials, {failed:,} of them failed"
     lines = [f"{target}: {' + '.join(space.names)} on {space.identity.name}, from {found.kind}: {counted}"]
+    left_out = space.provenance.get(LEFT_OUT, ())
+    lines += [f"  left out: {sentence}" for sentence in left_out[:_NAMED]]
+    if len(left_out) > _NAMED:
+        lines.append(f"  left out: {len(left_out) - _NAMED:,} more")
     if found.cut_off:
         lines.append("  its end was missing, as of a tuning that was stopped; what is there was read")
     lines.append(f"next: tuner run --device replay:{target}")
