@@ -227,45 +227,59 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def used(*words: str) -> str:
-    """What a run says behind ``use:``."""
+def used(*words: str) -> dict[str, str]:
+    """What a run says at its end: ``use``, ``source`` and ``launch``, each in one line."""
     done = run("run", *words, *SIM, "--budget", "2")
     assert done.exit_code == 0, done.output
-    (line,) = [" ".join(one.split()) for one in done.stdout.split("\nuse: ")[1:]]
-    return line.partition(" more: tuner show")[0]
+    parts = re.split(r"^(use|source|launch|more): ", done.stdout, flags=re.MULTILINE)[1:]
+    said = {key: " ".join(text.split()) for key, text in zip(parts[::2], parts[1::2], strict=True)}
+    assert said.pop("more").startswith("tuner show 1")
+    return said
+
+
+HEADER = "tuner export 1 --format header --output tuned.h"
 
 
 @pytest.mark.parametrize(
-    ("words", "use"),
+    ("words", "said"),
     [
-        (("half.toml",), r"-DFACTOR=2; launch half with block=(64|128)"),
-        (("triad.toml",), r"--maxrregcount=32; launch user::triad<float, 8, false> with block=(64|128)"),
-        (("texts.toml",), "tuner export 1 --format header --output tuned.h; launch half with block=(64|128)"),
-        (("half.toml", "scan-lf:N=4"), "tuner export 1 --format header --output tuned.h"),
-        (("scan-lf:N=4",), "launch .*<.*> with cap=0"),
-        (("scan-long:N=4096",), "launch .*<.*>.*"),
-        (("mvmul:H=1024,W=1024",), ".*with the source of tuner kernels expand mvmul; launch .*"),
-        (("geqrf:n=64",), "-Dahead=[012]; launch panel<.*> with NB=.*"),
+        (("half.toml",), {"use": "-DFACTOR=2", "launch": "half with block=(64|128)"}),
+        (
+            ("triad.toml",),
+            {"use": "--maxrregcount=32", "launch": "user::triad<float, 8, false> with block=(64|128)"},
+        ),
+        (("texts.toml",), {"use": HEADER, "launch": "half with block=(64|128)"}),
+        (("half.toml", "scan-lf:N=4"), {"use": HEADER}),
+        (("scan-lf:N=4",), {"launch": "scan_lf<.*> with cap=0"}),
+        (("scan-long:N=4096",), {"launch": ".*<.*>.*"}),
+        (
+            ("mvmul:H=1024,W=1024",),
+            {"use": "-D.*", "source": "what tuner kernels expand mvmul writes", "launch": "mvmul<.*>"},
+        ),
+        (("geqrf:n=64",), {"use": "-Dahead=[012]", "launch": "panel<.*> with NB=.*"}),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
 )
-def test_what_a_report_says_to_use_can_be_used(folder: Path, words: tuple[str, ...], use: str) -> None:
+def test_what_a_report_says_to_use_can_be_used(
+    folder: Path, words: tuple[str, ...], said: dict[str, str]
+) -> None:
     """Commands end well and write what compiles; options define their macros; the rest names the launch."""
     files = {"half.toml": "half:N=4096", "triad.toml": "triad:N=4096", "texts.toml": "texts:N=4096"}
     kernels = [word for one in words if one in files for word in ("--kernel", one)]
-    said = used(*(files.get(one, one) for one in words), *kernels)
-    assert re.fullmatch(use, said), said
-    options, _, expanded = said.partition("; launch")[0].partition(" with the source of ")
-    if expanded:
-        assert run(*shlex.split(expanded)[1:]).exit_code == 0
-    if options.startswith("tuner "):
-        assert run(*shlex.split(options)[1:]).exit_code == 0
+    found = used(*(files.get(one, one) for one in words), *kernels)
+    assert found.keys() == said.keys()
+    for key, text in said.items():
+        assert re.fullmatch(text, found[key]), found[key]
+    if "source" in found:
+        assert run(*found["source"].split()[2:-1]).exit_code == 0
+    use = found.get("use", "")
+    if use.startswith("tuner "):
+        assert run(*shlex.split(use)[1:]).exit_code == 0
         compiled = ["g++", "-xc++", "-Wall", "-Werror", "-fsyntax-only", "tuned.h"]
         subprocess.run(compiled, cwd=folder, check=True, stderr=subprocess.DEVNULL)
-    elif not options.startswith("launch"):
-        done = run("export", "1", *kernels)
-        assert done.stdout == f"{options}\n"
-        macros = " ".join(one for one in shlex.split(options) if one.startswith("-D"))
+    elif use:
+        assert run("export", "1", *kernels).stdout == f"{use}\n"
+        macros = " ".join(one for one in shlex.split(use) if one.startswith("-D"))
         subprocess.run(
             ["sh", "-c", f"g++ {macros} -E -xc++ /dev/null"], check=True, stdout=subprocess.DEVNULL
         )

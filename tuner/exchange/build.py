@@ -41,16 +41,14 @@ class Build:
         return [*define_words(self.macros), *self.options]
 
     def launches(self) -> list[str]:
-        """What is launched with template arguments, and what launches are told, in sentences."""
+        """What is launched with template arguments, and what launches are told: ``f<4> with block=64``."""
         entries = [one for one in self.entries if "<" in one]
         told = ", ".join(f"{name}={macro_value(value)}" for name, value in self.parameters.items())
         if not told:
-            return [f"launch {entry}" for entry in entries]
+            return entries
         if not entries and len(self.entries) == 1:
             entries = list(self.entries)
-        if len(entries) == 1:
-            return [f"launch {entries[0]} with {told}"]
-        return [*(f"launch {entry}" for entry in entries), f"launch with {told}"]
+        return [f"{entries[0]} with {told}"] if len(entries) == 1 else [*entries, f"each with {told}"]
 
 
 def build_of(configuration: Mapping[str, TunableValue], record: Mapping[str, Any] | None) -> Build:

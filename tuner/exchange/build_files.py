@@ -45,7 +45,7 @@ def notes(runs: Sequence[ExportedRun]) -> list[str]:
                     f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
                     " --output FOLDER` writes; with its pragmas a source keeps its own values"
                 )
-            found += [f"{name}: {words}" for words in build.launches()]
+            found += [f"{name}: launch {words}" for words in build.launches()]
             if any("," in macro_value(value) for value in build.macros.values()):
                 found.append(
                     rf"{name}: \, is how nvcc is told of a comma in $(tuner export ...); where the words are"

@@ -17,22 +17,33 @@ def pasted(build: Build) -> str:
     return shlex.join(build.words())
 
 
-def use_of(document: Mapping[str, Any], workload: Mapping[str, Any], named: str = "") -> str:
-    """What builds the answer of a workload; empty where nothing is tuned.
+def use_of(
+    document: Mapping[str, Any], workload: Mapping[str, Any], named: str = ""
+) -> tuple[str, list[str]]:
+    """What builds the answer of a workload.
 
     Args:
         document: of the run, with an answer.
         workload: one of its workloads.
         named: what a command must say to read the run's database.
+
+    Returns:
+        Options or a command for a shell, empty where the compiler is told nothing; and lines about the source
+        and the launches, for people.
     """
     build = build_of(document["best"]["configurations"][workload["name"]], workload.get("expanded"))
+    lines = []
     try:
-        options = pasted(build)
+        use = pasted(build)
     except InputError as error:
         run = document.get("run")
-        options = f"(no options: {error})" if run is None else header_command(run, named)
-    expands = f" with the source of tuner kernels expand {build.source}" if build.source and options else ""
-    return "; ".join([*([f"{options}{expands}"] if options else []), *build.launches()])
+        use = "" if run is None else header_command(run, named)
+        lines = [f"no options: {error}"] if run is None else []
+    if build.macros and build.source is not None:
+        lines.append(f"source: what tuner kernels expand {shlex.quote(build.source)} writes")
+    if launches := build.launches():
+        lines.append(f"launch: {'; '.join(launches)}")
+    return use, lines
 
 
 def header_command(run: int, named: str = "") -> str:

@@ -208,9 +208,9 @@ def _use(document: Mapping[str, Any], width: int, named: str, *, more: bool) -> 
     if best is None:
         pass
     elif len(document["workloads"]) == 1:
-        use = use_of(document, document["workloads"][0], named)
-        if use:
-            yield from lines_of(f"use: {use}", width)
+        use, further = use_of(document, document["workloads"][0], named)
+        for line in ([f"use: {use}"] if use else []) + further:
+            yield from lines_of(line, width)
     elif run is not None:
         yield from lines_of(f"use: {header_command(run, named)}", width)
     if more and run is not None:

@@ -37,11 +37,12 @@ def _workload(
     document: Mapping[str, Any], workload: Mapping[str, Any], defaults: Mapping[str, Configuration] | None
 ) -> Markup:
     name = str(workload["name"])
-    configuration, use = document["best"]["configurations"][name], use_of(document, workload)
+    configuration, (use, further) = document["best"]["configurations"][name], use_of(document, workload)
     return element(
         "div",
         element("h4", name, dir="auto"),
-        copyable(use) if use else paragraphs(("no tunables",)),
+        copyable(use) if use else None,
+        paragraphs(further or (() if use else ("no tunables",))),
         _table(configuration, None if defaults is None else defaults[name]) if configuration else None,
     )
 
