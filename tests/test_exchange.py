@@ -400,6 +400,7 @@ def test_wisdom_is_a_line_per_configuration() -> None:
         ({"device": {}}, "device: name is missing"),
         ({"objective": ""}, "objective is ''"),
         ({"best": {"configurations": {}}}, "best: axpy is missing"),
+        ({"best": {"configurations": {"axpy": {"P": [1]}}}}, "best: P is [1]"),
         ({"trials": [{"configurations": {"axpy": {}}, "status": "odd"}]}, "trials[0]: status is 'odd'"),
     ],
 )

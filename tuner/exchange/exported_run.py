@@ -199,7 +199,8 @@ def held_against_kernels(
     Raises:
         InputError: a configuration is none of its kernel; the message names the run's workload and the value.
     """
-    sources = document.get("sources") or {}
+    sources = document.get("sources")
+    sources = sources if isinstance(sources, Mapping) else {}
     trials = [*run.trials, *([] if run.best is None else [run.best])]
     unknown, builds = [], list(run.expanded)
     for place, (name, told) in enumerate(zip(run.workloads, document["workloads"], strict=True)):
@@ -230,7 +231,7 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
         {"energy_j": record.get("energy_j")}, "energy_j", where, checks.AMOUNT, optional=True
     )
     return ExportedTrial(
-        configurations=tuple(Configuration(checks.table(configurations, name, where)) for name in workloads),
+        configurations=tuple(_configuration(configurations, name, where) for name in workloads),
         status=Status(checks.one(record, "status", where, checks.STATUS)),
         detail=next(filter(None, details), ""),
         time_s=checks.one(record, "time_s", where, checks.POSITIVE, optional=True),
@@ -239,6 +240,11 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
         clock_mhz=record.get("clock_mhz"),
         power_limit_w=record.get("power_limit_w"),
     )
+
+
+def _configuration(configurations: Mapping[str, Any], name: str, where: str) -> Configuration:
+    values = checks.table(configurations, name, where)
+    return Configuration({tunable: checks.one(values, tunable, where, checks.VALUE) for tunable in values})
 
 
 def run_of_space(space: RecordedSpace, objective: str = "time") -> ExportedRun:

@@ -239,7 +239,7 @@ def conditions_of(call: KernelCall) -> dict[str, str]:
     parts: dict[str, object] = {
         "kernel_source": source,
         "arguments": arguments,
-        "problem_size": geometry.problem_size,
+        "problem_size": geometry.problem_size if callable(geometry.problem_size) else None,  # else compared
         **{f"grid_div_{axis}": one for axis, one in zip("xyz", geometry.divisors, strict=True)},
         "block_size_names": geometry.block_names,
         "smem_args": call.smem_args,

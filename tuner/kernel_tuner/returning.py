@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.config import KernelFile
 from tuner.errors import VerificationError
-from tuner.expressions import PythonExpression, function_digest
+from tuner.expressions import PythonExpression
 from tuner.interfaces import Device
 from tuner.kernel_tuner.cache import CacheFile, Row, Wanted, open_cache
 from tuner.kernel_tuner.kernel import KernelCall, conditions_of
@@ -64,11 +64,9 @@ def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile 
         values = {name: row.get(name, listed[0]) for name, listed in call.kernel.tunables.items()}
         return kernel.allowed(workload, values) is not None
 
-    judge = call.judge
-    answer = None if judge is None else (judge.answer, judge.atol, judge.verify)
     made_with = {
         **conditions_of(call.kernel),
-        "answer": "none" if answer is None else function_digest(answer)[:16],
+        "answer": "none" if call.judge is None else call.judge.digest[:16],
         "driver": device.identity.driver,
         "CUDA": device.identity.runtime,
         "way of measuring": str(PROTOCOL),
