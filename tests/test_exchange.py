@@ -295,7 +295,7 @@ def test_what_a_shell_reads_otherwise_is_no_flag(value: str) -> None:
     with pytest.raises(InputError, match=r"(?s)V: its value .* --format header"):
         flags([run_on("G", trial(1.0, V=value))])
     with pytest.raises(InputError, match="is no name of a macro"):
-        flags([run_on("G", trial(1.0, **{f"V{value}": 1}))])
+        flags([run_on("G", trial(1.0, None, **{f"V{value}": 1}))])
 
 
 @given(st.text(max_size=8), st.text(max_size=8) | st.integers() | st.booleans() | st.floats())
@@ -421,10 +421,10 @@ def test_a_document_that_is_none(changed: dict[str, Any], words: str) -> None:
         *((one, 1) for one in ("P Q", "P(x)", "1P", "if", "int", "defined", "__CUDA_ARCH__", "größe", "")),
     ],
 )
-def test_a_header_defines_what_it_says_and_no_more(name: str, value: object) -> None:
+def test_a_header_defines_what_it_says_and_no_more(name: str, value: Any) -> None:
     """What would leave its line, begin a comment or a directive, or is no name of a program is refused."""
     with pytest.raises(InputError, match="cannot be a macro"):
-        header([run_on("G", trial(1.0, **{name: value}))])
+        header([run_on("G", trial(1.0, None, **{name: value}))])
 
 
 @settings(max_examples=30, deadline=None)
@@ -432,7 +432,7 @@ def test_a_header_defines_what_it_says_and_no_more(name: str, value: object) -> 
 def test_any_header_defines_its_names_only(value: str, name: str) -> None:
     """The preprocessor finds the guard and the tunables, and nothing left over."""
     try:
-        text = header([run_on("G", trial(1.0, **{name: value}, zlast=2))])
+        text = header([run_on("G", trial(1.0, None, **{name: value}, zlast=2))])
     except InputError:
         return
     command = ["g++", "-xc++", "-std=c++14", "-w", "-E", "-dD", "-P", "-undef", "-nostdinc", "-"]

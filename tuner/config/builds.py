@@ -58,14 +58,13 @@ def _told(recipe: Recipe, workload: Workload, values: Configuration) -> tuple[se
     tuned = {*recipe.tunables, *recipe.derived}
     names: set[str] = set()
     options: set[str] = set()
-    for stage in recipe.stages:
-        for template in (stage.entry, *stage.options) if isinstance(stage, StageRecipe) else ():
-            text = None if template.names.isdisjoint(tuned) else _filled(template, env)
-            if text is not None and (
-                template is stage.entry or text.startswith("-")
-            ):  # else half of an option
-                options.add(text)
-                names |= template.names
+    stages = [stage for stage in recipe.stages if isinstance(stage, StageRecipe)]
+    entries = [stage.entry for stage in stages]
+    for template in (*entries, *(option for stage in stages for option in stage.options)):
+        text = None if template.names.isdisjoint(tuned) else _filled(template, env)
+        if text is not None and (template in entries or text.startswith("-")):  # else the value of an option
+            options.add(text)
+            names |= template.names
     follow_derived(recipe.derived, names)
     return names, options
 
