@@ -2,6 +2,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from modelled import device, makespan, scan
@@ -198,15 +199,24 @@ def test_told_to_fail_together() -> None:
     assert statuses == [Status.CRASHED, Status.CRASHED]
 
 
+def staged(**fields: Any) -> Plan:
+    """A scan whose stage has other fields."""
+    plan = scan(4, 128)
+    return replace(plan, stages=(replace(plan.stages[0], **fields),))
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (scan(4, 2048), "2048 threads, at most 1024"),
+        (scan(4, 2048), "2048 threads per block; the device takes 1 … 1024"),
         (scan(4, 128, shared_bytes=300_000), "300128 bytes of shared memory"),
         (scan(4, 1024, declared=Resources(128)), "registers"),
-        (replace(scan(4, 128), stages=(replace(scan(4, 128).stages[0], grid=(0, 1, 1)),)), "empty"),
+        (staged(grid=(0, 1, 1)), "grid (0, 1, 1) is not within"),
+        (staged(grid=(8, 65536, 1)), "grid (8, 65536, 1) is not within"),
+        (staged(grid=(6, 1, 1), cluster=4), "not made of clusters of 4"),
+        (staged(cooperative=True), "more than the 2112 that the device holds at a time"),
     ],
-    ids=["threads", "shared", "registers", "grid"],
+    ids=["threads", "shared", "registers", "empty", "grid", "clusters", "cooperative"],
 )
 def test_what_does_not_fit_is_a_launch_error(plan: Plan, words: str) -> None:
     """A launch the GPU cannot hold fails its check and its run with what binds."""

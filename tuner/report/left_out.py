@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tuner.errors import LaunchMisfitError
 from tuner.model import shown_values
 
 _GROUPS_SHOWN = 3
@@ -102,7 +103,9 @@ def failures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
     for workload in document["workloads"]:
         for message in workload.get("compile_errors", ()):
-            yield from new(_FAILED_COMPILE, message)
+            yield from new(
+                "launch-error" if LaunchMisfitError.reason in message else _FAILED_COMPILE, message
+            )
 
 
 def _default(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -21,7 +21,7 @@ from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.time_model import Timeline
 from tuner.devices.simulated_users import Occupant, is_present
-from tuner.errors import ClockError, CompileError
+from tuner.errors import ClockError, CompileError, LaunchMisfitError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import (
     DeviceIdentity,
@@ -287,7 +287,9 @@ class SimulatedDevice:
         """Why a plan cannot be launched on this GPU at all, or None."""
         found = self.resources([plan])[0]
         if isinstance(found, CompileError):
-            return WorkloadResult(Status.COMPILE_ERROR, detail=str(found))
+            misfit = isinstance(found, LaunchMisfitError)
+            status = Status.LAUNCH_ERROR if misfit else Status.COMPILE_ERROR
+            return WorkloadResult(status, detail=str(found))
         misfit = self._model.misfit(plan, found)
         return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None
 

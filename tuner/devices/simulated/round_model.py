@@ -26,6 +26,7 @@ from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.launch_model import LaunchModel, described, restored_bytes
 from tuner.devices.simulated.time_model import Demand, bandwidth, demand
 from tuner.model import Configuration, Plan, Resources, Workload
+from tuner.space.launches import holds_whole, refusal
 
 CONTENTION = 0.02
 _MEMORY = 0  # place of device memory among a demand's shares
@@ -139,16 +140,11 @@ class RoundModel:
         """Why the GPU cannot launch a plan, or an empty string; ``round`` wants plans that passed this."""
         limits = self._gpu.limits
         for stage in plan.stages:
-            if stage.blocks < 1 or stage.threads_per_block < 1:
-                return f"stage {stage.name!r}: grid {stage.grid} of blocks {stage.block} is empty"
-            if not limits.reaches(stage.min_architecture):
-                return f"stage {stage.name!r}: needs sm_{stage.min_architecture}"
+            reason = "" if stage.library is not None else refusal(stage, limits)
+            if reason:
+                return f"stage {stage.name!r}: {reason}"
         timed = [plan.stages[place] for place in plan.timed]
         for stage, launch in zip(timed, self._described(plan, resources), strict=True):
-            if launch.threads > limits.max_threads_per_block:
-                return (
-                    f"stage {stage.name!r}: {launch.threads} threads, at most {limits.max_threads_per_block}"
-                )
             if launch.shared_bytes > limits.shared_bytes_per_block:
                 return (
                     f"stage {stage.name!r}: {launch.shared_bytes} bytes of shared memory,"
@@ -156,6 +152,12 @@ class RoundModel:
                 )
             if launch.occupancy.blocks_per_sm < 1:
                 return f"stage {stage.name!r}: too many resources requested ({launch.occupancy.limited_by})"
+            if not holds_whole(stage, launch.occupancy.blocks_per_sm, limits):
+                return (
+                    f"stage {stage.name!r}: a cooperative grid of {stage.blocks} blocks is more than the"
+                    f" {launch.occupancy.blocks_per_sm * limits.multiprocessors} that the device holds at a"
+                    " time; resident = true cuts it"
+                )
         return ""
 
     def restore_s(self, plan: Plan, clock_mhz: int) -> float:
