@@ -6,7 +6,6 @@ NVIDIA's "Parallel Thread Execution ISA" describes it.
 
 import math
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 _FUNCTION = re.compile(
@@ -59,14 +58,14 @@ def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
         entry: mangled name.
         symbols: mangled names of variables.
     """
-    functions = dict(_functions(ptx))
-    if entry not in functions:
+    bodies = functions(ptx)
+    if entry not in bodies:
         return ""
     kept = [entry]
     for name in kept:  # grows
-        words = set(_WORD.findall(functions[name]))
-        kept += [other for other in functions if other in words and other not in kept]
-    body = "\n".join(functions[name] for name in kept)
+        words = set(_WORD.findall(bodies[name]))
+        kept += [other for other in bodies if other in words and other not in kept]
+    body = "\n".join(bodies[name] for name in kept)
     words = set(_WORD.findall(body))
     declared = [one[0] for one in _VARIABLE.finditer(ptx) if one[1] in symbols]
     declared += [one[0] for one in _DYNAMIC.finditer(ptx) if one[1] in words]
@@ -80,7 +79,7 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
         text: the entry first among its functions.
         symbols: mangled names of the variables whose sizes are wanted.
     """
-    entry = next((body for _, body in _functions(text)), "")
+    entry = next(iter(functions(text).values()), "")
     head, _, _ = entry.partition("{")
     parameters, _, directives = head.partition(")")
     sizes = {name: _bytes(declared, count) for declared, name, count in _sizes(text)}
@@ -101,8 +100,9 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
     )
 
 
-def _functions(ptx: str) -> Iterator[tuple[str, str]]:
+def functions(ptx: str) -> dict[str, str]:
     """Name and text of the functions that have a body."""
+    found: dict[str, str] = {}
     for match in _FUNCTION.finditer(ptx):
         depth = 0
         for brace in _BRACE.finditer(ptx, match.end()):
@@ -110,8 +110,9 @@ def _functions(ptx: str) -> Iterator[tuple[str, str]]:
                 break
             depth += {"{": 1, "}": -1}.get(brace[0], 0)
             if depth == 0:
-                yield match[1], ptx[match.start() : brace.end()]
+                found[match[1]] = ptx[match.start() : brace.end()]
                 break
+    return found
 
 
 def _parameter(declaration: str) -> tuple[str, int]:

@@ -112,7 +112,8 @@ def resolve(
     ]
     if device.identity.modelled:
         notices += [
-            f"{name}: has no [work]: the model takes every array to move once, and no arithmetic"
+            f"{name}: has no [work]: its time is a lower bound, by the arithmetic of the compiled code"
+            " and every array moved once"
             for name, kernel in named.items()
             if kernel.recipe.work is None
         ]

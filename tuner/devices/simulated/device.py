@@ -290,7 +290,7 @@ class SimulatedDevice:
             misfit = isinstance(found, LaunchMisfitError)
             status = Status.LAUNCH_ERROR if misfit else Status.COMPILE_ERROR
             return WorkloadResult(status, detail=str(found))
-        misfit = self._model.misfit(plan, found)
+        misfit = self._model.misfit(plan, found, self._resources.arithmetic(plan, self.gpu))
         return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None
 
     def _fail(self, status: Status) -> float:

@@ -2,12 +2,15 @@
 
 import logging
 import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from tuner.compiler import CompiledStage, Compiler
 from tuner.compiler.resources import code_of, resources_of
+from tuner.devices.gpu_values import GpuModel
+from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
 from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.interfaces import Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
@@ -52,6 +55,8 @@ class ModelResources:
         self._version = ""
         self._absent = False
         self._why_absent = ""
+        self._ptx: dict[tuple[object, ...], bytes] = {}  # compressed
+        self._arithmetic: dict[tuple[Workload, Configuration], tuple[StageArithmetic, ...]] = {}
         self._known: dict[tuple[Workload, Configuration], tuple[Plan, Answer]] = {}
 
     @property
@@ -78,9 +83,24 @@ class ModelResources:
                 if stage.library is None:
                     wanted.setdefault(code_of(stage), stage)
             found = dict(zip(wanted, self._of_stages(list(wanted.values()), progress), strict=True))
+            for code, result in found.items():
+                if not isinstance(result, CompileError) and result.ptx:
+                    self._ptx[code] = zlib.compress(result.ptx.encode(), 1)
             for key, plan in unknown.items():
                 self._known[key] = plan, _of_the_host(plan) or resources_of(plan, found)
+                self._arithmetic.pop(key, None)
         return [self._known[plan.workload, plan.configuration][1] for plan in plans]
+
+    def arithmetic(self, plan: Plan, gpu: GpuModel) -> tuple[StageArithmetic, ...]:
+        """What each stage of a plan computes, by its compiled code; of plans that ``of`` was asked for."""
+        key = plan.workload, plan.configuration
+        if key not in self._arithmetic:
+            own = {place: stage for place, stage in enumerate(plan.stages) if stage.library is None}
+            code = {place: self._ptx.get(code_of(stage), b"") for place, stage in own.items()}
+            text = {one: zlib.decompress(one).decode() for one in set(code.values()) if one}
+            stages = {place: text[one] for place, one in code.items() if one}
+            self._arithmetic[key] = stage_arithmetic(plan, stages, gpu)
+        return self._arithmetic[key]
 
     def close(self) -> None:
         """Close the compiler that was opened here."""

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
+from tuner.devices.simulated.arithmetic import StageArithmetic
 from tuner.devices.simulated.launch_model import LaunchModel, described, restored_bytes
 from tuner.devices.simulated.time_model import Demand, bandwidth, demand
 from tuner.model import Configuration, Plan, Resources, Workload
@@ -136,7 +137,9 @@ class RoundModel:
         self._launches: dict[_Key, tuple[Plan, tuple[LaunchModel, ...]]] = {}
         self._terms: dict[tuple[_Key, int], tuple[tuple[Demand, ...], float]] = {}
 
-    def misfit(self, plan: Plan, resources: Sequence[Resources]) -> str:
+    def misfit(
+        self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic] = ()
+    ) -> str:
         """Why the GPU cannot launch a plan, or an empty string; ``round`` wants plans that passed this."""
         limits = self._gpu.limits
         for stage in plan.stages:
@@ -144,7 +147,7 @@ class RoundModel:
             if reason:
                 return f"stage {stage.name!r}: {reason}"
         timed = [plan.stages[place] for place in plan.timed]
-        for stage, launch in zip(timed, self._described(plan, resources), strict=True):
+        for stage, launch in zip(timed, self._described(plan, resources, arithmetic), strict=True):
             if launch.shared_bytes > limits.shared_bytes_per_block:
                 return (
                     f"stage {stage.name!r}: {launch.shared_bytes} bytes of shared memory,"
@@ -180,12 +183,14 @@ class RoundModel:
         joules = sum(work for _, work in terms)
         return Round(tuple(ends), active_watts(self._gpu, clock_mhz) + joules / max(ends), clock_mhz)
 
-    def _described(self, plan: Plan, resources: Sequence[Resources]) -> tuple[LaunchModel, ...]:
+    def _described(
+        self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic]
+    ) -> tuple[LaunchModel, ...]:
         key = plan.workload, plan.configuration
         known = self._launches.get(key)
         if known is not None and (known[0] is plan or known[0] == plan):
             return known[1]
-        launches = described(plan, resources, self._gpu)
+        launches = described(plan, resources, self._gpu, arithmetic)
         self._launches[key] = plan, launches
         for clock in self._gpu.clocks_mhz:  # the same names with other code or work: forget the old terms
             self._terms.pop((key, clock), None)
