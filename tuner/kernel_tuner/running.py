@@ -51,6 +51,10 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
+            if setup.device.identity.modelled:
+                say(
+                    "No work is stated: modelled times are lower bounds, by the compiled code and the arrays."
+                )
         written = writable(call.kernel, call.judge)
         cache = cache_of(call, setup.device, kernel_file_of(call.kernel, paths, written))
         kernel = kernel_file_of(without_known(call.kernel, cache), paths, written)

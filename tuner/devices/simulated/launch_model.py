@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.devices.gpu_values import GpuModel
-from tuner.devices.simulated.arithmetic import StageArithmetic
+from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.library_model import LibraryWork, library_work
-from tuner.model import Buffer, Plan, Resources, Stage
+from tuner.model import Buffer, Plan, Resources, Stage, Work
 from tuner.model.elements import element_dtype
 from tuner.space.occupancy import Occupancy, occupancy
 
@@ -210,7 +210,7 @@ def _of_library(work: LibraryWork, prelude: Sequence[float], gpu: GpuModel) -> L
         bytes=work.bytes + sum(prelude),
         read_bytes=work.read_bytes,
         instructions=work.instructions,
-        operations=work.issued,
+        operations=work.issued * (gpu.fp32_lanes / per_clock(gpu, "fp64") if work.doubles else 1.0),
         units=work.tiles,
         blocks=work.tiles,
         threads=work.threads,
@@ -237,7 +237,8 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         most[stage.name] = max(most.get(stage.name, 0), stage.blocks)
     called = [library_work(stage.library) for stage in plan.stages if stage.library is not None]
     work_bytes = max(0.0, plan.work.bytes - sum(work.bytes for work in called))
-    operations = max(0.0, plan.work.operations - sum(work.operations for work in called))
+    stated = max(plan.work.operations, _floating_point(plan.work))
+    operations = max(0.0, stated - sum(work.operations for work in called))
     sizes = {buffer.name: buffer for buffer in plan.buffers}
     parts = [
         0.0 if stage.library is not None else stage.blocks / max(1, most[stage.name]) for stage in plan.stages
@@ -254,6 +255,11 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         _share(work_bytes, operations, (reads, writes), total, part / count if count else 0.0)
         for (reads, writes), part in zip(touched, parts, strict=True)
     )
+
+
+def _floating_point(work: Work) -> float:
+    """The operations that the rate of a kernel file counts, where it counts operations: no unit does more."""
+    return work.rate_units if "flop" in work.rate_name.lower() else 0.0
 
 
 def _share(
