@@ -23,9 +23,9 @@ from tuner.devices.simulated.round_model import RoundModel
 from tuner.errors import CompileError
 from tuner.model import (
     Buffer,
-    BufferView,
     Configuration,
     LibraryCall,
+    Operand,
     Plan,
     Resources,
     Scalar,
@@ -358,7 +358,7 @@ def test_no_unit_and_no_memory_is_faster_than_it_is(
 def test_no_library_is_faster_than_its_unit(name: str, dtype: str, order: int) -> None:
     """Products of matrices stay below the peak of their precision; one of complex numbers is four."""
     gpu = gpu_model(name)
-    operands = tuple((one, BufferView("x", 0)) for one in ("a", "b", "c"))
+    operands = tuple((one, Operand("x")) for one in "abc")
     call = LibraryCall("gemm", dtype, operands, m=order, n=order, k=order)
     stage = scan(4, 128).stages[0].changed(library=call)
     plan = replace(scan(4, 128, work=Work(0.0, 0.0)), stages=(stage,))
@@ -420,7 +420,7 @@ def test_a_product_without_stated_work_stays_below_the_peak(gpu: str) -> None:
     rate = 2 * n**3 / makespan(sim, plan)
     sim.close()
     peak = 2 * sim.gpu.fp32_lanes * sim.gpu.limits.multiprocessors * sim.gpu.clocks_mhz[0] * 1e6
-    assert 0.1 * peak < rate < peak
+    assert 0.05 * peak < rate < peak
 
 
 def test_tensor_cores_are_faster_than_lanes_and_not_than_their_peak() -> None:

@@ -25,6 +25,9 @@ UNITS = ("fp32", "fp64", "fp16", "tensor64", "tensor32", "tensor16", "tensor8", 
 ISSUED = "issued"
 """Counts of instructions that are arithmetic, or reach memory."""
 
+REQUESTS = "requests"
+"""Counts of loads, stores and atomic operations, shared memory included, parameters and constants not."""
+
 _STATEMENT = re.compile(r"(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _LABEL = re.compile(r"\s*([\w$]+):(?!:)")
 _PARAMETER = re.compile(r"\.param\s[^,)]*?([\w$]+)(?:\[\d+\])?\s*(?=[,)\n])")
@@ -41,7 +44,7 @@ _LANES = {
     "f16x2": ("fp16", 2),
     "bf16x2": ("fp16", 2),
 }
-_MEMORY = ("ld", "st", "atom", "red")
+_MEMORY = ("ld", "st", "atom", "red", "ldmatrix", "stmatrix", "wmma")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _MATRIX_BITS = {
     "f16": 16,
@@ -108,7 +111,7 @@ class _Instruction(NamedTuple):
     guard: str
     negated: bool
     operands: tuple[Operand, ...]
-    counts: tuple[tuple[str, float], ...]
+    counts: tuple[tuple[str, int], ...]
     target: int | str | None = None
 
 
@@ -371,7 +374,7 @@ def _split(text: str) -> list[str]:
     return [one.strip() for one in found if one.strip()]
 
 
-def _counts(parts: tuple[str, ...]) -> list[tuple[str, float]]:
+def _counts(parts: tuple[str, ...]) -> list[tuple[str, int]]:
     """Operations of an instruction by unit, for one thread."""
     name, kind = parts[0], parts[-1]
     shape = _SHAPE.search(".".join(parts))
@@ -380,9 +383,11 @@ def _counts(parts: tuple[str, ...]) -> list[tuple[str, float]]:
         threads = _WARPGROUP if name == "wgmma" else _WARP
         if shape is None:
             return [(ISSUED, 1)]
-        products = math.prod(map(int, shape.groups())) / threads
+        products = math.prod(map(int, shape.groups())) // threads
         return [(f"tensor{min(bits, default=_HALF_BITS)}", products), (ISSUED, 1)]
     if name in _ARITHMETIC and kind in _LANES:
         unit, lanes = _LANES[kind]
         return [(unit, lanes), (ISSUED, 1)]
-    return [(ISSUED, 1)] if name in _MEMORY and "param" not in parts else []
+    if name not in _MEMORY or "param" in parts:
+        return []
+    return [(ISSUED, 1)] if "const" in parts else [(ISSUED, 1), (REQUESTS, 1)]

@@ -106,9 +106,9 @@ def findings(
         ]
     dtypes = {buffer.name: buffer.dtype for buffer in plan.buffers}
     found = []
-    taken_sizes = sizes or [None] * len(parameters)
-    rows = zip(stage.arguments, parameters, taken_sizes, strict=True)
-    for number, (argument, parameter, size) in enumerate(rows, 1):
+    rows = zip(stage.arguments, parameters, strict=True)
+    for number, (argument, parameter) in enumerate(rows, 1):
+        size = None if sizes is None else sizes[number - 1]
         trouble = _trouble(argument, parameter, dtypes, size)
         if trouble is not None:
             level, text = trouble

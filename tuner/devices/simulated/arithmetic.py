@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, Place, counted, executed
+from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
 from tuner.devices.gpu_values import GpuModel
 from tuner.model import Plan, Scalar, Stage, TensorMap
 from tuner.model.arguments import StructValue
@@ -43,7 +43,7 @@ RATES = {
     (7, 2): UnitRates(32, 128, 512),
     (8, 0): UnitRates(32, 256, 1024, 64),
     (8, 7): UnitRates(2, 128, 1024),
-    (9, 0): UnitRates(64, 256, 2048, 128),
+    (9, 0): UnitRates(64, 256, 1892, 128),  # 989 TFLOP/s at 1980 MHz
 }
 """By compute capability, of all GPUs that are modelled."""
 
@@ -55,11 +55,13 @@ class StageArithmetic(NamedTuple):
         weight: operations of fp32 lanes that stand for one stated operation.
         operations: of fp32 lanes, by its compiled code; 0 where its work is stated, or nothing was compiled.
         issued: instructions of all threads, by its compiled code; 0 likewise.
+        requests: loads and stores among them.
     """
 
     weight: float = 1.0
     operations: float = 0.0
     issued: float = 0.0
+    requests: float = 0.0
 
 
 def per_clock(gpu: GpuModel, unit: str) -> float:
@@ -106,17 +108,18 @@ def stage_arithmetic(plan: Plan, stages: Mapping[int, str], gpu: GpuModel) -> tu
 def _of_code(plan: Plan, stage: Stage, ptx: str, gpu: GpuModel, most_steps: int) -> StageArithmetic:
     if not plan.work.assumed:
         counts = counted(ptx)
-        total = sum(count for unit, count in counts.items() if unit != ISSUED)
+        total = sum(counts[unit] for unit in UNITS)
         return StageArithmetic(_lane_operations(counts, gpu) / total if total else 1.0)
     middle = tuple(size // 2 for size in stage.block), tuple(size // 2 for size in stage.grid)
     counts = executed(ptx, _values(plan, stage), Place(*middle, stage.block, stage.grid), most_steps)
     threads = stage.blocks * stage.threads_per_block
-    return StageArithmetic(1.0, threads * _lane_operations(counts, gpu), threads * counts[ISSUED])
+    operations = threads * _lane_operations(counts, gpu)
+    return StageArithmetic(1.0, operations, threads * counts[ISSUED], threads * counts[REQUESTS])
 
 
 def _lane_operations(counts: Counter[str], gpu: GpuModel) -> float:
     lanes = gpu.fp32_lanes
-    return sum(count * lanes / per_clock(gpu, unit) for unit, count in counts.items() if unit != ISSUED)
+    return sum(counts[unit] * lanes / per_clock(gpu, unit) for unit in UNITS)
 
 
 def _values(plan: Plan, stage: Stage) -> tuple[int | None, ...]:

@@ -287,8 +287,8 @@ class SimulatedDevice:
         """Why a plan cannot be launched on this GPU at all, or None."""
         found = self.resources([plan])[0]
         if isinstance(found, CompileError):
-            misfit = isinstance(found, LaunchMisfitError)
-            status = Status.LAUNCH_ERROR if misfit else Status.COMPILE_ERROR
+            fits = not isinstance(found, LaunchMisfitError)
+            status = Status.COMPILE_ERROR if fits else Status.LAUNCH_ERROR
             return WorkloadResult(status, detail=str(found))
         misfit = self._model.misfit(plan, found, self._resources.arithmetic(plan, self.gpu))
         return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None

@@ -53,7 +53,8 @@ class LaunchModel:
         warp_steps: dependent steps within a warp, for one unit of work.
         block_steps: dependent steps across the block, each with a barrier, for one unit of work.
         exchanged_words: words a thread exchanges in each of these.
-        shared_words: words of a thread that pass the shared memory, or shuffles, for one unit of work.
+        shared_words: words of a thread that pass shared memory and first cache, or shuffles, for one unit of
+            work.
         handed_bytes: through L2 from block to block within the launch.
         waits: blocks wait for what others hand to them.
         launches: of the kernel, and of what sets arrays to zero, or restores them, around the run.
@@ -173,7 +174,10 @@ def describe(
         warp_steps=warp_steps,
         block_steps=block_steps,
         exchanged_words=min(exchange / stage.threads_per_block / WORD, read_words),
-        shared_words=_STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
+        shared_words=max(
+            _STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
+            arithmetic.requests / worked,
+        ),
         handed_bytes=handed + (_CLUSTER_MOVES * 2 * read_bytes if stage.cluster > 1 else 0.0),
         waits=handed > 0,
         launches=1 + len(prelude),
