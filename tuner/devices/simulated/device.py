@@ -32,7 +32,7 @@ from tuner.model import (
     WorkloadResult,
 )
 
-MODEL_VERSION = "model-2"  # another number makes stored results of the model stale
+MODEL_VERSION = "model-3"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
 _WARM_UP_S, _WARM_PART = 0.05, 1 / 6  # of the window at most
 _SCATTER = 1.3  # scatter of a round against that of a trial's median
