@@ -13,6 +13,7 @@ from tuner.cli.kernel_compiling import (
     Results,
     add_ends,
     alternative_findings,
+    checked_plans,
     compile_findings,
     compiled,
     default_plan,
@@ -185,12 +186,13 @@ def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[R
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, asked=asked)
     found += alternative_findings(kernel, results)
-    for workload in kernel.workloads():
-        plan = default_plan(kernel, workload)
+    for plan in checked_plans(kernel):
         for stage in {stage.entry: stage for stage in plan.stages}.values():  # steps differ in numbers only
             if not is_library(stage):
                 found += _of_file(kernel, remarks(plan, stage, code.get(stage)))
-        found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
+    for workload in kernel.workloads():
+        macros = unused_macros(default_plan(kernel, workload))
+        found += [Remark("warning", f"{kernel.path}: {text}") for text in macros]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
     once: dict[str, Remark] = {}

@@ -30,14 +30,23 @@ def default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
     return kernel.plan(workload, kernel.default(workload))
 
 
+def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
+    """The plans of the default configurations, and of the naive kernels that say what is right."""
+    for workload in kernel.workloads():
+        plan = default_plan(kernel, workload)
+        yield plan
+        if plan.reference is not None:
+            yield plan.reference
+
+
 def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
-    """The launches of default configurations, each function of a source once, for each architecture."""
+    """The launches of the plans that are checked, each function of a source once, for each architecture."""
     from tuner.compiler.architectures import compiled_for, served_architectures
     from tuner.errors import InputError
 
     stages: dict[tuple[str, str], Stage] = {}
-    for workload in kernel.workloads():
-        for stage in default_plan(kernel, workload).stages:
+    for plan in checked_plans(kernel):
+        for stage in plan.stages:
             if not is_library(stage):
                 stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
     served = served_architectures()

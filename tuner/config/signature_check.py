@@ -167,7 +167,7 @@ def _size_trouble(argument: object, kind: str, size: int) -> str | None:
         given, what = _TENSOR_MAP_BYTES, "a tensor map"
     else:
         given, what = _ADDRESS_BYTES if kind != "f" else 0, "an array"
-    return None if given == size else f"it is {what}, and the compiled code takes {size} bytes"
+    return None if size in (0, given) else f"it is {what}, and the compiled code takes {size} bytes"
 
 
 def _type_trouble(
