@@ -30,6 +30,7 @@ REQUESTS = "requests"
 
 _STATEMENT = re.compile(r"(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _LABEL = re.compile(r"\s*([\w$]+):(?!:)")
+_OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@!?%[\w$]+\s+)?([a-z]\w*(?:\.[\w:]+)+)", re.MULTILINE)
 _PARAMETER = re.compile(r"\.param\s[^,)]*?([\w$]+)(?:\[\d+\])?\s*(?=[,)\n])")
 _ARITHMETIC = {
     *("add", "sub", "mul", "fma", "mad", "div", "sqrt", "rsqrt"),
@@ -128,8 +129,8 @@ def counted(ptx: str) -> Counter[str]:
     """Operations by unit of all instructions of an excerpt, each once."""
     found: Counter[str] = Counter()
     for body in functions(ptx).values():
-        for instruction in _decoded(body):
-            found.update(dict(instruction.counts))
+        for opcode, times in Counter(_OPCODE.findall(body.partition("{")[2])).items():
+            found.update({name: times * count for name, count in _counts(_parts(opcode))})
     return found
 
 
@@ -346,13 +347,17 @@ def _decoded(body: str) -> list[_Instruction]:
 
 
 def _instruction(negated: str, guard: str, opcode: str, rest: str) -> _Instruction:
-    parts = tuple(re.split(r"[.:]+", opcode))
+    parts = _parts(opcode)
     words = _split(rest)
     target = None
     if parts[0] in ("bra", "call"):
         target = next((one for one in words if not one.startswith(("(", "%"))), None)
     operands = tuple(_operand(one) for one in words)
     return _Instruction(parts[0], parts, guard, bool(negated), operands, tuple(_counts(parts)), target)
+
+
+def _parts(opcode: str) -> tuple[str, ...]:
+    return tuple(re.split(r"[.:]+", opcode))
 
 
 def _operand(text: str) -> Operand:
