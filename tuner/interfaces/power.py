@@ -154,19 +154,21 @@ class PowerSource(Protocol):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """GPU clock and what holds it back.
+    """GPU clock, what holds it back, and the temperature at which it is so.
 
     Attributes:
         mhz: None where it cannot be read.
         throttle_reasons: why it is below the clock asked for.
         power_limit_w: the power limit in force; None where it is not told.
         limit_scope: the scope of readings that the limit applies to, as in ``SensorInfo.scope``.
+        temperature_c: of the chip, in degrees Celsius; None where it is not told.
     """
 
     mhz: float | None
     throttle_reasons: tuple[str, ...] = ()
     power_limit_w: float | None = None
     limit_scope: str = "gpu"
+    temperature_c: float | None = None
 
 
 class SettableClocks(Protocol):

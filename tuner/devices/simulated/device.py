@@ -19,7 +19,7 @@ from tuner.devices.simulated.faults import Faults
 from tuner.devices.simulated.power_hold import RoundsAtClock, window_of
 from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
-from tuner.devices.simulated.time_model import Timeline
+from tuner.devices.simulated.time_model import Timeline, Warming
 from tuner.devices.simulated_users import Occupant, is_present
 from tuner.errors import ClockError, CompileError, LaunchMisfitError
 from tuner.interfaces import Check, Progress, RunRecord
@@ -56,6 +56,7 @@ class SimulatedDevice:
         faults: Faults | None = None,
         noise: float = 0.003,
         timeout_s: float = 60.0,
+        warming: Warming | None = None,
     ) -> None:
         """Model a GPU.
 
@@ -66,6 +67,8 @@ class SimulatedDevice:
             faults: failures to have.
             noise: relative standard deviation between trials; 0 makes the model exact.
             timeout_s: virtual seconds that a plan told to time out takes.
+            warming: of a GPU that is idle at first and draws more as it warms; None for power that depends
+                on the load alone. The temperature of a killed run is not restored.
 
         Raises:
             UnknownNameError: no such GPU.
@@ -79,7 +82,7 @@ class SimulatedDevice:
         self._noise = noise
         self._timeout_s = timeout_s
         self._resources = ModelResources(self.gpu.limits, compiler)
-        self._timeline = Timeline()
+        self._timeline = Timeline(idle_watts(self.gpu, self._set_mhz), warming)
         self._model = RoundModel(self.gpu)
         self._occupant = Occupant(self.gpu.name)
 
@@ -110,6 +113,11 @@ class SimulatedDevice:
     def sensors(self) -> tuple[Mapping[str, Any], ...]:
         """Fields of the GPU's ``SensorModel``s, best first; empty where the board has no power sensor."""
         return tuple(asdict(sensor) for sensor in self.gpu.sensors)
+
+    @property
+    def temperature_c(self) -> float | None:
+        """Temperature of the modelled chip; None where none is modelled."""
+        return self._timeline.temperature_c
 
     @property
     def power_limit_w(self) -> float:
