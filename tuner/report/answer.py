@@ -25,7 +25,7 @@ _HIDING = 0.9  # of a round: a workload that takes as much alone leaves little t
 
 
 def totals(document: Mapping[str, Any]) -> list[str]:
-    """Time, joules, power, rate, clock and power limit of the answer; of a round of all workloads."""
+    """Time, joules, power, rate, clock, temperature and power limit of the answer; of a round of them all."""
     best, workloads = document["best"], document["workloads"]
     parts = [si(best["time_s"], "s")]
     if best["energy_j"] is not None:
@@ -37,9 +37,10 @@ def totals(document: Mapping[str, Any]) -> list[str]:
     clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
     if best["clock_mhz"] is None and best.get("clock_seen_mhz") is not None:
         clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
-    limit = best.get("power_limit_w")
+    celsius, limit = best.get("temperature_c"), best.get("power_limit_w")
+    warm = [] if celsius is None else [f"at {celsius:.0f} °C"]
     limits = [] if limit is None else [f"power limit {limit:g} W"]
-    return [*parts, clock, *limits, *([f"({label(document)})"] if label(document) else [])]
+    return [*parts, clock, *warm, *limits, *([f"({label(document)})"] if label(document) else [])]
 
 
 def rates(workload: Mapping[str, Any]) -> list[str]:

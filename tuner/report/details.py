@@ -67,7 +67,14 @@ def _scatter(document: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "± of joules covers minutes: windows of one trial scatter by"
             f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{_mark(document)})"
+            f"{_drift(scatter)}"
         )
+
+
+def _drift(scatter: Mapping[str, Any]) -> str:
+    """What is left of the GPU's warming; answers stored before that was told lack it."""
+    drift = scatter.get("drift_interval")
+    return "" if not drift else f", of which ± {100 * drift:.2g} % for what the GPU may still warm by"
 
 
 def _co_run(document: Mapping[str, Any]) -> Iterator[str]:

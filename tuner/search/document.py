@@ -9,6 +9,7 @@ from tuner.config import KernelFile
 from tuner.config.builds import build_record
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
+from tuner.model.objective import COVERAGE
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
@@ -114,6 +115,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
+        "temperature_c": measurement.temperature_c,
         "bursts": measurement.repeats,
         "confirmed": is_confirmed(measurement),
         "rounds": measurement.rounds,
@@ -303,7 +305,7 @@ def _least_energy(outcome: SearchOutcome) -> int | None:
 
 
 def _scatter(outcome: SearchOutcome) -> Record | None:
-    """Scatter of joules from window to window, relative; None where no joules were measured."""
+    """Scatter and drift of joules over minutes, relative; None where no joules were measured."""
     if all(measurement.energy is None for _, measurement in outcome.trials):
         return None
     scatter = outcome.scatter
@@ -312,6 +314,7 @@ def _scatter(outcome: SearchOutcome) -> Record | None:
         "degrees": scatter.degrees,
         "energy_interval": scatter.interval,
         "assumed": not scatter.learnt,
+        "drift_interval": COVERAGE * scatter.drift,
     }
 
 

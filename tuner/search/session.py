@@ -12,7 +12,14 @@ from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions, digest
-from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
+from tuner.search.answer import (
+    SearchOutcome,
+    confirm_contenders,
+    default_trial,
+    final_objective,
+    finish_early,
+    outcome_of,
+)
 from tuner.search.driver import Driver
 from tuner.search.limits import LimitReachedError
 from tuner.search.prior_runs import knowledge
@@ -88,6 +95,7 @@ def run(
         limits=task.limits,
         observer=observer,
         pool=pool,
+        measures_end=confirm and not device.identity.recorded and Objective(task.objective).needs_energy,
     )
 
     def tell_once(sentence: str) -> None:
@@ -113,8 +121,11 @@ def run(
         driver.recall(known)
         solo = find_solo_bests(task, conditions, store)
         limit = _search(task, driver, context, solo.trial)
-        if confirm and not device.identity.recorded and (limit is None or not limit.out_of_time):
-            paired, confirmed = confirm_contenders(task, driver, solo.trial)
+        if confirm and not device.identity.recorded:
+            cut = limit is not None and limit.out_of_time
+            paired, confirmed = (
+                finish_early(task, driver) if cut else confirm_contenders(task, driver, solo.trial)
+            )
             co_run = compare_answer(task, driver, paired, confirmed)
         if limit is not None:
             notices.append(f"stopped: {limit}")
