@@ -202,12 +202,13 @@ class SampledRecording:
         rates = [reading.mhz for reading in seen if reading.mhz is not None]
         reasons = sorted({reason for reading in seen for reason in reading.throttle_reasons})
         limits_w = [(one.power_limit_w, one.limit_scope) for one in seen if one.power_limit_w is not None]
-        limit = min(limits_w, default=(None, "gpu"))
+        limit_w, limit_scope = min(limits_w, default=(None, "gpu"))
         warm = [reading.temperature_c for reading in seen if reading.temperature_c is not None]
         return ClockReading(
             statistics.median(rates) if rates else None,
             tuple(reasons),
-            *limit,
+            limit_w,
+            limit_scope,
             temperature_c=statistics.fmean(warm) if warm else None,
         )
 

@@ -192,7 +192,8 @@ def outcome_of(
 ) -> SearchOutcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
     searched = dict(driver.trials)
-    scatter = window_scatter(searched, paired.repeats, paired.end)
+    again = paired.repeats or paired.end
+    scatter = window_scatter(searched, paired.repeats, paired.end) if again else driver.assumed
     trials = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in driver.trials]
     places = {trial: place for place, (trial, _) in enumerate(trials)}
     objective = final_objective(task, driver)
@@ -227,7 +228,7 @@ def outcome_of(
         objective=objective,
         tied=alike,
         front=front,
-        searched=tuple(stated(found) for _, found in driver.trials),
+        searched=tuple(stated(found, driver.assumed) for _, found in driver.trials),
         paired=paired,
         scatter=scatter,
         repeatability={name: one for name, one in found.items() if one is not None},

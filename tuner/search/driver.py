@@ -20,7 +20,7 @@ from tuner.interfaces import (
 from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats
 from tuner.measurement.scatter import window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
-from tuner.model.long_run import ASSUMED, of_window, stated
+from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
@@ -278,6 +278,11 @@ class Driver:
         return 2 * _WHOLE * default.window_s
 
     @property
+    def assumed(self) -> WindowScatter:
+        """Of joules, before repeats show it; a recording is of a GPU that had been at work for long."""
+        return replace(ASSUMED, drift=0.0) if self._device.identity.recorded else ASSUMED
+
+    @property
     def asked(self) -> dict[Trial, Measurement]:
         """What was asked for so far, in order: the same in a resumed run as in one that never stopped."""
         return dict(self._asked)
@@ -388,7 +393,9 @@ class Driver:
         """Store a trial at once, remember it, and tell of it."""
         if trial != self._default:
             measurement = replace(measurement, power=())  # of contenders their repeats keep it
-        self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
+        self._store.add(
+            self._run_id, len(self.trials) + 1, trial, stated(measurement, self.assumed), self._names
+        )
         self._remember(trial, measurement)
         self._tell(trial, measurement, objective, expected)
 
@@ -418,7 +425,7 @@ class Driver:
         self._observer(
             TrialEvent(
                 trial,
-                stated(measurement),
+                stated(measurement, self.assumed),
                 cost,
                 self._best[objective],
                 len(self.trials),
