@@ -20,7 +20,7 @@ ANALYSIS_VERSION = 2
 _LOG = logging.getLogger(__name__)
 
 _AMOUNTS = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w")
-_TRIAL = (*_AMOUNTS, "sensor", "scope", "clock_seen_mhz", "bursts", "window_s", "flags")
+_TRIAL = (*_AMOUNTS, "sensor", "scope", "clock_seen_mhz", "temperature_c", "bursts", "window_s", "flags")
 _DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability", "verification")
 _INTERVALS = ("energy_interval", "time_interval")
 _MOST_BATCH = 2**63 - 1

@@ -53,6 +53,8 @@ def _totals(trial: Mapping[str, Any]) -> str:
         uncertainty_j = trial.get("energy_j_uncertainty")
         interval_j = None if uncertainty_j is None else COVERAGE * uncertainty_j
         parts += [with_uncertainty(trial["energy_j"], interval_j, "J"), si(trial.get("power_w"), "W")]
+    if trial.get("temperature_c") is not None:
+        parts.append(f"at {trial['temperature_c']:.0f} °C")
     return ", ".join(parts)
 
 
