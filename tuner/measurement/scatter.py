@@ -13,8 +13,8 @@ share what takes minutes: their scatter is not divided by their number.
 *Drift*: a GPU that is still warming takes more later. What is left of that when the run ends is taken to be
 at most what its slope makes in another minute, where a trial was measured again a minute later or more: so it
 is of any rise that has a time constant below 87 s. A shorter run cannot tell: ± 1.2 % are assumed, or what it
-has already changed by, if that is more. No thermometer tells it: an H200 took 0.8 % more within a minute in
-which its chip stayed at 44 °C.
+the repeats have changed by since the first, if that is more. No thermometer tells it: an H200 took 0.8 % more
+within half a minute in which its chip stayed at 44 °C.
 
 *Assumed*: 0.4 % (standard deviation) where a run has too few repeats, or they span less than a minute, unless
 they scatter by more. Less than 0.2 % is never believed: no run lasts as long as its answer is used. A ratio
