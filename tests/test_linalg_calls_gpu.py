@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import linalg_scales
 import numpy as np
 import pytest
 import scipy.linalg
@@ -120,6 +121,19 @@ def test_large_matrices(cp: Any, lead: tuple[int, ...], n: int, dtype: str) -> N
     tall = a[..., : n // 2]
     q, r = (one.get().astype(float) for one in linalg.qr(cp.asarray(tall), "economic"))
     assert backward(q @ r, tall) < 10
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize("n", [5, 13, 32, 100, 150, 300, 1000])
+@pytest.mark.parametrize("name", list(linalg_scales.LAWS))
+def test_lapacks_errors_at_any_scale(cp: Any, name: str, n: int, dtype: str) -> None:
+    """Backward errors are LAPACK's, whatever the scale of matrices, columns, rows and pivots."""
+
+    def called(function: str, *arrays: NDArray[Any], **way: Any) -> Any:
+        found = getattr(linalg, function)(*map(cp.asarray, arrays), **way)
+        return [one.get() for one in found] if isinstance(found, tuple) else found.get()
+
+    linalg_scales.LAWS[name](called, n, dtype)
 
 
 def test_large_failures_are_named(cp: Any) -> None:

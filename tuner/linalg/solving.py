@@ -289,8 +289,19 @@ class _System:
         blas = Blas(self.call)
         wide = self.call.cp.broadcast_to(triangles, (*self._lead, self._n, self._n))
         for number, at in enumerate(np.ndindex(*self._lead)):
-            blas.solve(wide[at], columns[number].T, lower=lower, unit=unit)
+            triangle, right = wide[at], columns[number].T
+            if not unit:
+                triangle = self._without_denormal_pivots(triangle, right)
+            blas.solve(triangle, right, lower=lower, unit=unit)
         return columns
+
+    def _without_denormal_pivots(self, triangle: Array, right: Array) -> Array:
+        """A copy whose rows with such pivots are scaled, as are those of ``right``: reciprocals overflow."""
+        limits = np.finfo(triangle.dtype)
+        small = abs(triangle.diagonal()) < 4 * limits.smallest_normal
+        factors = self.call.cp.where(small, 1 / limits.eps, 1).astype(triangle.dtype)[:, None]
+        right *= factors
+        return triangle * factors
 
 
 def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
