@@ -1,4 +1,4 @@
-"""``tuner.linalg`` holds LAPACK's backward errors at any scale: its kernels on the host, batched and large."""
+"""``tuner.linalg`` holds LAPACK's backward errors at any scale: batched and large kernels on the host."""
 
 from pathlib import Path
 from typing import Any

@@ -197,53 +197,50 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, const in
         cluster_arrive();
         cluster_wait();  // all blocks have begun, and have shared memory
     }
-    int pass = 0;  // sums over the rows, of which most columns take one
 #pragma unroll 1
-    for (int k = 0; k < columns; ++k) {
+    for (int pass = 0, k = 0, scaled = 0; k < columns; ++pass) {  // most columns take one
         if (k >= count) {
             rows.turn();
             if (t == 0) own.tau[k] = T(0);
+            ++k;
             continue;
         }
-        T sum, squares, alpha, beside, back = T(1);
-#pragma unroll 1
-        for (int left = 2;; --left) {
-            const int half = pass % 2;
-            T values[columns] = {};
-            rows.multiply(k, values);
-            const T summed = sums_of_warp<columns>(values);
-            if (lane < columns) own.sums[half][warp][lane] = summed;
-            if (team.rank == 0 && t == k) rows.publish(k, own.row[half]);
-            __syncthreads();
-            sum = T(0);
-            if constexpr (B == 1) {
+        const int half = pass % 2;
+        T values[columns] = {};
+        rows.multiply(k, values);
+        const T summed = sums_of_warp<columns>(values);
+        if (lane < columns) own.sums[half][warp][lane] = summed;
+        if (team.rank == 0 && t == k) rows.publish(k, own.row[half]);
+        __syncthreads();
+        T sum = T(0);
+        if constexpr (B == 1) {
 #pragma unroll
-                for (int w = 0; w < warps; ++w) sum += own.sums[half][w][slot];
-            } else {
-                using Word = Together<T>;
-                constexpr int words = columns / Word::count;
-                Mailbox& mail = own.mail[half];
-                if (t == 0) mail.expect((team.rank > 0 ? B + 1 : B) * columns * sizeof(T));
-                for (int e = t; e < B * words; e += threads) {
-                    const int other = e / words, c = e % words * Word::count;
-                    Word part = {};
+            for (int w = 0; w < warps; ++w) sum += own.sums[half][w][slot];
+        } else {
+            using Word = Together<T>;
+            constexpr int words = columns / Word::count;
+            Mailbox& mail = own.mail[half];
+            if (t == 0) mail.expect((team.rank > 0 ? B + 1 : B) * columns * sizeof(T));
+            for (int e = t; e < B * words; e += threads) {
+                const int other = e / words, c = e % words * Word::count;
+                Word part = {};
 #pragma unroll
-                    for (int w = 0; w < warps; ++w)
+                for (int w = 0; w < warps; ++w)
 #pragma unroll
-                        for (int i = 0; i < Word::count; ++i) part.value[i] += own.sums[half][w][c + i];
-                    mail.send(team, part, reinterpret_cast<Word*>(&own.sums[half][warps + team.rank][c]), other);
-                    Word* const beside = reinterpret_cast<Word*>(&own.row[half][c]);
-                    if (team.rank == 0 && other > 0) mail.send(team, *beside, beside, other);
-                }
-                mail.wait(pass / 2);
-#pragma unroll
-                for (int b = 0; b < B; ++b) sum += own.sums[half][warps + b][slot];
+                    for (int i = 0; i < Word::count; ++i) part.value[i] += own.sums[half][w][c + i];
+                mail.send(team, part, reinterpret_cast<Word*>(&own.sums[half][warps + team.rank][c]), other);
+                Word* const beside = reinterpret_cast<Word*>(&own.row[half][c]);
+                if (team.rank == 0 && other > 0) mail.send(team, *beside, beside, other);
             }
-            ++pass;
-            alpha = own.row[half][0], beside = own.row[half][slot], squares = __shfl_sync(kAllLanes, sum, 0);
-            if (!(squares + alpha * alpha < Range<T>::low) || left == 0 || exponents[first + k] == kZero) break;
+            mail.wait(pass / 2);
+#pragma unroll
+            for (int b = 0; b < B; ++b) sum += own.sums[half][warps + b][slot];
+        }
+        const T beside = own.row[half][slot], alpha = own.row[half][0], squares = __shfl_sync(kAllLanes, sum, 0);
+        if (squares + alpha * alpha < Range<T>::low && scaled < 2 && exponents[first + k] != kZero) {
             rows.scale(k, Range<T>::up);
-            back *= Range<T>::down;
+            ++scaled;
+            continue;
         }
         Reflection<T> h = reflection(alpha, squares);
         const bool open = slot < columns - k;  // columns behind this one; the others hold vectors
@@ -255,9 +252,10 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, const in
             own.tau[k] = h.tau;
             if (leads) tau[first + k] = h.tau;
         }
-        h.beta *= back;
+        for (; scaled > 0; --scaled) h.beta *= Range<T>::down;
         __syncwarp();
         rows.apply(k, own.factors[warp], h);
+        ++k;
     }
 
     // The vectors with their zeros and ones: zeros from the first row of the outer block on.

@@ -6,12 +6,28 @@ template <class T>
 struct Bound;
 template <>
 struct Bound<float> {
-    static constexpr float least = 0x1p-125f, most = 0x1p125f;
+    static constexpr float least = 0x1p-125f, most = 0x1p125f, up = 0x1p60f, down = 0x1p-60f;
 };
 template <>
 struct Bound<double> {
-    static constexpr double least = 0x1p-1021, most = 0x1p1021;
+    static constexpr double least = 0x1p-1021, most = 0x1p1021, up = 0x1p500, down = 0x1p-500;
 };
+
+__device__ __forceinline__ float reciprocal(float x) { return __fdividef(1.0f, x); }
+
+// Of numbers far from the ends of the range: a few bits, and twice as many with each step of Newton's method. A division
+// takes more registers, which all threads would have for a few.
+__device__ __forceinline__ double reciprocal(double x) {
+    double y = 1.0;
+#ifdef __CUDACC__
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    y = fma(y, fma(-x, y, 1.0), y);
+    y = fma(y, fma(-x, y, 1.0), y);
+#else
+    y /= x;
+#endif
+    return y;
+}
 
 template <class T>
 __device__ __forceinline__ bool has_reciprocal(T x) {
@@ -26,5 +42,7 @@ __device__ __forceinline__ T divisor(T x) {
 
 template <class T>
 __device__ __forceinline__ T divided(T x, T by) {
-    return has_reciprocal(by) ? x * by : x / by;
+    if (has_reciprocal(by)) return x * by;
+    const T factor = by < T(1) && by > T(-1) ? Bound<T>::up : Bound<T>::down;
+    return x * reciprocal(by * factor) * factor;
 }
