@@ -61,10 +61,11 @@ def positive(n: int, dtype: str) -> Matrix:
 
 
 def triangles(n: int, dtype: str) -> Matrix:
-    """The same, dominated by their diagonals, with other numbers above it."""
+    """The same and near the largest number, dominated by their diagonals, with other numbers above them."""
     rng = np.random.default_rng(n)
     made = []
-    for left, right in _factors(n, dtype):
+    largest = np.full(n, 0.45 * float(np.finfo(dtype).max))
+    for left, right in [*_factors(n, dtype), (largest, np.ones(n))]:
         matrix = rng.uniform(-1, 1, (n, n)) / n
         np.fill_diagonal(matrix, rng.uniform(0.5, 1, n))
         made.append((left[:, None] * matrix * right).astype(dtype))

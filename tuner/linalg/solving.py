@@ -291,17 +291,21 @@ class _System:
         for number, at in enumerate(np.ndindex(*self._lead)):
             triangle, right = wide[at], columns[number].T
             if not unit:
-                triangle = self._without_denormal_pivots(triangle, right)
+                triangle = self._with_reciprocals(triangle, right)
             blas.solve(triangle, right, lower=lower, unit=unit)
         return columns
 
-    def _without_denormal_pivots(self, triangle: Array, right: Array) -> Array:
-        """A copy whose rows with such pivots are scaled, as are those of ``right``: reciprocals overflow."""
-        limits = np.finfo(triangle.dtype)
-        small = abs(triangle.diagonal()) < 4 * limits.smallest_normal
-        factors = self.call.cp.where(small, 1 / limits.eps, 1).astype(triangle.dtype)[:, None]
-        right *= factors
-        return triangle * factors
+    def _with_reciprocals(self, triangle: Array, right: Array) -> Array:
+        """A copy with rows scaled, in place those of ``right`` too, so that all pivots have reciprocals.
+
+        Those of denormal pivots overflow, those of the largest are denormal; cuBLAS may multiply by them.
+        """
+        cp, limits = self.call.cp, np.finfo(triangle.dtype)
+        pivots, least = abs(triangle.diagonal()), 4 * float(limits.smallest_normal)
+        factors = cp.where(pivots < least, 1 / float(limits.eps), cp.where(pivots > 1 / least, 1 / 16, 1))
+        rows = factors.astype(triangle.dtype)[:, None]
+        right *= rows
+        return triangle * rows
 
 
 def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
