@@ -26,7 +26,7 @@ NAME = "pipe"
 
 _BYTES = 65_536
 _FULL = 32_768  # a full pipe holds more, however its lines were written
-_PAUSE_S = 1.0  # nobody looked for so long
+_OFTEN = 5  # full looks in a row: nobody catches up with the writer
 _LONGEST_LINE = 4096
 _PATIENCE_S = 5.0  # for the first lines
 _FIRST = 3  # lines, whose distance is the period
@@ -77,7 +77,7 @@ class PipeSampler:
         self._ahead_s = math.inf  # this clock's lead over that of the lines
         self._begun = self._ended = False  # a pipe whose writer is not there yet looks as one that has ended
         self._polled_s = self._heard_s = now()
-        self._full_s = -math.inf  # when there was too much
+        self._full = 0  # looks in a row that found too much
         self._last_s = -math.inf
         self._step_w = math.inf  # the finest that a line has told watts to
         self._file = _opened(name, file)
@@ -151,6 +151,7 @@ class PipeSampler:
             if len(data) > _FULL:
                 self._discard(data)
                 return []
+            self._full = 0
         except BlockingIOError:
             return []
         except OSError as error:
@@ -166,12 +167,13 @@ class PipeSampler:
 
     def _discard(self, data: bytes) -> None:
         """Pass over what was written while nobody looked; a writer that is too fast is refused."""
-        if self._polled_s - self._full_s < _PAUSE_S:
+        self._full += 1
+        if self._full == _OFTEN:
             raise PowerError(
-                f"{self._name}: more is written than can be read: {_FULL} bytes within"
-                f" {self._polled_s - self._full_s:.2g} s; write a line every millisecond at most"
+                f"{self._name}: more is written than can be read ({_FULL} bytes and more, {_OFTEN} times in a"
+                " row); write a line every millisecond at most"
             )
-        self._full_s = self._heard_s = self._polled_s
+        self._heard_s = self._polled_s
         self._begun = True
         if stat.S_ISREG(os.fstat(self._file).st_mode):
             os.lseek(self._file, 0, os.SEEK_END)

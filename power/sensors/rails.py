@@ -16,6 +16,7 @@ from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
 from .changes import Freshness, check_answers, sound
 from .lines import ChildLines, SharedLines
+from .rail_boards import total_of
 
 _PARTS = (  # text within a name, and the part of the board it stands for
     ("GPU", "gpu"),
@@ -84,8 +85,8 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
     """Ways to read power from these rails, the best to tune energy by first.
 
     First what the whole module draws, since a configuration that saves power on the GPU may spend it on
-    memory: its input, or, where no rail is the input of the others, the sum of all. Then what the GPU hangs
-    on, and every rail alone.
+    memory: its input, or, where no rail is the input of the others, the sum of those that count nothing twice
+    (``rail_boards``). Then what the GPU hangs on, and every rail alone.
 
     Args:
         names: connected rails, each name once.
@@ -93,8 +94,10 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
     inputs = [name for name in names if parts(name) == ("input",)]
     gpus = tuple(name for name in names if "gpu" in parts(name))
     found = [RailChoice((name,), _scope(name), is_total=True) for name in inputs]
-    if not inputs and len(names) > 1:
-        found.append(RailChoice(tuple(names), f"{' + '.join(names)} (sum of all rails)", is_total=True))
+    total = () if inputs else total_of(names)
+    if len(total) > 1:
+        of = "of all rails" if len(total) == len(names) else "that counts no rail twice"
+        found.append(RailChoice(total, f"{' + '.join(total)} (sum {of})", is_total=True))
     if gpus:
         found.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
     found += [RailChoice((name,), _scope(name)) for name in names]
