@@ -73,8 +73,8 @@ BOARDS = (
         "VIN_SYS_5V0",
         ("VDDQ_VDD2_1V8AO",),
         "Jetson Linux Developer Guide 36.4.3, Software-Based Power Consumption Modeling, and NVIDIA forum,"
-        " topic 223111, as three public collectors quote them: VIN_SYS_5V0 feeds VDDQ_VDD2_1V8AO. tegrastats of"
-        " JetPack 6 prints the other three. An IGX Orin's CVB_ATX rails are the carrier board's",
+        " topic 223111, as three public collectors quote them: VIN_SYS_5V0 feeds VDDQ_VDD2_1V8AO. tegrastats"
+        " of JetPack 6 prints the other three. An IGX Orin's CVB_ATX rails are the carrier board's",
     ),
     RailBoard(
         "Thor",
@@ -87,7 +87,7 @@ BOARDS = (
 
 
 def total_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The rails that add up to what a module draws: a known board's, else those that no other is known to feed.
+    """The rails that add up to what a module draws: a known board's, else what no other is known to feed.
 
     Args:
         names: of the rails that there are.
