@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from tuner.interfaces import Sample, SensorInfo, SpentEnergy
-from tuner.interfaces.power import LEAST_W, MOST_W
+from tuner.interfaces import LEAST_W, MOST_W, Sample, SensorInfo, SpentEnergy
 
 from .totals import RunningEnergy
 
