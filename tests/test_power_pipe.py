@@ -1,5 +1,6 @@
 """Watts that another program writes: lines with and without times, through pipes and growing files."""
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -197,6 +198,20 @@ def test_a_flood_is_refused(writer: Writer) -> None:
         writer.write(flood)
         with pytest.raises(PowerError, match=r"more is written than can be read.*a line every millisecond"):
             sampler.poll()
+
+
+def test_a_flood_cannot_be_opened(tmp_path: Path) -> None:
+    """A writer that is never caught up with is no sensor, as any other that does not answer."""
+    with closing(Writer(tmp_path, "")) as writer:
+
+        def now() -> float:
+            with contextlib.suppress(BlockingIOError):
+                writer.write("100\n" * 10_000)
+            return time.monotonic()
+
+        os.set_blocking(writer._file, False)
+        with pytest.raises(SensorUnavailableError, match="more is written than can be read"):
+            PipeSampler("pipe:x", str(writer.path), None, now)
 
 
 def test_what_is_no_meter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,9 @@ class PipeSampler:
         self._file = _opened(name, file)
         try:
             first = self._first()
+        except PowerError as error:
+            self.close()
+            raise SensorUnavailableError(str(error)) from error
         except BaseException:
             self.close()
             raise
