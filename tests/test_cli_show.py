@@ -37,7 +37,7 @@ def test_a_run_is_shown_with_all_its_trials(db: Path) -> None:
     assert "more: tuner show" not in shown
     newest = tuner("show", "--database", db).stdout
     assert newest.startswith("scan-lf:N=4 + fft:N=4 ·")
-    assert newest.rstrip().split("use: ")[1].startswith("tuner export 3 --format flags --database")
+    assert newest.rstrip().split("use: ")[1].startswith("tuner export 3 --format header --database")
 
 
 def test_tunables_are_in_the_order_of_the_kernel_file(db: Path) -> None:

@@ -338,6 +338,16 @@ def test_energy_shares_add_up() -> None:
     assert energy_share(measured((0.1, 0.2), None), 0) is None
 
 
+def test_the_temperature_at_which_joules_hold_is_told(prepared: tuple[PreparedWorkload, ...]) -> None:
+    """It stands behind the clock; what the GPU still warms by is in the interval, and `--verbose` says so."""
+    told = make(prepared, [replace(one, temperature_c=46.6) for one in GOOD])
+
+    assert told["best"]["temperature_c"] == 46.6
+    assert " at 47 °C" in shown(told)
+    assert "of which ± 1.2 % for what the GPU may still warm by" in shown(told)
+    assert " °C" not in shown(make(prepared, GOOD))
+
+
 def test_rate_is_in_the_units_of_the_kernel_file(prepared: tuple[PreparedWorkload, ...]) -> None:
     """2**26 numbers in 5 ms are 13,422 MData/s; per watt it is that over the workload's share of power."""
     part = make(prepared, GOOD)["workloads"][0]

@@ -209,8 +209,9 @@ def measurement_record(measurement: Measurement) -> Record:
     record["flags"] = [str(flag) for flag in measurement.flags]
     if not measurement.power:
         del record["power"]  # earlier versions do not know it
-    if measurement.gpu is None:
-        del record["gpu"]  # as above
+    for name in ("temperature_c", "gpu"):
+        if record[name] is None:
+            del record[name]  # as above
     return record
 
 

@@ -154,6 +154,7 @@ class TrialDocument(_Trial, total=False):
     sensor: str | None
     scope: str | None
     clock_seen_mhz: Amount | None
+    temperature_c: Number | None
     bursts: Count
     confirmed: bool
     rounds: Count
@@ -194,12 +195,17 @@ class WorkloadPart(_Part, total=False):
     rate_per_watt: Amount | None
 
 
-class Expanded(TypedDict):
-    """What a build needs of a workload whose tunables are no macros of its source as it is."""
-
+class _Expanded(TypedDict):
     source: str | None
     macros: dict[str, str]
     entries: list[str]
+
+
+class Expanded(_Expanded, total=False):
+    """What a build needs of a workload whose tunables are no macros of its source as it is."""
+
+    options: list[str]
+    parameters: list[str]
 
 
 class _Workload(TypedDict):
@@ -338,6 +344,7 @@ class ScatterDocument(_Scatter, total=False):
 
     energy_deviation: Amount
     degrees: Number | None
+    drift_interval: Amount | None
 
 
 class Confirmation(TypedDict, total=False):
@@ -412,6 +419,7 @@ class AnswerTrial(TypedDict, total=False):
     sensor: str | None
     scope: str | None
     clock_seen_mhz: Amount | None
+    temperature_c: Number | None
     bursts: Count | None
     window_s: Amount | None
     flags: list[str] | None

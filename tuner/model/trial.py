@@ -259,6 +259,7 @@ class Measurement:
         ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
         power: power over time of its windows, packed (``tuner.model.power_series``); of the default trial and
             of contenders, of which the first three repeats are kept.
+        temperature_c: mean temperature of the chip in the window, degrees Celsius; None where nobody tells.
         gpu: of a pool, the GPU that measured it: times and joules of a round are scaled to home, what the
             trial cost is not. None where one GPU measures all trials.
     """
@@ -279,6 +280,7 @@ class Measurement:
     energy_total_j: Number = 0.0
     ended_s: Number = 0.0
     power: tuple[str, ...] = ()
+    temperature_c: float | None = None
     gpu: PoolGpu | None = None
 
     @property

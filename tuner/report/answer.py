@@ -29,7 +29,7 @@ _HIDING = 0.9  # of a round: a workload that takes as much alone leaves little t
 
 
 def totals(document: RunDocument) -> list[str]:
-    """Time, joules, power, rate, clock and power limit of the answer; of a round of all workloads."""
+    """Time, joules, power, rate, clock, temperature and power limit of the answer; of a round of them all."""
     best, workloads = document["best"], document["workloads"]
     if best is None:
         return []
@@ -44,9 +44,10 @@ def totals(document: RunDocument) -> list[str]:
     seen = best.get("clock_seen_mhz")
     if best["clock_mhz"] is None and seen is not None:
         clock += f" ({seen:.0f} MHz seen)"
-    limit = best.get("power_limit_w")
+    celsius, limit = best.get("temperature_c"), best.get("power_limit_w")
+    warm = [] if celsius is None else [f"at {celsius:.0f} °C"]
     limits = [] if limit is None else [f"power limit {limit:g} W"]
-    return [*parts, clock, *limits, *([f"({label(document)})"] if label(document) else [])]
+    return [*parts, clock, *warm, *limits, *([f"({label(document)})"] if label(document) else [])]
 
 
 def rates(workload: WorkloadDocument) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tuner.model.run_document import RunDocument, TrialDocument, WallDocument
+from tuner.model.run_document import RunDocument, ScatterDocument, TrialDocument, WallDocument
 from tuner.report.ranked_trials import same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import half_percent, label, percent, si, significant, with_uncertainty
@@ -65,7 +65,14 @@ def _scatter(document: RunDocument) -> Iterator[str]:
         yield (
             "± of joules covers minutes: windows of one trial scatter by"
             f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{_mark(document)})"
+            f"{_drift(scatter)}"
         )
+
+
+def _drift(scatter: ScatterDocument) -> str:
+    """What is left of the GPU's warming; answers stored before that was told lack it."""
+    drift = scatter.get("drift_interval")
+    return "" if not drift else f", of which ± {100 * drift:.2g} % for what the GPU may still warm by"
 
 
 def _co_run(document: RunDocument) -> Iterator[str]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from tuner.errors import LaunchMisfitError
 from tuner.model import shown_values
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadSpace
 
@@ -103,7 +104,9 @@ def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
                 yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
     for workload in document["workloads"]:
         for message in workload.get("compile_errors", ()):
-            yield from new(_FAILED_COMPILE, message)
+            yield from new(
+                "launch-error" if LaunchMisfitError.reason in message else _FAILED_COMPILE, message
+            )
 
 
 def _default(document: RunDocument) -> list[TrialDocument]:

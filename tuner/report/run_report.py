@@ -12,7 +12,7 @@ from tuner.report.answer import comparisons, totals, workloads_table
 from tuner.report.clock_curve import curve_lines
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
-from tuner.report.flags import expanded_use, flags_of
+from tuner.report.flags import header_command, use_of
 from tuner.report.front import front_lines, point_words
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
@@ -209,12 +209,10 @@ def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterat
     if best is None:
         pass
     elif len(document["workloads"]) == 1:
-        (configuration,) = best["configurations"].values()
-        expanded = document["workloads"][0].get("expanded")
-        use = flags_of(configuration) if expanded is None else expanded_use(expanded)
-        if use:
-            yield from lines_of(f"use: {use}", width)
+        use, further = use_of(best, document["workloads"][0], run, named)
+        for line in ([f"use: {use}"] if use else []) + further:
+            yield from lines_of(line, width)
     elif run is not None:
-        yield from lines_of(f"use: tuner export {run} --format flags{named}", width)
+        yield from lines_of(f"use: {header_command(run, named)}", width)
     if more and run is not None:
         yield from lines_of(f"more: tuner show {run}{named}", width)

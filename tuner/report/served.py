@@ -52,6 +52,9 @@ def _totals(trial: AnswerTrial) -> str:
     parts = [si(trial.get("time_s"), "s")]
     if trial.get("energy_j") is not None:
         parts += [energy_of(trial), si(trial.get("power_w"), "W")]
+    celsius = trial.get("temperature_c")
+    if celsius is not None:
+        parts.append(f"at {celsius:.0f} °C")
     return ", ".join(parts)
 
 

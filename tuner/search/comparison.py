@@ -1,6 +1,7 @@
 """Two trials of a run compared: slowdown and energy saved, each with its 95 % interval."""
 
 import math
+from dataclasses import replace
 
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
 from tuner.model import Measurement
@@ -52,8 +53,8 @@ def _time_interval(outcome: SearchOutcome, one: int, other: int) -> float:
 
 
 def _of_single_windows(one: Measurement, other: Measurement, scatter: WindowScatter) -> Ratio:
-    """A ratio of joules that were measured at different times."""
-    energy = Objective("energy")
+    """A ratio of joules that were measured at different times; what the GPU still warms by is in both."""
+    energy, scatter = Objective("energy"), replace(scatter, drift=0.0)
     value = energy.cost(one) / energy.cost(other)
     relative = math.hypot(*(energy.relative_uncertainty(stated(both, scatter)) for both in (one, other)))
     return Ratio(value, COVERAGE * value * relative)

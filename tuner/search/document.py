@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 from tuner.config import KernelFile
+from tuner.config.builds import build_record
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
+from tuner.model.objective import COVERAGE
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.model.run_document import (
     Comparisons,
@@ -133,6 +135,7 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
+        "temperature_c": measurement.temperature_c,
         "bursts": measurement.repeats,
         "confirmed": is_confirmed(measurement),
         "rounds": measurement.rounds,
@@ -214,23 +217,11 @@ def _front_point(
 def _expanded(
     item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
 ) -> Expanded | None:
-    """What a trial needs of a build, where its tunables are no macros of the source as it is.
-
-    So it is with template arguments, and with pragmas, which keep macros from a source.
-    """
+    """See ``build_record``; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
         return None
     trial, _ = outcome.trials[index]
-    stages = item.plans[trial.configurations[position]].stages
-    if item.kernel.source_to_expand is None and not any("<" in stage.entry for stage in stages):
-        return None
-    options = dict.fromkeys(option for stage in stages for option in stage.options)
-    macros = (option[2:].partition("=") for option in options if option.startswith("-D"))
-    return {
-        "source": item.kernel.source_to_expand,
-        "macros": {name: value for name, _, value in macros},
-        "entries": list(dict.fromkeys(stage.entry for stage in stages)),
-    }
+    return build_record(item.kernel, item.workload, trial.configurations[position])
 
 
 def _candidate(candidate: Candidate) -> Record:
@@ -338,7 +329,7 @@ def _least_energy(outcome: SearchOutcome) -> int | None:
 
 
 def _scatter(outcome: SearchOutcome) -> ScatterDocument | None:
-    """Scatter of joules from window to window, relative; None where no joules were measured."""
+    """Scatter and drift of joules over minutes, relative; None where no joules were measured."""
     if all(measurement.energy is None for _, measurement in outcome.trials):
         return None
     scatter = outcome.scatter
@@ -347,6 +338,7 @@ def _scatter(outcome: SearchOutcome) -> ScatterDocument | None:
         "degrees": scatter.degrees,
         "energy_interval": scatter.interval,
         "assumed": not scatter.learnt,
+        "drift_interval": COVERAGE * scatter.drift,
     }
 
 

@@ -87,7 +87,7 @@ def tune(
     listener: ProgressListener,
     *,
     resume: bool,
-    may_begin: bool = True,
+    insisted: bool = False,
     strategy: Strategy | None = None,
     confirm: bool = True,
 ) -> TuningResult:
@@ -103,17 +103,16 @@ def tune(
         store: every trial goes there as it ends, and the answer.
         listener: hears how it comes on.
         resume: continue the newest unfinished run under the same conditions.
-        may_begin: whether a run begins where there is none to resume.
+        insisted: whether it is a user who wants to resume, see ``session.run``.
         strategy: searches in the place of the request's policy.
         confirm: whether contenders are measured again.
 
     Raises:
-        InputError: kernels, sizes or options that cannot be, or nothing to resume.
+        InputError: kernels, sizes or options that cannot be, or the run to resume has finished.
         ClockError: clocks or power limits were asked for that cannot be set.
         RunInterrupted: it was interrupted while a workload was tuned alone.
     """
     spent_before = setup.measurer.spent() if setup.measurer.windows_s else None  # an earlier run's
-    insisted = resume and not may_begin  # the user's --resume; others go on with what there is, if anything
     pairs, notices = resolve(catalog, request.workloads, setup.device)
     pairs = prioritised(request, pairs, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
@@ -138,7 +137,6 @@ def tune(
         alone = _tune_alone(
             setup, request, catalog, store, listener, conditions=conditions, workloads=workloads
         )
-        may_begin = may_begin or alone > 0
         spent_before = setup.measurer.spent() if alone else spent_before
     begun = time.monotonic()
     mark("compile")
@@ -173,8 +171,7 @@ def tune(
         observer=listener.measured,
         tell=tell,
         resume=resume,
-        may_begin=may_begin,
-        says_new=insisted,
+        insisted=insisted,
         confirm=confirm,
         spent_before=spent_before,
         pool=setup.pool,

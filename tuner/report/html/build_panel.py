@@ -5,7 +5,7 @@ from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
-from tuner.report.flags import expanded_use, flags_of
+from tuner.report.flags import header_command, use_of
 from tuner.report.html.effects import shown_value
 from tuner.report.html.elements import Markup, cells_table, element, joined, paragraphs
 from tuner.report.html.panels import copyable, panel
@@ -19,7 +19,7 @@ def build_panel(document: RunDocument) -> Markup | None:
     if best is None:
         return None
     parts = [
-        _workload(workload, best["configurations"], None if default is None else default["configurations"])
+        _workload(best, workload, document.get("run"), None if default is None else default["configurations"])
         for workload in document["workloads"]
     ]
     marked = " What differs from the default is marked." if default is not None else ""
@@ -35,17 +35,18 @@ def build_panel(document: RunDocument) -> Markup | None:
 
 
 def _workload(
+    best: TrialDocument,
     workload: WorkloadDocument,
-    answers: Mapping[str, Configuration],
+    run: int | None,
     defaults: Mapping[str, Configuration] | None,
 ) -> Markup:
-    name, expanded = str(workload["name"]), workload.get("expanded")
-    configuration = answers[name]
-    use = flags_of(configuration) if expanded is None else expanded_use(expanded)
+    name = str(workload["name"])
+    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run)
     return element(
         "div",
         element("h4", name, dir="auto"),
-        copyable(use) if use else paragraphs(("no tunables",)),
+        copyable(use) if use else None,
+        paragraphs(further or (() if use else ("no tunables",))),
         _table(configuration, None if defaults is None else defaults[name]) if configuration else None,
     )
 
@@ -84,11 +85,11 @@ def _settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[st
 
 def _exported(document: RunDocument) -> Markup | None:
     """The command that writes the same for a build, where the run is stored."""
-    if document.get("run") is None:
+    run = document.get("run")
+    if run is None:
         return None
-    whole = f"tuner export {document['run']}"
     several = len(document["workloads"]) > 1
-    command = f"{whole} --format header --output tuned.h" if several else whole
+    command = header_command(run) if several else f"tuner export {run}"
     form = "a header with all of them" if several else "it for a build"
-    where = f"Where run {document['run']} is stored, this command writes {form}:"
+    where = f"Where run {run} is stored, this command writes {form}:"
     return joined((element("p", where, class_="sub"), copyable(command)))

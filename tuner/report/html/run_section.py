@@ -133,6 +133,8 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']:g} MHz"
     seen = best.get("clock_seen_mhz")
     yield _figure(clock, "GPU clock" if seen is None else f"GPU clock, {seen:.0f} MHz seen")
+    if best.get("temperature_c") is not None:
+        yield _figure(f"{best['temperature_c']:.0f} °C", f"temperature of the GPU{mark}")
     if best.get("power_limit_w") is not None:
         yield _figure(f"{best['power_limit_w']:g} W", "power limit")
     space = document["space"]
