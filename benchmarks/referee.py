@@ -1,32 +1,36 @@
 """Are the joules of answers right, and do their intervals cover? Judged by a counter log of its own.
 
-Each workload is tuned for energy by ``tuner run``. Then this process runs the answer (A) and the default (B)
-again, in the order A B B A, ``--seconds`` each, while another process logs NVML's energy counter: it polls
-the counter, and keeps each new value with the times of the reads around it. The mean power of a phase is the
-growth of the counter between the first tick and the last of the phase, without its first ``SETTLE_S``.
-Joules of a round are power times the mean time of a round in the phase. Neither the meter nor any other code
-of ``tuner.power`` takes part.
+Each workload is tuned for energy by ``tuner run`` with ``--trials`` trials, on a GPU that is *idle*: it has
+cooled to within ``COOL_K`` of the coolest that was seen, or for ``COOL_S``. Then this process runs the answer
+(A) and the default (B) again, in the order A B B A, ``--seconds`` each, while another process logs NVML's
+energy counter: it polls the counter, and keeps each new value with the times of the reads around it. The mean
+power of a phase is the growth of the counter between the first tick and the last of the phase, without its
+first ``SETTLE_S``. Joules of a round are power times the mean time of a round in the phase. Neither the meter
+nor any other code of ``tuner.power`` takes part in that.
 
-Stated are the answer's joules by ``tuner`` and by the log, whether the log's lie in the stated interval, and
-the same for the saving against the default. The log's own uncertainty, from how its two phases differ and
-from the dates of its ticks, stands beside it and widens nothing.
+Stated are the joules of answers and defaults by ``tuner`` and by the log, whether the log's lie in the stated
+interval and how wide that is, the same for the savings, and temperatures: when the run began, as it states
+them, and behind the log. The log's own uncertainty, from how its two phases differ and from the dates of its
+ticks, stands beside it and widens nothing.
 
-On a GPU, clocks as found, nothing is set. Twenty answers take 13 minutes; ``--part 1/2`` does half of them,
-and ``--join`` puts results together:
+On a GPU, clocks as found, nothing is set. A workload takes about a minute, twenty of them 20 minutes;
+``--part 1/3`` does a third of them, in 7 minutes, and ``--join`` puts results together:
 
-    python benchmarks/referee.py [--part 1/2] [--seconds 4] [--out benchmarks/results/referee-h200.json]
+    python benchmarks/referee.py [--part 1/3] [--out benchmarks/results/referee-idle-h200.json]
 
-On a simulated device the truth is its power curve, and every number is modelled: ``--device sim:h200``.
+On a simulated device the truth is its power curve, and every number is modelled: ``--device sim:h200``. It
+does not warm.
 """
 
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,20 +40,22 @@ from provenance import provenance
 
 from tuner.config.catalog import Catalog
 from tuner.devices.choice import open_device
+from tuner.devices.power import thermometer
 from tuner.interfaces import Device
 from tuner.model import Configuration, Plan, Status
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-WORKLOADS = (
-    *("scan-lf:N=64", "scan-lf:N=512", "scan-lf:N=1024", "scan-lf:N=4096", "scan-ks:N=256", "scan-ks:N=2048"),
-    *("fft:N=128", "fft:N=512", "fft:N=1024", "fft:N=2048", "fft:N=8192"),
-    *("tridiag-lf:N=256", "tridiag-pcr:N=512", "tridiag-cr:N=1024", "tridiag-wm:N=512", "tridiag-wm:N=2048"),
+WORKLOADS = (  # no transforms: at the power limit, as theirs, a workload takes minutes
+    *("scan-lf:N=64", "scan-lf:N=128", "scan-lf:N=256", "scan-lf:N=512", "scan-lf:N=1024", "scan-lf:N=2048"),
+    *("scan-lf:N=4096", "scan-ks:N=256", "scan-ks:N=512", "scan-ks:N=1024", "scan-ks:N=2048"),
+    *("tridiag-lf:N=256", "tridiag-lf:N=512", "tridiag-cr:N=1024", "tridiag-wm:N=512", "tridiag-wm:N=2048"),
     *("vector-add", "reduction", "transpose", "stencil"),  # of the examples, at their first size
 )
 ORDER = "ABBA"
 WARM_S = 2.0
+COOL_K, COOL_S = 4.0, 25.0
 SETTLE_S = 0.6  # of a phase: power follows the load within some 0.1 s, and the counter ticks every 0.1 s
-TUNING = ("--objective", "energy", "--policy", "random", "--budget", "12")
+TUNING = ("--objective", "energy", "--policy", "random", "--budget")
 _RUN = 'from tuner.cli import main; main(prog_name="tuner")'
 
 
@@ -114,7 +120,34 @@ def kernel_files() -> list[Path]:
 # --- one answer ----------------------------------------------------------------------------------
 
 
-def tune(spec: str, device: str) -> dict[str, Any]:
+class Coolness:
+    """Waits until the GPU is as cool as when it was idle; where nobody tells, there is no wait.
+
+    Attributes:
+        read: degrees Celsius of the chip; None where nobody tells.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.read: Callable[[], float | None] = lambda: None
+        with closing(open_device(device).device) as opened:
+            if not opened.identity.modelled:
+                self.read = thermometer(opened.identity.uuid).read
+        self._coolest = self.read()
+
+    def wait(self) -> float | None:
+        """Wait, ``COOL_S`` at most; the temperature then."""
+        until_s = time.monotonic() + COOL_S
+        while True:
+            now = self.read()
+            if now is None or self._coolest is None:
+                return now
+            self._coolest = min(self._coolest, now)
+            if now <= self._coolest + COOL_K or time.monotonic() >= until_s:
+                return now
+            time.sleep(0.5)
+
+
+def tune(spec: str, device: str, trials: int) -> dict[str, Any]:
     """Tune one workload for energy in a process of its own; the run as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.json"
@@ -124,6 +157,7 @@ def tune(spec: str, device: str) -> dict[str, Any]:
             "--device",
             device,
             *TUNING,
+            str(trials),
             "--database",
             f"{folder}/tuner.db",
             "--json",
@@ -168,9 +202,11 @@ def judged(run: dict[str, Any], device: Device, seconds: float) -> dict[str, Any
             "stated_half_j": half,
             "log_j": joules,
             "log_sigma_j": own,
+            "half": half / run[key]["energy_j"],
             "off": run[key]["energy_j"] / joules - 1.0,
             "covered": abs(run[key]["energy_j"] - joules) <= half,
             "watts": mine[0].watts,
+            "temperature_c": run[key]["temperature_c"],
             "flags": run[key]["flags"],
         }
     against = run["against_default"]
@@ -195,15 +231,21 @@ def show(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         show_row(row)
     answers = [row["best"] for row in rows]
     savings = [row["saving"] for row in rows if "saving" in row]
+    both = [row[key] for row in rows for key in ("best", "default")]
     counts = {
+        "within": sum(one["covered"] for one in both),
+        "of": len(both),
+        "median_half": statistics.median(one["half"] for one in both) if both else None,
+        "mean_off": statistics.fmean(one["off"] for one in both) if both else None,
         "answers": len(answers),
         "answers_covered": sum(one["covered"] for one in answers),
         "defaults_covered": sum(row["default"]["covered"] for row in rows),
         "savings": len(savings),
         "savings_covered": sum(one["covered"] for one in savings),
-        "largest_error": max((abs(one["off"]) for one in answers), default=0.0),
+        "largest_error": max((abs(one["off"]) for one in both), default=0.0),
     }
-    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in counts.items()))
+    told = (f"{value:.2%}" if isinstance(value, float) else str(value) for value in counts.values())
+    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in zip(counts, told, strict=True)))
     return counts
 
 
@@ -221,16 +263,26 @@ def show_row(row: dict[str, Any]) -> None:
     print(
         f"{row['workload']:<24} {1e3 * best['stated_j']:9.4f} ± {1e3 * best['stated_half_j']:.4f} mJ,"
         f" log {1e3 * best['log_j']:9.4f} ± {1.96e3 * best['log_sigma_j']:.4f} mJ, {best['off']:+.2%},"
-        f" {best['watts']:.0f} W {'covered' if best['covered'] else 'NOT covered'}{told}",
+        f" {best['watts']:.0f} W {'covered' if best['covered'] else 'NOT covered'}; default"
+        f" {row['default']['off']:+.2%} ± {row['default']['half']:.2%}"
+        f" {'covered' if row['default']['covered'] else 'NOT covered'}{told}{_temperatures(row)}",
         flush=True,
     )
+
+
+def _temperatures(row: dict[str, Any]) -> str:
+    """When the run began, as it states them, and behind the log."""
+    celsius = (row["begun_c"], row["best"]["temperature_c"], row["ended_c"])
+    known = [f"{one:.0f}" for one in celsius if one is not None]
+    return f"  {', '.join(known)} °C" if known else ""
 
 
 def main() -> None:
     """Tune, judge, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of one phase; each answer has two")
+    parser.add_argument("--trials", type=int, default=3, help="of each run")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of one phase; each answer has two")
     parser.add_argument("--part", default="1/1", help="K/N: only every Nth workload, from the Kth on")
     parser.add_argument("--only", nargs="*", help="workloads instead of the twenty")
     parser.add_argument(
@@ -246,10 +298,14 @@ def main() -> None:
     else:
         part, parts = map(int, options.part.split("/"))
         rows = []
+        coolness = Coolness(options.device)
         for spec in (options.only or WORKLOADS)[part - 1 :: parts]:
-            run = tune(spec, options.device)
+            begun_c, begun_s = coolness.wait(), time.monotonic()
+            run = tune(spec, options.device, options.trials)
             with closing(open_device(options.device).device) as device:
-                rows.append(judged(run, device, options.seconds))
+                row = judged(run, device, options.seconds)
+            took_s = time.monotonic() - begun_s
+            rows.append({**row, "begun_c": begun_c, "ended_c": coolness.read(), "took_s": took_s})
             show_row(rows[-1])
             store(options.out, options, origin, rows)
     print()
@@ -262,7 +318,8 @@ def store(
     """Write what there is so far."""
     if path:
         modelled = options.device.startswith("sim:")
-        head = {"modelled": modelled, "provenance": origin, "seconds": options.seconds, "counts": counts}
+        head = {"modelled": modelled, "provenance": origin, "trials": options.trials}
+        head |= {"seconds": options.seconds, "counts": counts}
         path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
 
 

@@ -6,6 +6,8 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+import run_documents
+
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.daemon.answers.answerer import Analyse, Answerer
 from tuner.daemon.answers.snapshot import AnswerIndex
@@ -28,6 +30,7 @@ from tuner.model import (
 )
 from tuner.model.objective import described
 from tuner.model.records import Conditions, measurement_record
+from tuner.model.run_document import RunDocument
 
 TX1 = DeviceIdentity(
     "sim:jetson-tx1", "NVIDIA Jetson TX1 (modelled)", "sim:jetson-tx1", "model-2", "12.9", modelled=True
@@ -76,16 +79,16 @@ def trial(
     unsure: float = 0.001,
 ) -> dict[str, Any]:
     """A trial as the document of a run has it; ``unsure`` is its relative standard uncertainty."""
-    return {
-        "configurations": {name: dict(one) for name, one in values.items()},
-        "clock_mhz": clock_mhz,
-        "power_limit_w": power_limit_w,
-        "time_s": time_s,
-        "time_s_uncertainty": unsure * time_s,
-        "energy_j": joules,
-        "energy_j_uncertainty": unsure * joules,
-        "power_w": joules / time_s,
-    }
+    return run_documents.trial(
+        values,
+        clock_mhz=clock_mhz,
+        power_limit_w=power_limit_w,
+        time_s=time_s,
+        time_s_uncertainty=unsure * time_s,
+        energy_j=joules,
+        energy_j_uncertainty=unsure * joules,
+        power_w=joules / time_s,
+    )
 
 
 def document(
@@ -96,7 +99,7 @@ def document(
     max_slowdown: float | None = None,
     repeats: float | None = None,
     **best: Any,
-) -> dict[str, Any]:
+) -> RunDocument:
     """The answer of a run: configurations at a place of the spaces; the default costs ``saves_j`` more."""
     values = {}
     for name in names:
@@ -104,14 +107,12 @@ def document(
         found = first_values(name)
         values[str(workload)] = found[place % len(found)]
     answer = trial(values, **best)
-    return {
-        "status": "finished",
-        "modelled": True,
-        "max_slowdown": max_slowdown,
-        "best": answer,
-        "default": trial(values, joules=answer["energy_j"] + saves_j, time_s=2 * answer["time_s"]),
-        "repeatability": None if repeats is None else {"energy_interval": repeats, "time_interval": repeats},
-    }
+    return run_documents.answered(
+        answer,
+        default=trial(values, joules=answer["energy_j"] + saves_j, time_s=2 * answer["time_s"]),
+        max_slowdown=max_slowdown,
+        repeatability=None if repeats is None else {"energy_interval": repeats, "time_interval": repeats},
+    )
 
 
 def store_run(

@@ -171,6 +171,7 @@ class DriverCupy(FakeCupy):
     def __init__(self, kernels: dict[str, Kernel]) -> None:
         super().__init__(kernels)
         self.allocations = 0
+        self.adopted: Any = None  # memory that PyTorch takes for its own
         self.contexts = threading.local()
         self.contexts.any = True
         self.legacy = CapturingStream(self, non_blocking=True)
@@ -189,10 +190,18 @@ class DriverCupy(FakeCupy):
         self.cuda.runtime.memsetAsync = self._memset
         self.cuda.runtime.graphLaunch = self._launch_graph
         self.cuda.runtime.streamIsCapturing = lambda stream: self.by_handle[stream].works is not None
+        self.cuda.runtime.pointerGetAttributes = lambda address: SimpleNamespace(
+            device=self._array(address).gpu
+        )
 
     def empty(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
         self.allocations += 1
+        behind: Any = self.current[-1] if self.current else self.legacy
+        behind.settle()
         return super().empty(shape, dtype)
+
+    def ascontiguousarray(self, array: DeviceArray) -> DeviceArray:
+        return array if array.flags.c_contiguous else array.copy()
 
     def ndarray_at(
         self, _: object, shape: Any, dtype: Any, memptr: Pointer | None = None, strides: Any = None
@@ -216,7 +225,7 @@ class DriverCupy(FakeCupy):
 
     def _current_stream(self, device: int) -> Any:
         assert device == self.gpu
-        return self.current[-1] if self.current else SimpleNamespace(ptr=0)
+        return self.current[-1] if self.current else self.legacy
 
     def _context(self) -> int:
         return 1000 + self.gpu if hasattr(self.contexts, "any") else 0
@@ -298,12 +307,21 @@ class Streams:
 
 
 class CapturingStream(Stream):
-    """A stream whose work can be captured while others run theirs."""
+    """A stream whose work can be captured while others run theirs.
+
+    What is ``late`` is done when something comes behind it: an array is made in this stream, or another
+    stream waits.
+    """
 
     def __init__(self, cp: DriverCupy, non_blocking: bool) -> None:
         super().__init__(cp, non_blocking)
         self._driver_cupy = cp
         self.works: list[Callable[[Stream], None]] | None = None
+        self.late: list[Callable[[], None]] = []
+
+    def settle(self) -> None:
+        while self.late:
+            self.late.pop(0)()
 
     def do(self, action: Callable[[], None]) -> None:
         if self.works is None:
@@ -316,6 +334,8 @@ class CapturingStream(Stream):
         recorded: Any = self._driver_cupy.by_handle.get(event.lane)
         if recorded is not None and recorded.works is not None:
             self.works = recorded.works
+        if recorded is not None:
+            recorded.settle()
         super().wait_event(event)
 
     def begin_capture(self) -> None:

@@ -434,6 +434,11 @@ class Stream:
 
         self.do(run)
 
+    def record(self) -> Event:
+        event = Event(self._cp, disable_timing=True)
+        event.record(self)
+        return event
+
     def begin_capture(self) -> None:
         if not self._cp.capture_works:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")

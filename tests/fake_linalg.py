@@ -4,10 +4,11 @@ import ctypes
 import inspect
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import host_build
@@ -99,6 +100,11 @@ class LinalgCupy(DriverCupy):
 
     def __init__(self) -> None:
         super().__init__({})
+        self.allocators: list[Callable[[int], Any]] = []
+        self.owners: dict[int, Any] = {}
+        self.kept: list[Any] = []
+        self.cuda.UnownedMemory = self._unowned
+        self.cuda.using_allocator = self.using_allocator
 
     def zeros(self, shape: Any, dtype: Any = np.float64) -> DeviceArray:
         made = self.empty(shape, dtype)
@@ -109,7 +115,40 @@ class LinalgCupy(DriverCupy):
         return np.broadcast_to(array, shape, subok=True).view(DeviceArray)
 
     def from_dlpack(self, other: Any) -> DeviceArray:
-        return self.asarray(other.held)
+        return self.asarray(other)
+
+    def asarray(self, values: Any) -> DeviceArray:
+        """An array; of another library's its memory, once the stream that made it has written it."""
+        if getattr(values, "producer", None) is not None:
+            values.producer.settle()
+        held = getattr(values, "held", values)
+        return held if isinstance(held, DeviceArray) else super().asarray(held)
+
+    @contextmanager
+    def using_allocator(self, allocate: Callable[[int], Any]) -> Iterator[None]:
+        self.allocators.append(allocate)
+        yield
+        self.allocators.pop()
+
+    def memory_of(self, array: DeviceArray) -> Any:
+        """The whole memory of an array: NumPy's, which is the allocator's from when it is asked for."""
+        root: Any = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        address = root.__array_interface__["data"][0]
+        if self.allocators and address not in self.owners:
+            held = (ctypes.c_uint8 * root.nbytes).from_address(address)
+            self.adopted = np.frombuffer(held, np.uint8).view(DeviceArray)
+            self.allocators[-1](root.nbytes)
+            self.adopted = None
+            self.kept.append(root)
+        return SimpleNamespace(ptr=address)
+
+    def _unowned(self, address: int, size: int, owner: Any, device: int) -> int:
+        assert size >= 0
+        assert device >= 0
+        self.owners[address] = owner
+        return address
 
 
 class HostCompiler:
@@ -152,6 +191,7 @@ def linalg_cupy(patch: pytest.MonkeyPatch, folder: Path) -> LinalgCupy:
 
     HostCompiler.compiled, HostCompiler.cp = [], cp
     patch.setattr(Pointer, "ptr", property(ptr))
+    patch.setattr(Pointer, "mem", property(lambda pointer: cp.memory_of(pointer.array)), raising=False)
     patch.setattr(DeviceArray, "__new__", cp.ndarray_at, raising=False)
     patch.setattr(direct, "Compiler", HostCompiler)
     patch.setattr(probe, "import_cupy", lambda _: cp)

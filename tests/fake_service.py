@@ -284,7 +284,7 @@ class FakeService:
             workloads=dict.fromkeys(question.workloads, configuration),
             clock_mhz=998,
             stale=(),
-            answer={"makespan_s": 1.5e-3, "energy_j": 0.012, "energy_uncertainty_j": 1e-4},
+            answer={"best": {"time_s": 1.5e-3, "energy_j": 0.012, "energy_j_uncertainty": 1e-4}},
             run=7,
             refinement=None,
         )

@@ -37,6 +37,7 @@ class Tensor:
         self.device = device
         self.shape = held.shape
         self.requires_grad = self.conjugated = False
+        self.tangent: Any = None
 
     def data_ptr(self) -> int:
         address: int = self.held.data.ptr
@@ -56,6 +57,18 @@ class Tensor:
 
     def is_neg(self) -> bool:
         return False
+
+    def untyped_storage(self) -> DeviceArray:
+        held: DeviceArray = self.held
+        return held
+
+    def set_(self, storage: DeviceArray, offset: int, shape: Any, strides: Any) -> "Tensor":
+        unit = self.held.itemsize
+        steps = [step * unit for step in strides]
+        made = np.ndarray.__new__(np.ndarray, shape, self.held.dtype, storage, offset * unit, steps)
+        self.held = made.view(DeviceArray)
+        self.held.gpu, self.shape = storage.gpu, self.held.shape
+        return self
 
 
 class TorchStream:
@@ -85,15 +98,18 @@ class FakeTorch(ModuleType):
         self.gradients = True
         self.streams = [TorchStream(self, 0)]
         self.made_in: list[int] = []
-        for name in ("float16", "bfloat16", "float32", "float64", "int32", "complex64", "uint16"):
+        for name in ("float16", "bfloat16", "float32", "float64", "int32", "complex64", "uint8", "uint16"):
             setattr(self, name, Dtype(name))
         self.float8_e4m3fn = Dtype("float8_e4m3fn")
+        self.autograd = SimpleNamespace(forward_ad=SimpleNamespace(unpack_dual=lambda tensor: tensor))
         self.cuda = SimpleNamespace(
             current_stream=lambda _: self.streams[-1],
             default_stream=lambda device: TorchStream(self, 0, device),
             ExternalStream=lambda handle, device: TorchStream(self, handle, device),
             stream=lambda stream: stream,
             OutOfMemoryError=OutOfMemoryError,
+            is_initialized=lambda: True,
+            is_current_stream_capturing=lambda: cp.by_handle[self.streams[-1].cuda_stream].works is not None,
         )
 
     def is_grad_enabled(self) -> bool:
@@ -101,7 +117,9 @@ class FakeTorch(ModuleType):
 
     def empty(self, shape: Any, dtype: Dtype, device: TorchDevice) -> Tensor:
         self.made_in.append(self.streams[-1].cuda_stream)
-        held = self.cp.empty(shape, np.uint16 if dtype.name == "bfloat16" else dtype.name)
+        held = self.cp.adopted
+        if held is None:
+            held = self.cp.empty(shape, np.uint16 if dtype.name == "bfloat16" else dtype.name)
         held.gpu = device.index or 0
         return Tensor(held, dtype, self.strided, device)
 
@@ -128,6 +146,7 @@ class DlpackArray:
         self.held = held
         self.kind = kind
         self.taken_in: Any = None
+        self.producer: Any = None
 
     def __dlpack__(self, **_: object) -> object:
         return self.held
@@ -136,7 +155,14 @@ class DlpackArray:
         return self.kind, self.held.gpu
 
     def __array_namespace__(self) -> Any:
-        return SimpleNamespace(from_dlpack=DlpackArray)
+        return SimpleNamespace(from_dlpack=self.taken)
+
+    @staticmethod
+    def taken(array: DeviceArray) -> "DlpackArray":
+        """As JAX takes arrays."""
+        if not array.flags.c_contiguous:
+            raise RuntimeError("UNIMPLEMENTED: from_dlpack got array with non-default layout")
+        return DlpackArray(array)
 
 
 class InterfaceArray:
@@ -144,4 +170,5 @@ class InterfaceArray:
 
     def __init__(self, held: DeviceArray, *, readonly: bool = False) -> None:
         self.held = held
+        self.producer: Any = None
         self.__cuda_array_interface__ = {"data": (held.data.ptr, readonly)}

@@ -41,15 +41,16 @@ def run(call: LibraryCall, arrays: Mapping[str, Array]) -> None:
 
 
 def _solve(call: LibraryCall, arrays: Mapping[str, Array]) -> None:
+    from scipy.linalg import solve_triangular  # noqa: PLC0415 - takes long to import
+
     order = call.m if call.side == "left" else call.n
     operand = call.operand("a")
     stored = _stored(arrays[operand.buffer], operand.offset_elements, operand.leading, order, order)
-    triangle = np.tril(stored) if call.fill == "lower" else np.triu(stored)
-    if call.unit:
-        np.fill_diagonal(triangle, 1)
-    a = triangle.T if operand.transposed else triangle
-    b = _matrix(call, arrays, "b", call.m, call.n)
-    b[...] = call.alpha * (np.linalg.solve(a, b) if call.side == "left" else np.linalg.solve(a.T, b.T).T)
+    given = _matrix(call, arrays, "b", call.m, call.n)
+    b = given if call.side == "left" else given.T
+    way = {"lower": call.fill == "lower", "unit_diagonal": call.unit, "check_finite": False}
+    found = solve_triangular(stored, b, trans=operand.transposed != (call.side == "right"), **way)
+    b[...] = call.alpha * found
 
 
 def _scaled(call: LibraryCall, c: Array) -> Array | float:

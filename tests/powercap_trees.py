@@ -25,7 +25,7 @@ def build(
     return root
 
 
-def zone(root: Path, folder: str, name: str, energy_uj: int = 0, range_uj: int = RANGE_UJ) -> Path:
+def zone(root: Path, folder: str, name: str, energy_uj: int = 1000, range_uj: int = RANGE_UJ) -> Path:
     """Make one zone; its folder."""
     path = root / "class/powercap" / folder
     path.mkdir(parents=True)
@@ -45,13 +45,13 @@ def played(watts: dict[str, float], now: Callable[[], float], begin_uj: int = 0)
             self._folder = path.parent
             if not self._folder.exists():
                 raise PowerError(f"{path}: No such file or directory")
-            self._watts = watts[(path.parent / "name").read_text().strip()]
+            self._name = (path.parent / "name").read_text().strip()
             self._range_uj = int((path.parent / "max_energy_range_uj").read_text())
 
         def read(self) -> int:
             if not self._folder.exists():
                 raise PowerError(f"{self._folder}/energy_uj: No such device")
-            return (begin_uj + int(now() * self._watts * 1e6)) % self._range_uj
+            return (begin_uj + int(now() * watts[self._name] * 1e6)) % self._range_uj
 
         def close(self) -> None:
             """Nothing is open."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Record = dict[str, Any]
+Record = Any
 Configuration = Mapping[str, Any]
 
 H200 = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from report_documents import RECORDED, TX1, run_document, run_trial
 
-Record = dict[str, Any]
+Record = Any
 
 MARKUP = "</script><script>document.title='pwned'</script><img src=x onerror=\"document.title='pwned'\">"
 RIGHT_TO_LEFT = "\u0645\u0631\u062d\u0628\u0627\u202eabc"

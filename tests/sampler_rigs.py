@@ -15,7 +15,7 @@ from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.nvml import readings as nvml
-from tuner.power.sensors import hwmon, ina3221, jtop, powercap, replay, tegrastats
+from tuner.power.sensors import hwmon, ina3221, jtop, pipe, powercap, replay, tegrastats
 from tuner.power.sensors.lines import TimedLine
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
@@ -38,6 +38,7 @@ class Rig:
         watts: what the sensor sees in the mean.
         kill: the sensor dies, or None where it cannot.
         period_s: time between its updates.
+        empty: it answers with zeros from now on, or None where it cannot.
     """
 
     list_readings: Callable[[Callable[[str], Response | None]], list[Reading]]
@@ -47,6 +48,7 @@ class Rig:
     watts: float
     kill: Callable[[], None] | None
     period_s: float
+    empty: Callable[[], None] | None = None
 
     def reading(self, responses: Callable[[str], Response | None] = lambda _: None) -> Reading:
         """The reading."""
@@ -103,6 +105,14 @@ def nvml_rig(name: str, folder: Path) -> Iterator[Rig]:
         script(state, (0.0, WATTS))
         sensors_of_h200(state, noise_w=2.0)
         clock = PlayedClock(state)
+
+        def empty() -> None:
+            if "counter" in name:
+                state.counter_sensor.stopped_us = state.time_us
+            else:
+                script(state, (0.0, 0.0))
+                sensors_of_h200(state, noise_w=0.0)
+
         yield Rig(
             lambda responses: nvml.readings(UUID, responses=responses, now=clock, wall=clock.wall),
             name,
@@ -111,6 +121,7 @@ def nvml_rig(name: str, folder: Path) -> Iterator[Rig]:
             WATTS,
             lambda: lose(state),
             0.02 if "ring" in name else 0.1,
+            empty,
         )
 
 
@@ -118,11 +129,15 @@ def nvml_rig(name: str, folder: Path) -> Iterator[Rig]:
 def ina3221_rig(folder: Path) -> Iterator[Rig]:
     """The power monitor of an Orin NX, whose input draws 0.99 or 1.01 A at 5 V."""
     sysfs, clock = build(folder, "orin-nx"), HandClock()
-    volts = int(rail_files(sysfs, "VDD_IN")[0].read_text()) / 1000.0
+    volts, drawn = int(rail_files(sysfs, "VDD_IN")[0].read_text()) / 1000.0, [1]
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        set_rail(sysfs, "VDD_IN", milliamperes=990 + 20 * (int(clock.time_s / 0.04) % 2))
+        set_rail(sysfs, "VDD_IN", milliamperes=drawn[0] * (990 + 20 * (int(clock.time_s / 0.04) % 2)))
+
+    def empty() -> None:
+        drawn[0] = 0
+        advance(0.0)
 
     def kill() -> None:
         for file in rail_files(sysfs, "VDD_IN"):
@@ -136,6 +151,7 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
         volts,
         kill,
         0.04,
+        empty,
     )
 
 
@@ -150,7 +166,7 @@ def hwmon_rig(folder: Path) -> Iterator[Rig]:
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        if file.read_text() != "?":
+        if len(file.read_text()) > 1:
             file.write_text(str(399_000_000 + 2_000_000 * (int(clock.time_s / 0.05) % 2)))
 
     def kill() -> None:
@@ -164,6 +180,7 @@ def hwmon_rig(folder: Path) -> Iterator[Rig]:
         WATTS,
         kill,
         0.05,
+        lambda: void(file.write_text("0")),
     )
 
 
@@ -175,8 +192,9 @@ def powercap_rig(folder: Path) -> Iterator[Rig]:
     def advance(seconds: float) -> None:
         clock.time_s += seconds
 
+    watts = {"package-0": WATTS}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(powercap, "SysfsAttribute", powercap_trees.played({"package-0": WATTS}, clock))
+        patch.setattr(powercap, "SysfsAttribute", powercap_trees.played(watts, clock))
         yield Rig(
             lambda responses: powercap.readings(0, responses=responses, now=clock, sysfs=sysfs),
             "powercap:package",
@@ -185,6 +203,7 @@ def powercap_rig(folder: Path) -> Iterator[Rig]:
             WATTS,
             lambda: rmtree(sysfs / "class"),
             0.02,
+            lambda: watts.update({"package-0": 0.0}),
         )
 
 
@@ -192,7 +211,7 @@ def powercap_rig(folder: Path) -> Iterator[Rig]:
 def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[Rig]:
     """A tool that prints rails twice (jtop) or ten times (tegrastats) a second."""
     clock, lines, ended = HandClock(), [TimedLine(99.9, line(4980))], list[str]()
-    interval_s = 0.5 if module == "jtop" else 0.1
+    interval_s, drawn = 0.5 if module == "jtop" else 0.1, [1]
     binary = folder / "tegrastats"
     binary.touch(0o755)
     socket = folder / "jtop.sock"
@@ -203,11 +222,15 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
     def advance(seconds: float) -> None:
         clock.time_s += seconds
         if not ended and clock.time_s - lines[-1].time_s >= interval_s:
-            lines.append(TimedLine(clock.time_s, line(4980 + 40 * (len(lines) % 2))))
+            lines.append(TimedLine(clock.time_s, line(drawn[0] * (4980 + 40 * (len(lines) % 2)))))
 
     def kill() -> None:
         ended.append("ended with 1")
         lines.clear()  # another child has none
+
+    def empty() -> None:
+        drawn[0] = 0
+        lines[:] = [TimedLine(clock.time_s, line(0))] * len(lines)
 
     listed = {
         "tegrastats": partial(tegrastats.readings, 0, binary=binary, now=clock),
@@ -223,7 +246,54 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
             5.0,
             kill,
             interval_s,
+            empty,
         )
+
+
+@contextmanager
+def pipe_rig(folder: Path) -> Iterator[Rig]:
+    """A meter that writes 399 or 401 W twenty times a second, each line with its time."""
+    clock, path, file = HandClock(), folder / "meter", folder / "lines"
+    file.touch()
+    path.symlink_to(file)
+    written, drawn, alive = [99.9], [1], [True]
+
+    def advance(seconds: float) -> None:
+        clock.time_s += seconds
+        while alive[0] and clock.time_s - written[0] >= 0.05:
+            written[0] += 0.05
+            watts = drawn[0] * (399 + 2 * (round(written[0] / 0.05) % 2))
+            with file.open("a") as log:
+                log.write(f"{written[0]},{watts}\n")
+
+    def now() -> float:
+        advance(STEP_S if opening else 0.0)
+        return clock.time_s
+
+    opening: list[bool] = []
+    name = f"pipe:{path}"
+
+    def opened(responses: Callable[[str], Response | None]) -> PowerSampler:
+        opening.append(True)
+        try:
+            return pipe.reading(str(path), responses, now).open()
+        finally:
+            opening.clear()
+
+    yield Rig(
+        lambda responses: [Reading(name, lambda: opened(responses))],
+        name,
+        clock,
+        advance,
+        WATTS,
+        lambda: alive.__setitem__(0, False),
+        0.05,
+        lambda: drawn.__setitem__(0, 0),
+    )
+
+
+def void(_: object) -> None:
+    """Nothing of what a call returns."""
 
 
 @contextmanager
@@ -289,6 +359,7 @@ RIGS: dict[str, Callable[[Path], AbstractContextManager[Rig]]] = {
     "jtop": lambda folder: tool_rig("jtop", folder, jtop_line),
     "powercap": powercap_rig,
     "hwmon": hwmon_rig,
+    "pipe": pipe_rig,
     "replay": replay_rig,
     "simulated-counter": partial(simulated_rig, "counter"),
     "simulated-stream": partial(simulated_rig, "stream"),

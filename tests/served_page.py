@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +12,7 @@ from typing import Any
 from served_service import PATIENCE_S, Answer, ask
 
 from tuner.client import Client
-from tuner.page.app import HOST
-from tuner.page.serving import listen, page_server
+from tuner.page.serving import HOST, listen, page_server
 from tuner.page.session import Session
 
 
@@ -52,12 +52,21 @@ class Page:
 
 
 @contextlib.contextmanager
-def served_page(socket: Path | str, token_file: Path | None = None) -> Iterator[Page]:
+def served_page(
+    daemon: Path | str,
+    token_file: Path | None = None,
+    *,
+    request_timeout_s: float = PATIENCE_S,
+    listening: tuple[socket.socket, Session] | None = None,
+) -> Iterator[Page]:
     """The page of the daemon at a socket or a port, until the block ends."""
-    listener = listen(None)
+    if listening is None:
+        free = listen(None)
+        listening = free, Session(free.getsockname()[1])
+    listener, session = listening
     port = listener.getsockname()[1]
-    session = Session(port)
-    server = page_server(Client(socket, token_file=token_file).transport, session, port)
+    transport = Client(daemon, token_file=token_file).transport
+    server = page_server(transport, session, request_timeout_s)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

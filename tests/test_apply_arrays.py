@@ -3,6 +3,8 @@
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,10 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     made.application = Application(made.catalog, made.database)
 
     def taken(value: Any) -> DeviceArray:
+        owner = getattr(value, "owner", value)  # of what is written
         if made.cp.current:
-            value.taken_in = made.cp.current[-1]
-        held: DeviceArray = value.held
+            owner.taken_in = made.cp.current[-1]
+        held: DeviceArray = owner.held
         return held
 
     monkeypatch.setattr(made.cp, "from_dlpack", taken, raising=False)
@@ -72,6 +75,26 @@ def test_tensors_beside_cupy(bench: Bench, torch: FakeTorch) -> None:
     x, y = bench.array(3, 64), torch.tensor(3, 64)
     assert bench.apply("sums", x, out=y) is y
     assert bench.apply("sums", y, out=x) is x
+
+
+def test_streams_of_both_libraries(bench: Bench, torch: FakeTorch) -> None:
+    """Arrays of CuPy beside tensors are ready for PyTorch's stream, and CuPy's goes on behind the call."""
+    ours, theirs = (bench.cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    tensor, weights = torch.tensor(3, 16), bench.array(8)
+    plan = bench.plan("blend", tensor, weights, bench.array(3, 8), N=8)
+    calls: list[Callable[[DeviceArray], Any]] = [
+        lambda total: bench.apply("blend", tensor, weights, total, N=8),
+        lambda total: plan(tensor, weights, total),
+    ]
+    for call in calls:
+        total = bench.array(3, 8)
+        ours.late.append(partial(total.fill, 100))
+        with ours, TorchStream(torch, theirs.ptr):
+            assert call(total)[0] is total
+        left, right = np.split(tensor.held, 2, axis=-1)
+        assert np.array_equal(total, 100 + weights * (left + right))
+        assert ours.ready_s >= theirs.ready_s > 0
+        ours.ready_s = 0.0
 
 
 def test_current_stream_of_torch(bench: Bench, torch: FakeTorch) -> None:
@@ -192,7 +215,7 @@ def changed(tensor: Tensor, **values: Any) -> Tensor:
         (lambda _, x: changed(x, conjugated=True), "is a torch tensor that is conjugated or negated only"),
         (
             lambda t, x: t.of(x.held[:, ::2]),
-            "is not contiguous (strides of (64, 2) elements, shape (3, 32)); its contiguous() is",
+            "is not contiguous (strides (256, 8) of shape (3, 32)); cupy.ascontiguousarray copies it to one",
         ),
         (lambda t, x: changed(x, dtype=t.float8_e4m3fn), "cannot be read as an array on a GPU: data type"),
         (lambda t, x: t.of(x.held.reshape(-1)[1:65]), "begins 4 bytes past a multiple of 16; a copy of it"),
@@ -289,6 +312,26 @@ def test_cuda_array_interface(bench: Bench) -> None:
     inout = InterfaceArray(bench.array(3, 8), readonly=True)
     with pytest.raises(InputError, match=r"total is a fake_torch\.InterfaceArray that must not be written"):
         bench.apply("blend", bench.array(3, 16), bench.array(8), inout)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_arrays_that_dlpack_marks_as_read_only(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, writable: bool
+) -> None:
+    """They are read, and not written; the capsule tells, here NumPy's."""
+    host, x = np.zeros(4, np.float32), DlpackArray(bench.array(3, 64))
+    host.flags.writeable = writable
+
+    def taken(value: Any) -> DeviceArray:
+        value.__dlpack__(max_version=(1, 0))
+        return x.held
+
+    monkeypatch.setattr(bench.cp, "from_dlpack", taken)
+    monkeypatch.setattr(x, "__dlpack__", host.__dlpack__)
+    bench.apply("sums", x)
+    told = re.escape("sums: out cannot be read as an array on a GPU: it is marked as read-only")
+    with nullcontext() if writable else pytest.raises(InputError, match=told):
+        assert bench.apply("sums", bench.array(3, 64), out=x) is x
 
 
 def test_arrays_on_the_host(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_apply import Bench, FakeCompiler, fake_bench
-from fake_torch import FakeTorch, InterfaceArray, TorchStream, fake_torch
+from fake_torch import DlpackArray, FakeTorch, InterfaceArray, TorchStream, fake_torch
 
 from tuner.errors import DeviceError, InputError
 
@@ -72,7 +72,7 @@ def planned_for_shapes(bench: Bench) -> Callable[[], Any]:
         (planned_for_shapes, "the plan allocates its output; give out, or call it once before the"),
         (
             lambda b: made_before(lambda: b.apply("sums", InterfaceArray(b.array(3, 64)))),
-            "is waited for; bind",
+            "it waits for the stream of an array; bind",
         ),
     ],
 )
@@ -131,3 +131,40 @@ def test_default_stream_beside_a_capture(bench: Bench, monkeypatch: pytest.Monke
     monkeypatch.setattr(bench.cp.cuda.runtime, "streamIsCapturing", refuse)
     with pytest.raises(DeviceError, match="refuses a call beside a capture: cudaErrorStreamCaptureImplicit"):
         bench.apply("sums", bench.array(3, 64))
+
+
+def test_captures_beside_the_call(bench: Bench, torch: FakeTorch) -> None:
+    """While PyTorch captures, a call in CuPy's stream that would compile or allocate is refused, too."""
+    stream = bench.cp.cuda.Stream(non_blocking=True)
+    stream.begin_capture()
+    with TorchStream(torch, stream.ptr):
+        for words in ("compiles the kernel", "allocates scratch arrays"):
+            with pytest.raises(InputError, match=words):
+                bench.apply("sums", bench.array(3, 64))
+            torch.streams.append(TorchStream(torch, 0))
+            bench.apply("sums", bench.array(3, 64))
+            torch.streams.pop()
+    assert stream.end_capture().works == []
+
+
+def test_arrays_of_cupy_in_captures_of_torch(bench: Bench, torch: FakeTorch) -> None:
+    """What is captured waits for no stream beside it, and a capture by CuPy alone is left as it is."""
+    arrays = torch.tensor(3, 16), bench.array(8), bench.array(3, 8)
+    bench.apply("blend", *arrays, N=8)
+    stream, other = (bench.cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    stream.begin_capture()
+    with TorchStream(torch, stream.ptr), other:
+        bench.apply("blend", *arrays, N=8)
+    assert len(stream.end_capture().works) == 1
+    other.begin_capture()
+    with other, pytest.raises(InputError, match="it waits for the stream of an array"):
+        bench.apply("blend", *arrays, N=8)
+    assert other.end_capture().works == []
+
+
+def test_dlpack_in_captures(bench: Bench) -> None:
+    """The owner of an array of DLPack would have the capture wait: the call is refused before it is asked."""
+    x = DlpackArray(bench.array(3, 64))
+    with captured(bench) as works, pytest.raises(InputError, match="it waits for the stream of an array"):
+        bench.apply("sums", x)
+    assert (works, x.taken_in) == ([], None)

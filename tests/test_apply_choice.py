@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_apply import GPU, Bench, fake_bench
+from run_documents import answered, trial
 
 from tuner.database import Store
 from tuner.database.faults import mirror_of
@@ -57,9 +58,7 @@ class Tuned:
         )
         with Store(self._bench.database) as store:
             number = store.begin(conditions)
-            store.end(
-                number, RunStatus(status), {"best": {"configurations": dict.fromkeys(names, configuration)}}
-            )
+            store.end(number, RunStatus(status), answered(trial(dict.fromkeys(names, configuration))))
         return number
 
 
@@ -135,7 +134,7 @@ def test_answers_that_do_not_fit_are_not_taken(bench: Bench, tuned: Tuned) -> No
     for odd in ({"P": 3, "L": 32}, {"P": 4}, {"P": 4, "L": 32, "Q": 1}):
         tuned.run(odd)
     with Store(bench.database) as store:
-        store.end(tuned.run(FOUR), RunStatus.FINISHED, {"best": None})
+        store.end(tuned.run(FOUR), RunStatus.FINISHED, answered(None, ["sums:N=64"]))
     assert configuration(bench) == {"P": 2, "L": 64}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_apply import GPU, Bench, fake_bench
+from run_documents import answered, trial
 from scripted_daemon import Request, ScriptedDaemon, answer, best, error
 
 from tuner.application.advice import Advisor
@@ -84,8 +85,8 @@ class Beside:
             settings={},
         )
         with Store(self.bench.database) as store:
-            best = {"configurations": {"sums:N=64": configuration}}
-            store.end(store.begin(conditions), RunStatus.FINISHED, {"best": best})
+            document = answered(trial({"sums:N=64": configuration}))
+            store.end(store.begin(conditions), RunStatus.FINISHED, document)
 
     def taken(self, batch: int = 16) -> dict[str, Any]:
         return dict(self.bench.chosen("sums", self.bench.array(batch, 64)).configuration)

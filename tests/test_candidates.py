@@ -9,6 +9,7 @@ from cli_process import FAULTY
 from hypothesis import given
 from hypothesis import strategies as st
 from modelled import NoNvrtc, device
+from run_documents import answered
 
 from tuner.config import KernelFile, load_kernel_file
 from tuner.config.catalog import Catalog
@@ -204,7 +205,7 @@ def test_a_batch_that_was_asked_for_and_does_not_fit_is_a_warning() -> None:
         "scan-lf:N=256: measured with a batch of 62,500; arrays of 1,000,000 do not fit into half of the free"
         " device memory"
     )
-    assert list(warnings({"best": None, "notices": [notice]})) == [notice]
+    assert list(warnings(answered(None, ["a:N=1"], notices=[notice]))) == [notice]
 
 
 def test_a_problem_that_never_fits_is_an_error() -> None:

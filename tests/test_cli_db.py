@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -84,6 +85,26 @@ def test_a_row_that_neither_has_is_kept_aside(path: Path, tmp_path: Path) -> Non
     assert '"q":' in row["database"]["answer"]
     assert row["mirror"] == row["database"]
     assert len(json.loads(tuner("history", "--database", path, "--json", "-").stdout)["runs"]) == 2
+
+
+def test_a_repair_that_fails_ends_as_the_check_does(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where no mirror can be written, as on a full disk, the repair calls nothing whole."""
+    mirror_of(path).unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, hard))
+    try:
+        assert path.stat().st_size > 40_000
+        repaired = tuner("db", "repair", "--database", path)
+        checked = tuner("db", "check", "--database", path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert repaired.exit_code == checked.exit_code == 1
+    assert repaired.stdout == checked.stdout
+    assert "mirror are whole" not in repaired.stdout
+    assert "nothing can be stored" in caplog.text
+    again = json.loads(tuner("db", "repair", "--database", path, "--json", "-").stdout)
+    assert (again["whole"], again["left"]["whole"]) == (False, True)
 
 
 def test_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """``tuner import`` and ``tuner export``."""
 
 import json
+import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -84,7 +87,7 @@ def test_a_cut_cache_is_imported_and_replayed(tmp_path: Path, monkeypatch: pytes
         (("import", "broken.json"), "is expected"),
         (("export", "7", "--database", "none.db"), "none.db"),
         (("export", "nothing.json"), "neither the number of a run"),
-        (("export", "other.json"), "it lacks"),
+        (("export", "other.json"), "best is missing"),
     ],
 )
 def test_what_is_not_there_or_not_known(
@@ -164,3 +167,174 @@ def test_flags_of_several_workloads_do_not_enter_a_command(tmp_path: Path) -> No
     wrong = run("export", file, "--workload", "fft:N=3")
     assert "did you mean 'fft:N=2'?" in wrong.stderr
     assert run("export", file, "--workload", "fft:N=2", "--format", "t4").exit_code == 2
+
+
+# --- what a report says to use ----------------------------------------------------------------------
+
+SIM = ("--device", "sim:h200", "--objective", "time")
+TRIAD = """
+namespace user {
+template <class T, int W, bool vec> __global__ void triad(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = T(W) * x[i];
+}
+}
+"""
+TRIAD_FILE = """
+[kernel]
+source = "triad.cu"
+entry = "user::triad<float, {W}, {vec}>"
+options = ["--maxrregcount={regs}"]
+[problem]
+sizes.N = [4096]
+name = "consistent"
+[arguments]
+x = "in float32[N]"
+y = "out float32[N]"
+n = "int32 = N"
+[tunables]
+block = [64, 128]
+W = [8]
+vec = [false]
+regs = [32]
+[launch]
+grid = "ceil_div(N, block)"
+block = "block"
+"""
+HALF = """
+__global__ void half(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = FACTOR * x[i];
+}
+"""
+HALF_FILE = (
+    TRIAD_FILE.replace("triad.cu", "half.cu")
+    .replace('entry = "user::triad<float, {W}, {vec}>"\noptions = ["--maxrregcount={regs}"]\n', "")
+    .replace("W = [8]\nvec = [false]\nregs = [32]", "FACTOR = [2]")
+)
+TEXTS = HALF_FILE.replace("FACTOR = [2]", 'FACTOR = ["(1 + 1)"]')
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with kernels whose tunables are no macros, and a database of its own."""
+    for name, text in (("triad", TRIAD), ("half", HALF), ("texts", HALF)):
+        (tmp_path / f"{name}.cu").write_text(text)
+    for name, text in (("triad", TRIAD_FILE), ("half", HALF_FILE), ("texts", TEXTS)):
+        (tmp_path / f"{name}.toml").write_text(text.replace("half.cu", f"{name}.cu"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def used(*words: str) -> dict[str, str]:
+    """What a run says at its end: ``use``, ``source`` and ``launch``, each in one line."""
+    done = run("run", *words, *SIM, "--budget", "2")
+    assert done.exit_code == 0, done.output
+    parts = re.split(r"^(use|source|launch|more): ", done.stdout, flags=re.MULTILINE)[1:]
+    said = {key: " ".join(text.split()) for key, text in zip(parts[::2], parts[1::2], strict=True)}
+    assert said.pop("more").startswith("tuner show 1")
+    return said
+
+
+HEADER = "tuner export 1 --format header --output tuned.h"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("half.toml",), {"use": "-DFACTOR=2", "launch": "half with block=(64|128)"}),
+        (
+            ("triad.toml",),
+            {"use": "--maxrregcount=32", "launch": "user::triad<float, 8, false> with block=(64|128)"},
+        ),
+        (("texts.toml",), {"use": HEADER, "launch": "half with block=(64|128)"}),
+        (("half.toml", "scan-lf:N=4"), {"use": HEADER}),
+        (("scan-lf:N=4",), {"launch": "scan_lf<.*> with cap=0"}),
+        (("scan-long:N=4096",), {"launch": ".*<.*>.*"}),
+        (
+            ("mvmul:H=1024,W=1024",),
+            {"use": "-D.*", "source": "what tuner kernels expand mvmul writes", "launch": "mvmul<.*>"},
+        ),
+        (("geqrf:n=64",), {"use": "-Dahead=[012]", "launch": ".*panel<.*>.* with NB=64"}),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
+)
+def test_what_a_report_says_to_use_can_be_used(
+    folder: Path, words: tuple[str, ...], said: dict[str, str]
+) -> None:
+    """Commands end well and write what compiles; options define their macros; the rest names the launch."""
+    files = {"half.toml": "half:N=4096", "triad.toml": "triad:N=4096", "texts.toml": "texts:N=4096"}
+    kernels = [word for one in words if one in files for word in ("--kernel", one)]
+    found = used(*(files.get(one, one) for one in words), *kernels)
+    assert found.keys() == said.keys()
+    for key, text in said.items():
+        assert re.fullmatch(text, found[key]), found[key]
+    if "source" in found:
+        assert run(*found["source"].split()[2:-1]).exit_code == 0
+    use = found.get("use", "")
+    if use.startswith("tuner "):
+        assert run(*shlex.split(use)[1:]).exit_code == 0
+        compiled = ["g++", "-xc++", "-Wall", "-Werror", "-fsyntax-only", "tuned.h"]
+        subprocess.run(compiled, cwd=folder, check=True, stderr=subprocess.DEVNULL)
+    elif use:
+        assert run("export", "1", *kernels).stdout == f"{use}\n"
+        macros = " ".join(one for one in shlex.split(use) if one.startswith("-D"))
+        subprocess.run(
+            ["sh", "-c", f"g++ {macros} -E -xc++ /dev/null"], check=True, stdout=subprocess.DEVNULL
+        )
+
+
+@pytest.mark.parametrize("name", ["half", "triad", "texts"])
+def test_exports_say_the_same_as_reports(folder: Path, name: str) -> None:
+    """A tunable that is no macro is no flag and no macro of a header, whoever has the kernel file."""
+    used(f"{name}:N=4096", "--kernel", f"{name}.toml")
+    for words in ((), ("--kernel", f"{folder}/{name}.toml")):
+        header = run("export", "1", "--format", "header", *words).stdout
+        assert re.search("^#define TUNED_block (64|128)$", header, re.MULTILINE)
+        assert not re.search("^#define (block|W|vec|regs) ", header, re.MULTILINE)
+        flags = run("export", "1", *words)
+        assert (flags.exit_code, flags.stdout) == {
+            "half": (0, "-DFACTOR=2\n"),
+            "triad": (0, "--maxrregcount=32\n"),
+            "texts": (2, ""),
+        }[name]
+        assert ("--format header" if name == "texts" else "with block=") in flags.stderr
+
+
+EVIL = "1 -ccbin /tmp/evil -DW=1"
+
+
+@pytest.mark.parametrize("kind", ["flags", "header", "json", "t4", "kernel-launcher"])
+@pytest.mark.parametrize(
+    "change", [{"P": EVIL}, {"P": 3}, {"unknown": 1}, {"stream_priority": EVIL}], ids=str
+)
+def test_a_configuration_that_its_kernel_lacks_is_not_exported(
+    tmp_path: Path, kind: str, change: dict[str, object]
+) -> None:
+    """A document may come from anybody: what it says of a kernel that is here is held against its space."""
+    document = {}
+    db = ("--database", tmp_path / "db")
+    assert run("run", "scan-lf:N=4", *SIM, "--budget", "2", *db, "--json", tmp_path / "r.json").exit_code == 0
+    whole = (tmp_path / "r.json").read_text()
+    assert run("export", tmp_path / "r.json", "--format", kind).exit_code == 0
+    document = json.loads(whole)
+    document["best"]["configurations"]["scan-lf:N=4"] |= change
+    document["trials"].append(document["best"])
+    (tmp_path / "r.json").write_text(json.dumps(document))
+    refused = run("export", tmp_path / "r.json", "--format", kind)
+    assert refused.exit_code == 2
+    assert "scan-lf:N=4: a configuration of its run is none of the kernel" in refused.stderr
+    assert next(iter(change)) in refused.stderr
+
+
+def test_builds_are_those_of_the_kernel_and_not_of_the_document(tmp_path: Path) -> None:
+    """Macros that a document claims for a kernel that is here are not believed."""
+    path = tmp_path / "r.json"
+    assert run("run", "scan-lf:N=4", *SIM, "--budget", "2", "--json", path).exit_code == 0
+    right = run("export", path)
+    document = json.loads(path.read_text())
+    claimed = {"source": None, "macros": {"system": "1"}, "entries": ["evil<1>"], "options": ["--evil"]}
+    document["workloads"][0]["expanded"] = claimed
+    path.write_text(json.dumps(document))
+    assert run("export", path).output == right.output

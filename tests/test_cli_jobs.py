@@ -227,7 +227,7 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
         "queue": {"queued": 2, "running": 1},
         "windows": {"open": True, "changes_at": None, "count": 0, "summary": "none, allowed always"},
         "devices": [
-            {"spec": "cuda:0", "spent_today_s": 2.5, "spent_today_j": 12345.678, "job": 3, "holds": []}
+            {"spec": "cuda:0", "spent_today_s": 2.5, "spent_today_j": 12345.678, "job": 3, "holds": ""}
         ],
         "troubles": [],
         "ready": True,

@@ -17,6 +17,7 @@ from cli_process import COMMAND, PATIENCE_S, tuner
 from click.testing import Result
 from fake_nvml_state import (
     NOT_SUPPORTED,
+    SECOND_UUID,
     State,
     fake_nvml,
     follow_real_time,
@@ -43,6 +44,7 @@ def h200(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.delenv("TUNER_MARKS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no driver (a test)")
     with fake_nvml(folder) as state:
         script(state, (0.0, 120.0))
@@ -265,6 +267,28 @@ def test_what_cannot_be_traced(
     assert result.exit_code == 2, result.output
     assert says in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("visible", ["1", SECOND_UUID, f"MIG-{SECOND_UUID}/1/0"])
+def test_the_gpu_that_the_environment_names_is_read(
+    nvml: State, visible: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where CUDA cannot be asked, and it is named; where none is shown, nothing is run."""
+    nvml.gpu_count = 2
+    script(nvml.second, (0.0, 123.0))
+    sensors_of_h200(nvml.second)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    path = tmp_path / "trace.json"
+    result = tuner("power", "trace", *BRIEF, "--json", path, "--", "sleep", "0.3")
+
+    assert result.exit_code == 0, result.output
+    assert SECOND_UUID in result.stderr
+    assert provenance(path)["idle_w"] == pytest.approx(123.0, rel=0.05)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    refused = tuner("power", "trace", *BRIEF, "--", "touch", tmp_path / "run")
+    assert refused.exit_code != 0
+    assert "CUDA_VISIBLE_DEVICES='' shows no GPU" in refused.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_no_sensor_at_all(monkeypatch: pytest.MonkeyPatch, nvml: State) -> None:

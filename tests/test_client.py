@@ -199,6 +199,10 @@ def test_the_daemons_errors_are_ours(
     assert caught.value.exit_code == code
 
 
+def _answered(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -215,6 +219,12 @@ def test_the_daemons_errors_are_ours(
         answer({"jobs": [job(id="one")]}),
         answer({"jobs": [job(workloads=[1])]}),
         answer({"jobs": [None]}),
+        _answered(b"[" * 200_000),
+        _answered(b'{"jobs": ' + b"[" * 200_000),
+        _answered(b'{"jobs": [], "more": 1e400}'),
+        _answered(b'{"jobs": [], "more": NaN}'),
+        _answered(b'{"jobs": [], "more": "\\ud800"}'),
+        answer({"jobs": [job(options={"max_slowdown": "x"})]}),
     ],
 )  # fmt: skip
 def test_garbage_is_called_so(serve: Serve, said: bytes) -> None:

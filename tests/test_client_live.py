@@ -4,7 +4,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from run_documents import answered, trial
 from scripted_daemon import Request, ScriptedDaemon, answer, event, stream
+from terminal_scene import served_answer
 
 from tuner.client import Client
 from tuner.errors import DaemonError, DaemonUnavailableError
@@ -49,10 +51,10 @@ def test_trials_are_read_page_by_page(tmp_path: Path) -> None:
 
     def page(request: Request) -> bytes:
         after = int(request.query["after"][0])
-        return answer({"trials": [{"number": after + 1}], "next": after + 1 if after < 2 else None})
+        return answer({"trials": [trial({}, number=after + 1)], "next": after + 1 if after < 2 else None})
 
     with ScriptedDaemon(tmp_path / "s", page) as daemon:
-        numbers = [trial["number"] for trial in Client(daemon.path).archive.trials(4)]
+        numbers = [one["number"] for one in Client(daemon.path).archive.trials(4)]
 
     assert numbers == [1, 2, 3]
     assert {request.path for request in daemon.asked} == {"/v1/runs/4/trials"}
@@ -60,11 +62,17 @@ def test_trials_are_read_page_by_page(tmp_path: Path) -> None:
 
 def test_what_is_stored_is_asked_for_by_its_routes(tmp_path: Path) -> None:
     """Each method asks its route with what was named, and gives what is listed there."""
-    rows = {"runs": [{"run": 2}], "answers": [{"run": 1}], "history": [], "samples": [{"verdict": "inside"}]}
+    rows = {
+        **answered(None, ["a:N=1"]),
+        "runs": [{"run": 2}],
+        "answers": [served_answer()],
+        "history": [],
+        "samples": [{"verdict": "inside"}],
+    }
     with ScriptedDaemon(tmp_path / "s", lambda _: answer(rows)) as daemon:
         client = Client(daemon.path)
         assert client.archive.runs("scan-lf:N=4", limit=5, before=9) == [{"run": 2}]
-        assert client.archive.answers(stale=True) == [{"run": 1}]
+        assert client.archive.answers(stale=True) == [served_answer()]
         assert client.archive.history() == []
         assert client.archive.samples(2) == [{"verdict": "inside"}]
         assert client.archive.run(2) == client.power() == rows

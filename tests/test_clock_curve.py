@@ -30,7 +30,7 @@ def outcome(
     return SearchOutcome(RunStatus.FINISHED, trials, (), 0.0, 0.0, answer, 0, 0, Objective("energy"))
 
 
-def curve_of(found: SearchOutcome) -> list[dict[str, Any]]:
+def curve_of(found: SearchOutcome) -> list[Any]:
     return list(clock_curve(found, FLAT.clocks_mhz, ("w",))["clock_curve"])
 
 
@@ -38,7 +38,8 @@ def said(found: SearchOutcome, width: int = 120) -> str:
     record = clock_curve(found, FLAT.clocks_mhz, ("w",))
     answer = found.trials[found.answer or 0][0]
     best = {"clock_mhz": answer.clock_mhz, "configurations": {"w": dict(answer.configurations[0])}}
-    lines = curve_lines({**record, "best": best, "modelled": False}, width)
+    document: Any = {**record, "best": best, "modelled": False}
+    lines = curve_lines(document, width)
     return "\n".join(line.text for line in lines)
 
 
@@ -136,14 +137,13 @@ class TruthfulDriver:
 
     def confirm(
         self, trials: Sequence[Trial], kept: Sequence[Trial], objective: Objective, precision: float
-    ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+    ) -> PairedRepeats:
         assert (objective.name, precision) == ("energy", 0.01)
         turn = tuple(dict.fromkeys((*kept, *trials)))
         self.rounds.append(turn)
-        paired = PairedRepeats(
+        return PairedRepeats(
             tuple({one: self._line.measurement(one.clock_mhz or 0) for one in turn} for _ in "123")
         )
-        return paired, paired.joined()
 
 
 @pytest.mark.parametrize("out_of_time", [False, True])
@@ -153,16 +153,14 @@ def test_where_a_neighbour_costs_less_its_own_neighbours_follow(out_of_time: boo
     wrong = Trial((ONE,), 1485)
     driver = TruthfulDriver(FLAT)
     driver.out_of_time = out_of_time
-    paired, confirmed = confirm_neighbours(
-        cast("Driver", driver), Objective("energy"), 0.01, trials, ((wrong,), ())
-    )
+    paired = confirm_neighbours(cast("Driver", driver), Objective("energy"), 0.01, trials, ((wrong,), ()))
 
     assert [sorted(one.clock_mhz or 0 for one in turn) for turn in driver.rounds] == [
         [1095, 1485, 1980],
         [795, 1095],
     ][: 1 if out_of_time else 2]
     assert next(iter(paired.rivals(Objective("energy")))) == Trial((ONE,), 1095)
-    assert len(confirmed) == (3 if out_of_time else 4)
+    assert len(paired.joined()) == (3 if out_of_time else 4)
 
 
 def test_the_scatter_between_windows_counts_once() -> None:

@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
 from tuner.search.driver import Driver
-from tuner.search.limits import SearchLimits
+from tuner.search.limits import LimitReachedError, SearchLimits
 from tuner.search.trial_event import TrialEvent
 
 Answer = tuple[Resources, ...] | CompileError
@@ -142,7 +143,7 @@ def test_a_search_begins_with_the_defaults_alone() -> None:
     gpu = Workshop()
     items = prepared(gpu, "scan-lf:N=64", "fft:N=64")
 
-    assert Compilation(items, gpu).begin() == items
+    assert Compilation(items, gpu).begin(SearchLimits()) == items
     assert sorted(map(str, gpu.asked)) == sorted(str(item.default) for item in items)
     join_threads()
 
@@ -153,7 +154,7 @@ def test_a_default_that_is_ruled_out_is_no_candidate() -> None:
     (item,) = prepared(gpu)
     gpu.answer = lambda configuration: FAT if configuration == item.default else LEAN
     compilation = Compilation([item], gpu)
-    (begun,) = compilation.begin()
+    (begun,) = compilation.begin(SearchLimits())
 
     assert {one.configuration for one in item.candidates} - {
         one.configuration for one in begun.candidates
@@ -165,14 +166,55 @@ def test_a_default_that_is_ruled_out_is_no_candidate() -> None:
 
 def test_a_space_of_which_nothing_is_left_is_an_error() -> None:
     """The message says how many were ruled out by what, with the first error."""
-    gpu = Workshop(lambda _: CompileError("it is wrong"))
+    gpu = Workshop(lambda configuration: CompileError(f"it is wrong: {configuration}"))
     with pytest.raises(
         EmptySpaceError, match=r"none of .* is left .*does not compile.*first error: it is wrong"
     ):
-        Compilation(prepared(gpu), gpu).begin()
+        Compilation(prepared(gpu), gpu).begin(SearchLimits())
     gpu.answer = lambda _: FAT
     with pytest.raises(EmptySpaceError, match=r"no configuration reaches .*: lower --min-occupancy"):
-        Compilation(prepared(gpu), gpu).begin()
+        Compilation(prepared(gpu), gpu).begin(SearchLimits())
+    join_threads()
+
+
+def test_one_error_everywhere_ends_a_search_early() -> None:
+    """Where the default and many others fail with one error, the rest is not compiled to say so."""
+    gpu = Workshop(lambda c: CompileError(f'scan [{c}]: stage 1: a.cu(3): error: expected a ";"'))
+    items = prepared(gpu, "scan-lf:N=8192")
+    assert len(items[0].plans) > 50
+    with pytest.raises(
+        EmptySpaceError, match=r'fail to compile with one error.*: a\.cu\(3\): error: expected a ";"'
+    ):
+        Compilation(items, gpu).begin(SearchLimits())
+    assert len(gpu.asked) <= 33
+    join_threads()
+
+
+def test_errors_that_differ_end_no_search() -> None:
+    """A candidate is found where some fail in other ways than the default."""
+    gpu = Workshop()
+    (item,) = prepared(gpu, "scan-lf:N=8192")
+    last = item.candidates[-1].configuration
+    gpu.answer = lambda c: LEAN if c == last else CompileError(f"a.cu({c['L']}): error: no room for {c['P']}")
+    (begun,) = Compilation([item], gpu).begin(SearchLimits())
+    assert last in {one.configuration for one in begun.candidates}
+    join_threads()
+
+
+def test_no_verdict_is_waited_for_behind_the_time_limit() -> None:
+    """A search that is out of time waits for no compiler; what it waited for was not looked at."""
+    gpu = Workshop()
+    (item,) = prepared(gpu)
+    over = SearchLimits(time_limit_s=1.0, begun_s=time.monotonic() - 2.0)
+    compilation = Compilation([item], gpu)
+    compilation.begin(over)  # the default is compiled whatever it takes
+    gpu.open.clear()
+    others = [one for one in item.candidates if one.configuration != item.default]
+    with compilation.within(over), pytest.raises(LimitReachedError, match="time limit of 1 s is reached"):
+        compilation.resolve(0, others)
+    assert compilation.known()[0].uncompiled == len(item.plans) - 1
+    gpu.open.set()
+    assert all(compilation.resolve(0, others))
     join_threads()
 
 

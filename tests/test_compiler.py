@@ -523,7 +523,7 @@ def test_a_compile_child_imports_next_to_nothing() -> None:
     ours = {name for name in modules if name.startswith("tuner.")}
     assert ours == {
         *("tuner.errors", "tuner.system", "tuner.system.process"),
-        *("tuner.compiler", "tuner.compiler.confinement", "tuner.compiler.nvrtc"),
+        *("tuner.compiler", "tuner.compiler.confinement", "tuner.compiler.nvrtc", "tuner.compiler.ptx"),
         *("tuner.untrusted", "tuner.untrusted.limits", "tuner.untrusted.options"),
     }
     assert not {"numpy", "concurrent.futures", "inspect", "dataclasses"} & set(modules)

@@ -8,6 +8,7 @@ import pytest
 
 from tuner.devices.cuda import probe as module
 from tuner.devices.cuda.probe import ask, gpus, who
+from tuner.devices.cuda.visible import ORDER, VISIBLE, first_visible
 from tuner.errors import DeviceUnavailableError
 
 SOURCE = """
@@ -75,3 +76,55 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "driver_problem", lambda: "no NVIDIA driver (a test)")
     with pytest.raises(DeviceUnavailableError, match=r"cuda:3: no NVIDIA driver \(a test\)"):
         who(3)
+
+
+# --- where CUDA cannot be asked ------------------------------------------------------------------
+
+ALIKE = [("GPU-aaaa1111", "H200"), ("GPU-aabb2222", "H200"), ("GPU-cccc3333", "H200")]
+UNLIKE = [("GPU-aaaa1111", "T400"), ("GPU-aabb2222", "H200")]
+BY_BUS = {ORDER: "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus", "first"),
+    [
+        ({}, ALIKE, "GPU-aaaa1111"),
+        ({VISIBLE: "1"}, ALIKE, "GPU-aabb2222"),
+        ({VISIBLE: " 2 , 0"}, ALIKE, "GPU-cccc3333"),
+        ({VISIBLE: "1,9,1"}, ALIKE, "GPU-aabb2222"),
+        ({VISIBLE: "1,none,1"}, ALIKE, "GPU-aabb2222"),
+        ({VISIBLE: "GPU-cccc3333"}, ALIKE, "GPU-cccc3333"),
+        ({VISIBLE: "gpu-AAB,0"}, ALIKE, "GPU-aabb2222"),
+        ({VISIBLE: "MIG-GPU-cccc3333/1/0"}, ALIKE, "MIG-GPU-cccc3333/1/0"),
+        ({VISIBLE: "MIG-1234"}, ALIKE, "MIG-1234"),
+        ({VISIBLE: "1", **BY_BUS}, UNLIKE, "GPU-aabb2222"),
+        ({VISIBLE: "GPU-aabb2222"}, UNLIKE, "GPU-aabb2222"),
+    ],
+)
+def test_the_environment_says_which_gpu_is_first(
+    environment: dict[str, str], gpus: list[tuple[str, str]], first: str
+) -> None:
+    """By index or UUID, also cut short, of a GPU or of an instance, up to the first entry that names none."""
+    assert first_visible(gpus, environment) == first
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus", "words"),
+    [
+        ({VISIBLE: ""}, ALIKE, "CUDA_VISIBLE_DEVICES='' shows no GPU"),
+        ({VISIBLE: "-1"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: "3"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: "NoDevFiles"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: ",1"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: "1.0"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: "GPU-aa"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: "1,GPU-aabb"}, ALIKE, "names GPU-aabb twice"),
+        ({VISIBLE: "0,0"}, ALIKE, "names 0 twice"),
+        ({VISIBLE: "0"}, UNLIKE, "set CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+        ({VISIBLE: "1", ORDER: "FASTEST_FIRST"}, UNLIKE, "set CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+    ],
+)
+def test_no_other_gpu_is_taken(environment: dict[str, str], gpus: list[tuple[str, str]], words: str) -> None:
+    """Where the environment shows none, or nobody knows which, that is told."""
+    with pytest.raises(DeviceUnavailableError, match=words):
+        first_visible(gpus, environment)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from answering_scene import TX1, Answers, known, shipped
@@ -86,7 +87,7 @@ def test_a_lent_answer_is_rather_one_without_a_clock() -> None:
     """Of two answers for the same, one with clocks as found fits a reply that sets none, however old."""
     for name, asked in (("scan-lf:N=32", (SCAN,)), (SCAN, (SCAN, "fft:N=64"))):
         found, clocked = known([name], run=1), known([name], run=2)
-        conditions = {**clocked.conditions, "clocks": "691,998"}
+        conditions: Any = {**clocked.conditions, "clocks": "691,998"}
         answers = answerer(found, replace(clocked, clock_mhz=691, conditions=conditions))
         details = answers.reply(Question(asked)).workloads[SCAN]["details"]
         assert "run 1 of" in details

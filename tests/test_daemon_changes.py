@@ -94,7 +94,7 @@ def test_protocol() -> None:
     """Numbers that were measured in another way are stale."""
     old = known([SCAN], H200)
     answers = Answers(shipped(), {H200.spec: H200})
-    conditions = {**old.conditions, "protocol": PROTOCOL - 1}
+    conditions: Any = {**old.conditions, "protocol": PROTOCOL - 1}
     answers.take(replace(old, conditions=conditions))
     assert answers.reply(Question((SCAN,))).stale == ("another version of tuner measured it, in another way",)
 

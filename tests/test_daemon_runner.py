@@ -74,6 +74,7 @@ def test_a_job_is_tuned_and_stored(workshop: Workshop) -> None:
     (run,) = workshop.runs()
     (answer,) = workshop.told("answer")
     assert run.answer is not None
+    assert run.answer["best"] is not None
     assert answer["summary"]["best"]["configurations"] == run.answer["best"]["configurations"]
     assert (run.status, run.trials, workshop.job.run) == ("limited", 5, 1)
     assert result.seconds > 0
@@ -314,6 +315,7 @@ def test_stopped_while_it_confirms_it_ends_as_if_never_stopped(played: Workshop)
     (run,) = played.runs()
     assert run.status == "limited"
     assert run.answer is not None
+    assert run.answer["best"] is not None
     assert run.answer["best"]["bursts"] >= 3
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from run_documents import answered, trial
 
 from tuner.database import Store
 from tuner.database.best_known import DatabaseSource
@@ -40,7 +41,7 @@ CONDITIONS = Conditions(
     clocks="off",
     settings={},
 )
-ANSWER = {"best": {"configurations": {name: {"P": 4} for name in CONDITIONS.names}}}
+ANSWER = answered(trial({name: {"P": 4} for name in CONDITIONS.names}))
 TRIAL = Trial((Configuration({"P": 4, "L": 64}), Configuration({"P": 8, "r": 2})))
 MEASUREMENT = Measurement(
     (WorkloadResult(Status.OK, 1e-3), WorkloadResult(Status.OK, 2e-3)),
@@ -84,7 +85,7 @@ def test_only_an_unfinished_run_is_resumed(path: Path) -> None:
         store.end(run, RunStatus.INTERRUPTED, None)
         assert store.resume(CONDITIONS) == run
         assert store.resume(replace(CONDITIONS, seed=1)) is None
-        store.end(run, RunStatus.FINISHED, {"best": None})
+        store.end(run, RunStatus.FINISHED, answered(None, CONDITIONS.names))
 
         assert store.resume(CONDITIONS) is None
 
@@ -299,9 +300,9 @@ def test_order_of_runs_does_not_come_from_a_clock(path: Path, monkeypatch: pytes
     monkeypatch.setattr("tuner.database.runs.now", lambda: next(times))
     with Store(path) as store:
         before, during = store.begin(alone), store.begin(alone)
-        store.end(before, RunStatus.FINISHED, ANSWER)
+        store.end(before, RunStatus.FINISHED, answered(trial({"fft:N=64": {"P": 4}})))
         asking = store.begin(alone)
-        store.end(during, RunStatus.FINISHED, ANSWER)
+        store.end(during, RunStatus.FINISHED, answered(trial({"fft:N=64": {"P": 4}})))
 
         assert [run.id for run in store.finished_before(asking, "fft", "energy")] == [before]
 

@@ -51,6 +51,7 @@ def test_configurations_with_values_that_have_no_meaning_now_are_understood(data
     with Store(database) as store:
         (run,) = store.answered(["fft-large:N=16384"], "time")
     assert run.answer is not None
+    assert run.answer["best"] is not None
     (values,) = run.answer["best"]["configurations"].values()
 
     configuration = kernel.allowed(workload, values)

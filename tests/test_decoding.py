@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import H200, conditions, document, first_values
+from answering_scene import H200, conditions, document, first_values, trial
 from cli_process import tuner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,7 +120,7 @@ ODD_RUNS = [
     ({"status": "resting"}, "status is 'resting', not one of running"),
     ({"objective": "beauty"}, "unknown objective 'beauty'"),
     ({"conditions": canonical({**conditions(NAMES).record(), "cooling": "water"})}, "conditions.cooling"),
-    ({"answer": canonical(document(NAMES) | {"best": {"configurations": {}}})}, "lacks scan-lf:N=4"),
+    ({"answer": canonical(document(NAMES) | {"best": trial({})})}, "lacks scan-lf:N=4"),
     ({"answer": canonical(document(NAMES, joules=-1.0))}, "energy_j is -1.0, less than 0"),
     ({"answer": canonical(document(NAMES)).replace('"clock_mhz":null', '"clock_mhz":"x"')}, "clock_mhz"),
 ]

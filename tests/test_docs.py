@@ -21,6 +21,8 @@ from tuner.problems import problem_for
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = ("docs", "examples", "kernels", "benchmarks", "systemd", "tests")
+TRACKED = [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.md")))]
 SHELL = ("", "sh", "bash", "shell", "console")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S+/)?(tuner(?: .*)?)$")
@@ -85,6 +87,13 @@ def test_wrong_commands_are_noticed(line: str) -> None:
     """The check above fails for a wrong command, option or value."""
     with pytest.raises((AssertionError, click.UsageError)):
         parse(main, words(line))
+
+
+@pytest.mark.parametrize("path", TRACKED, ids=lambda path: path.name)
+def test_no_line_is_a_comment_of_the_site(path: Path) -> None:
+    """The site drops a line that begins with ``%``, in a list and behind a quotation mark, too."""
+    lines = FENCE.sub("", path.read_text()).splitlines()
+    assert [line for line in lines if re.match(r"[\s>*+-]*%", line)] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -3,7 +3,10 @@
 import contextlib
 import copy
 import json
+import re
+import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import InputError
-from tuner.exchange.build_files import flags, header
+from tuner.exchange.build_files import flags, header, notes
 from tuner.exchange.exported_run import ExportedRun, ExportedTrial, run_of_document, run_of_space
 from tuner.exchange.store_results import results_document
 from tuner.exchange.t1 import kernel_of_t1
@@ -21,6 +24,7 @@ from tuner.exchange.value_texts import values_of
 from tuner.exchange.wisdom import wisdom, wisdom_name
 from tuner.model import Configuration, Status
 from tuner.recordings import RecordedSpace, RecordingFile, write
+from tuner.untrusted.build_texts import define_words
 
 DATA = Path(__file__).parent / "data" / "exchange"
 
@@ -252,15 +256,65 @@ def test_wrong_t4_results_name_their_key(key: str, value: object, words: str) ->
 
 
 def test_flags_are_for_a_shell() -> None:
-    """One run is a line; of several workloads each stands under its name."""
+    """One run is a line; of several workloads each stands under its name, which is no option either."""
     assert flags([H200]) == "-DP=4 -Dfast=1\n"
-    named = run_on("G", trial(1.0, layout="row major"), name="b:N=1")
+    named = run_on("G -ccbin /evil", trial(1.0, taps="-1,0,1"), name="b:N=1")
     assert flags([H200, named]) == (
-        "# axpy:N=64,M=8 on NVIDIA H200, for time\n-DP=4 -Dfast=1\n"
-        "# b:N=1 on G, for time\n'-Dlayout=row major'\n"
+        "# axpy:N=64,M=8 on NVIDIA_H200 for time\n-DP=4 -Dfast=1\n"
+        "# b:N=1 on G_-ccbin_/evil for time\n-Dtaps=-1\\,0\\,1\n"
     )
+    assert any("Makefile" in one for one in notes([named]))
     with pytest.raises(InputError, match="no answer"):
         flags([ExportedRun("G", "time", ("a",), (), None)])
+
+
+HOSTILE = (
+    *("1 -ccbin /tmp/evil -DW=1", "$(touch made)", "`touch made`", '"', "'", "1\n-ccbin x", "1\t2", "a;b"),
+    *(
+        "a|b",
+        "a&b",
+        "a>b",
+        "*",
+        "?",
+        "[ab]",
+        "{a,b}",
+        "~root",
+        "a\\b",
+        "a#b",
+        "!1",
+        "f(1)",
+        "größe",
+        "a\u00a0b",
+    ),
+)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_what_a_shell_reads_otherwise_is_no_flag(value: str) -> None:
+    """Quotes do not survive ``$(...)``, and nvcc has a shell of its own: the value is a header's."""
+    with pytest.raises(InputError, match=r"(?s)V: its value .* --format header"):
+        flags([run_on("G", trial(1.0, V=value))])
+    with pytest.raises(InputError, match="is no name of a macro"):
+        flags([run_on("G", trial(1.0, None, **{f"V{value}": 1}))])
+
+
+@given(st.text(max_size=8), st.text(max_size=8) | st.integers() | st.booleans() | st.floats())
+def test_words_for_a_shell_mean_themselves(name: str, value: object) -> None:
+    """Whatever a tunable is called and has for a value: one word, of letters that nobody reads otherwise."""
+    with contextlib.suppress(InputError):
+        (word,) = define_words({name: value})
+        assert re.fullmatch(r"-D[A-Za-z_][A-Za-z0-9_]*=([A-Za-z0-9_@%+=:./-]|\\,)*", word, re.ASCII)
+
+
+def test_nvcc_takes_the_words_whole(tmp_path: Path) -> None:
+    """A comma in a value stays in its value, by a real nvcc that a real shell starts."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    (tmp_path / "tuned").write_text(flags([run_on("G", trial(1.0, taps="-1,0,1", P=4, fast=True))]))
+    (tmp_path / "k.cu").write_text("int found[] = {taps, P, fast};\n")
+    command = "nvcc $(cat tuned) -E k.cu"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "int found[] = {-1,0,1, 4, 1};" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -346,6 +400,7 @@ def test_wisdom_is_a_line_per_configuration() -> None:
         ({"device": {}}, "device: name is missing"),
         ({"objective": ""}, "objective is ''"),
         ({"best": {"configurations": {}}}, "best: axpy is missing"),
+        ({"best": {"configurations": {"axpy": {"P": [1]}}}}, "best: P is [1]"),
         ({"trials": [{"configurations": {"axpy": {}}, "status": "odd"}]}, "trials[0]: status is 'odd'"),
     ],
 )
@@ -358,12 +413,55 @@ def test_a_document_that_is_none(changed: dict[str, Any], words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_values_stay_in_their_lines() -> None:
-    """A text with a line of its own is no macro; comments keep names to their line."""
-    for value in ("1\n#include <evil>", "1 /* x", "1 \\"):
-        with pytest.raises(InputError, match="cannot be a macro"):
-            header([run_on("G", trial(1.0, P=value))])
-    odd = run_on("G\n*/ int x;", trial(1.0, 2.0, P="a\nb"), objective="energy", name="k")
-    other = run_on("G", trial(1.0, P=1), name="m")
-    assert flags([odd, other]).startswith("# k on G * / int x;, for energy\n'-DP=a\nb'\n")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("P", one) for one in ("1\n#include <evil>", "1 /* x", "1 // x", "*/", "1 \\", "a\\b", "1 ??/")),
+        *(("P", one) for one in ("# x", '"', "'", 'R"x(', '"a', "%:include <x>", "1\r2", "a\u2028b")),
+        *((one, 1) for one in ("P Q", "P(x)", "1P", "if", "int", "defined", "__CUDA_ARCH__", "größe", "")),
+    ],
+)
+def test_a_header_defines_what_it_says_and_no_more(name: str, value: Any) -> None:
+    """What would leave its line, begin a comment or a directive, or is no name of a program is refused."""
+    with pytest.raises(InputError, match="cannot be a macro"):
+        header([run_on("G", trial(1.0, None, **{name: value}))])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text("aR1\"'()?/*\\#%:<> ,\n", max_size=7), st.text("P_ 1(", min_size=1, max_size=3))
+def test_any_header_defines_its_names_only(value: str, name: str) -> None:
+    """The preprocessor finds the guard and the tunables, and nothing left over."""
+    try:
+        text = header([run_on("G", trial(1.0, None, **{name: value}, zlast=2))])
+    except InputError:
+        return
+    command = ["g++", "-xc++", "-std=c++14", "-w", "-E", "-dD", "-P", "-undef", "-nostdinc", "-"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=True)
+    told = [line.split(maxsplit=2)[1] for line in done.stdout.splitlines() if line]
+    assert told[told.index("TUNED_AXPY_N_64_M_8_H") :] == ["TUNED_AXPY_N_64_M_8_H", name, "zlast"]
+
+
+def test_two_names_that_become_one_are_refused() -> None:
+    """Workloads that differ in signs only have one prefix, and their macros would be one."""
+    with pytest.raises(InputError, match="a_b_P would be defined twice"):
+        header([run_on("G", trial(1.0, P=1), name="a-b"), run_on("G", trial(1.0, P=2), name="a_b")])
+
+
+def test_what_is_no_macro_is_named_apart() -> None:
+    """Block sizes and template arguments are of the launch: no flag, and in a header under another name."""
+    run = run_on("G", trial(1.0, vec=False, block=64, W=2, stream_priority=1), name="triad")
+    record = {"source": None, "macros": {"W": "2"}, "entries": ["triad<false>"], "parameters": ["block"]}
+    told = replace(run, expanded=(record,))
+    assert flags([told]) == "-DW=2\n"
+    assert notes([told]) == ["triad: launch triad<false> with block=64"]
+    assert "#define W 2\n#define TUNED_vec 0\n#define TUNED_block 64\n" in header([told])
+    assert "stream_priority" not in flags([run])
+    assert "#define TUNED_stream_priority 1\n" in header([run])
+
+
+def test_comments_stay_in_their_lines() -> None:
+    """Names of devices and kernels are texts of others."""
+    odd = run_on("G\n*/ int x;", trial(1.0, 2.0, P=1), objective="energy", name="k")
+    assert "*/ int" not in header([odd])
+    odd = run_on("G", trial(1.0, 2.0, P="a\nb"), objective="energy", name="k")
     assert all(line[0] in "{#" for line in wisdom([odd]).splitlines())

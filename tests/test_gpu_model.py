@@ -13,12 +13,28 @@ from hypothesis import strategies as st
 from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 
 import tuner
+from tuner.compiler.ptx_walk import UNITS
 from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.launch_model import describe
 from tuner.devices.simulated.round_model import RoundModel
 from tuner.errors import CompileError
-from tuner.model import Buffer, Configuration, Plan, Resources, TensorMap, Trial, Work
+from tuner.model import (
+    Buffer,
+    Configuration,
+    LibraryCall,
+    Operand,
+    Plan,
+    Resources,
+    Scalar,
+    Source,
+    Stage,
+    TensorMap,
+    Trial,
+    Work,
+)
 from tuner.recordings import RecordingFile
 
 # One H200, driver 580.159, clocks as found (1980 MHz): a warp-chunk scan of 2**26 floats, launched back to
@@ -308,3 +324,118 @@ def test_power_stays_between_idle_and_limit(name: str, plan: Plan) -> None:
     idle, load = sim.power_segments(-1.0)[0][2], sim.power_segments(record.start_s)[-1][2]
     assert load > idle > 0
     assert load <= sim.gpu.power.limit_w or sim.clock_mhz == sim.supported_mhz[-1]
+
+
+@given(
+    name=st.sampled_from(gpu_names()),
+    unit=st.sampled_from(UNITS),
+    work=st.tuples(st.floats(0, 1e12), st.floats(0, 1e15)),
+    compiled=st.booleans(),
+    place=st.integers(0, 10**6),
+)
+def test_no_unit_and_no_memory_is_faster_than_it_is(
+    name: str, unit: str, work: tuple[float, float], compiled: bool, place: int
+) -> None:
+    """Fused operations by time stay below the peak of their unit, bytes by time below the bandwidth."""
+    gpu, (bytes_, operations) = gpu_model(name), work
+    clock_mhz = gpu.clocks_mhz[place % len(gpu.clocks_mhz)]
+    lanes = gpu.fp32_lanes / per_clock(gpu, unit)
+    own = StageArithmetic(1.0, lanes * operations, operations) if compiled else StageArithmetic(lanes)
+    plan = scan(4, 128, work=Work(bytes_, 0.0 if compiled else operations, assumed=compiled))
+    model = RoundModel(gpu)
+    assert not model.misfit(plan, [Resources(16)], [own])
+    took_s = model.round_at([plan], clock_mhz).ends_s[0]
+    peak = per_clock(gpu, unit) * gpu.limits.multiprocessors * clock_mhz * 1e6
+    assert operations / took_s <= peak
+    assert bytes_ / took_s <= gpu.bandwidth
+
+
+@given(
+    name=st.sampled_from(gpu_names()),
+    dtype=st.sampled_from(["float32", "float64", "complex64", "complex128"]),
+    order=st.integers(1, 20_000),
+)
+def test_no_library_is_faster_than_its_unit(name: str, dtype: str, order: int) -> None:
+    """Products of matrices stay below the peak of their precision; one of complex numbers is four."""
+    gpu = gpu_model(name)
+    operands = tuple((one, Operand("x")) for one in "abc")
+    call = LibraryCall("gemm", dtype, operands, m=order, n=order, k=order)
+    stage = scan(4, 128).stages[0].changed(library=call)
+    plan = replace(scan(4, 128, work=Work(0.0, 0.0)), stages=(stage,))
+    model = RoundModel(gpu)
+    assert not model.misfit(plan, [Resources(0)])
+    took_s = model.round_at([plan], gpu.clocks_mhz[0]).ends_s[0]
+    unit = "fp64" if dtype in {"float64", "complex128"} else "fp32"
+    products = order**3 * (4 if dtype.startswith("complex") else 1)
+    peak = per_clock(gpu, unit) * gpu.limits.multiprocessors * gpu.clocks_mhz[0] * 1e6
+    assert products / took_s <= peak
+
+
+def test_a_rate_in_operations_is_work() -> None:
+    """A kernel file that states fewer operations than its rate counts is no faster for that."""
+    honest = scan(4, 128, work=Work(1e6, 1e12, rate_units=1e12, rate_name="GFlop/s"))
+    other = scan(4, 128, work=Work(1e6, 0.0, rate_units=1e12, rate_name="GFlop/s"))
+    assert makespan(device(), other) == makespan(device(), honest)
+
+
+def test_doubles_are_as_slow_as_their_unit() -> None:
+    """Without a compiler the arrays tell the precision."""
+    plan = scan(4, 128, work=Work(1e6, 1e12))
+    double = replace(plan, buffers=tuple(replace(one, dtype="float64") for one in plan.buffers))
+    times = [makespan(device("jetson-tx1"), one) for one in (plan, double)]
+    assert 28 * times[0] < times[1] <= 32 * times[0]
+
+
+MATMUL = """
+extern "C" __global__ void naive(float* c, const float* a, const float* b, int n) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  float sum = 0;
+  for (int k = 0; k < n; k++) sum += a[y * n + k] * b[k * n + x];
+  c[y * n + x] = sum;
+}
+"""
+TENSORS = """
+template <int N> __global__ void naive(float* c, const unsigned* a, const unsigned* b) {
+  float s[4] = {};
+  for (int k = 0; k < N; k += 8)
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]) : "r"(a[k]), "r"(a[k + 1]), "r"(b[k]));
+  c[blockIdx.x * 32 + threadIdx.x] = s[0] + s[1] + s[2] + s[3];
+}
+"""
+
+
+@pytest.mark.parametrize("gpu", ["jetson-tx1", "a100"])
+def test_a_product_without_stated_work_stays_below_the_peak(gpu: str) -> None:
+    """The loops of the compiled code are gone through, as nothing else tells what it computes."""
+    n = 4096
+    arrays = tuple(Buffer(name, "float32", (n, n), "out" if name == "c" else "in") for name in "cab")
+    stage = Stage(
+        *("naive", Source("k.cu", MATMUL), "naive", (), (n // 32, n // 8, 1), (32, 8, 1), 0),
+        (*"cab", Scalar("int32", n)),
+    )
+    plan = replace(scan(4, 128), stages=(stage,), buffers=arrays, work=Work(12 * n * n, 0.0, assumed=True))
+    sim = SimulatedDevice(gpu, noise=0.0)
+    rate = 2 * n**3 / makespan(sim, plan)
+    sim.close()
+    peak = 2 * sim.gpu.fp32_lanes * sim.gpu.limits.multiprocessors * sim.gpu.clocks_mhz[0] * 1e6
+    assert 0.05 * peak < rate < peak
+
+
+def test_tensor_cores_are_faster_than_lanes_and_not_than_their_peak() -> None:
+    """What multiplies matrices is counted as the products of its warp."""
+    n, warps = 65536, 16384
+    arrays = (
+        Buffer("c", "float32", (warps * 32,), "out"),
+        *(Buffer(x, "uint32", (n + 1,), "in") for x in "ab"),
+    )
+    stage = Stage(
+        *("naive", Source("k.cu", TENSORS), f"naive<{n}>", (), (warps, 1, 1), (32, 1, 1), 0), tuple("cab")
+    )
+    plan = replace(scan(4, 128), stages=(stage,), buffers=arrays, work=Work(1e6, 0.0, assumed=True))
+    sim = SimulatedDevice("a100", noise=0.0)
+    rate = 2 * warps * (n // 8) * 16 * 8 * 8 / makespan(sim, plan)
+    sim.close()
+    per_lane = sim.gpu.limits.multiprocessors * sim.gpu.clocks_mhz[0] * 1e6
+    assert 2 * sim.gpu.fp32_lanes * per_lane < rate < 2 * per_clock(sim.gpu, "tensor16") * per_lane

@@ -15,6 +15,7 @@ from examples import FEW
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from run_documents import answered
 
 from tuner.database import Database, Jobs, Ledger, Store
 from tuner.errors import JobStateError, QueueFullError, UnknownJobError
@@ -245,7 +246,7 @@ def test_old_jobs_are_forgotten_and_their_runs_are_not(database: Database, jobs:
     """Ended jobs go with their events; those that wait stay, and no number is given twice."""
     job, waits = add(jobs), add(jobs)
     store = Store(database, job=job.id)
-    store.end(store.begin(CONDITIONS), RunStatus.FINISHED, {"best": None})
+    store.end(store.begin(CONDITIONS), RunStatus.FINISHED, answered(None, CONDITIONS.names))
     jobs.change(job.id, JobState.FINISHED)
     now = datetime.now(timezone.utc)
 

@@ -24,6 +24,7 @@ from kernel_samples import (
 )
 
 from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.contract import misfit
 from tuner.config.formulas import derived_for
 from tuner.config.stage_recipe import StageRecipe
 from tuner.model import Source, Stage, TunableValue
@@ -60,12 +61,15 @@ def names_of_architecture(kernel: str) -> list[str]:
 
 
 def compiled(rows: Sequence[Row], cubins: Path) -> list[tuple[Stage, CompiledStage]]:
-    """Every stage of the rows, compiled for the architecture of each; none may fail."""
+    """Every stage of the rows, compiled for the architecture of each; all compile, and fit their launches."""
     results: list[tuple[Stage, CompiledStage]] = []
     for architecture in ARCHITECTURES:
         plans = [plan_of(row) for row in rows if row["architecture"] == architecture]
-        stages = [stage for plan in plans for stage in plan.stages]
+        launches = [(plan, stage) for plan in plans for stage in plan.stages]
+        stages = [stage for _, stage in launches]
         made = compiled_stages(stages, f"sm_{architecture}", cubins)
+        misfits = [misfit(*one, code) for one, code in zip(launches, made, strict=True)]
+        assert not any(misfits), next(filter(None, misfits))
         results += zip(stages, made, strict=True)
     return results
 

@@ -152,7 +152,7 @@ def test_finished_run_is_not_resumed(tmp_path: Path) -> None:
     again = tuner(*words, "--resume")
 
     assert again.exit_code == 2
-    assert "--resume: there is nothing to resume" in again.stderr
+    assert "--resume: there is nothing to resume: run 1 has finished" in again.stderr
     assert rows(tmp_path / "tuner.db", "runs") == 1
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemon_attempts import Workshop
@@ -122,7 +123,7 @@ def test_an_interrupted_job_goes_on_to_the_same_trials(
 def test_what_rules_exclude_of_a_large_space_is_told_as_an_estimate() -> None:
     """The size of a space that is not listed is estimated, and so is what is left out of it."""
     space = {"cartesian": 884_736, "size": 630_000, "listed": 61, "dropped": {}}
-    document = {"space": space, "workloads": [{"name": "add:N=65536", "space": space}]}
+    document: Any = {"space": space, "workloads": [{"name": "add:N=65536", "space": space}]}
 
     (line,) = dropped_lines(document)
 

@@ -46,7 +46,7 @@ DAEMON = (
 )
 CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
 CORE_OF_POWER = CORE_OF_PLUGINS | {
-    *("tuner.system.boot", "tuner.system.owner", "tuner.system.service_manager"),
+    *("tuner.system.boot", "tuner.system.lock_files", "tuner.system.owner", "tuner.system.service_manager"),
     *("tuner.untrusted.files", "tuner.untrusted.json", "tuner.untrusted.limits"),
     *("tuner.untrusted.text", "tuner.untrusted.toml"),
 }

@@ -183,8 +183,8 @@ def wrong_calls(cp: LinalgCupy) -> dict[str, tuple[Any, str]]:
     large, single = cp.asarray(np.broadcast_to(1.0, (32769, 32769))), b.astype("float32")
     most = "matrices of 32769 rows or columns are too large; the kernels of"
     return {
-        "host": (lambda: ANY.qr(positive()), "a is a numpy.ndarray; it must be an array on the GPU"),
-        "list": (lambda: ANY.qr([[1.0]]), "a is a builtins.list; it must be an array on the GPU"),
+        "host": (lambda: ANY.qr(positive()), "a is a numpy.ndarray; it must be an array on a GPU"),
+        "list": (lambda: ANY.qr([[1.0]]), "a is a builtins.list; it must be an array on a GPU"),
         "type": (lambda: ANY.qr(a.astype(int)), "a has dtype int64; it must be float32 or float64"),
         "complex": (lambda: ANY.qr(a.astype(complex)), "a has dtype complex128; it must be"),
         "mixed": (lambda: ANY.solve(a, single), "b has dtype float32; it must be float64 as a is"),
@@ -210,11 +210,11 @@ def wrong_calls(cp: LinalgCupy) -> dict[str, tuple[Any, str]]:
             r"piv has dtype float64 and shape \(5, 2\); it must be whole numbers of shape \(5,\)",
         ),
         "half pivots": (lambda: ANY.lu_solve((a, b[:, 0]), b), "piv has dtype float64 and shape"),
-        "no array": (lambda: ANY.qr(None), "a is a builtins.NoneType; it must be an array on the GPU"),
+        "no array": (lambda: ANY.qr(None), "a is a builtins.NoneType; it must be an array on a GPU"),
         "no b": (lambda: ANY.solve(a, None), "b is a builtins.NoneType; it must be an array"),
         "gradient": (
             lambda: ANY.qr(NeedsGradient()),
-            "a cannot be read as an array on the GPU: use",
+            "a cannot be read as an array on a GPU: use",
         ),
         "no alpha": (lambda: ANY.gemm(a, b, alpha=None), "alpha is None; it must be a real number"),
         "alpha": (lambda: ANY.trsm(a, b, alpha="2"), "alpha is '2'; it must be a real number"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import linalg_scales
 import numpy as np
 import pytest
 import scipy.linalg
@@ -122,6 +123,19 @@ def test_large_matrices(cp: Any, lead: tuple[int, ...], n: int, dtype: str) -> N
     assert backward(q @ r, tall) < 10
 
 
+@pytest.mark.parametrize("dtype", list(ROUNDOFF))
+@pytest.mark.parametrize("n", [5, 13, 32, 100, 150, 300, 1100])  # the last by clusters
+@pytest.mark.parametrize("name", list(linalg_scales.LAWS))
+def test_lapacks_errors_at_any_scale(cp: Any, name: str, n: int, dtype: str) -> None:
+    """Backward errors are LAPACK's, whatever the scale of matrices, columns, rows and pivots."""
+
+    def called(function: str, *arrays: NDArray[Any], **way: Any) -> Any:
+        found = getattr(linalg, function)(*map(cp.asarray, arrays), **way)
+        return [one.get() for one in found] if isinstance(found, tuple) else found.get()
+
+    linalg_scales.LAWS[name](called, n, dtype)
+
+
 def test_large_failures_are_named(cp: Any) -> None:
     """Indefinite and singular matrices beyond the batched kernels."""
     a = positive("float64", 300, 1)[0]
@@ -144,12 +158,3 @@ def test_failures_are_named(cp: Any) -> None:
         linalg.solve(cp.asarray(a), cp.asarray(random("float64", 32)))
     with pytest.warns(scipy.linalg.LinAlgWarning, match=r"^matrix 33: Diagonal number 5"):
         linalg.lu_factor(cp.asarray(a))
-
-
-def test_arrays_of_pytorch(cp: Any) -> None:
-    """Tensors on the GPU are arguments like others."""
-    torch = pytest.importorskip("torch")
-    a = positive("float32", 7)
-    found = linalg.cholesky(torch.from_numpy(a).cuda(), lower=True)
-    assert isinstance(found, cp.ndarray)
-    assert np.allclose(found.get(), np.linalg.cholesky(a), atol=1e-4)

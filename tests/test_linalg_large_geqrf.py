@@ -1,14 +1,17 @@
 """QR factorisation of one matrix: its panels and the order of its stages are right on the host."""
 
 from pathlib import Path
+from typing import Any
 
 import host_build
 import linalg_large as large
+import linalg_scales
 import numpy as np
 import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_large import DTYPES, SMALL, on_host
+from numpy.typing import NDArray
 from thread_orders import in_turns
 
 from tuner.model import Plan
@@ -147,6 +150,24 @@ def test_columns_that_are_zero_need_no_reflection(form: tuple[int, int]) -> None
         assert np.isfinite(outputs["A"]).all()
         if n < 2:
             assert not outputs["tau"].any()
+
+
+@on_host
+@pytest.mark.parametrize(
+    ("rows", "blocks", "dtype"), [(*form, dtype) for form, dtype in zip(FORMS, 2 * DTYPES, strict=True)]
+)
+def test_panels_of_every_form_take_any_scale(rows: int, blocks: int, dtype: str) -> None:
+    """Backward errors are LAPACK's where columns are scaled before, and again in their steps."""
+    from scipy.linalg import lapack  # noqa: PLC0415 - takes long to import
+
+    plan = in_form(70, dtype, rows, blocks)
+    form_q = lapack.sorgqr if dtype == "float32" else lapack.dorgqr
+
+    def qr(_: str, matrices: NDArray[Any]) -> tuple[list[Any], list[Any]]:
+        found = [large.answered(plan, {"A": np.ascontiguousarray(one.T)}) for one in matrices]
+        return [form_q(one["A"].T, one["tau"])[0] for one in found], [np.triu(one["A"].T) for one in found]
+
+    linalg_scales.LAWS["qr"](qr, 70, dtype)
 
 
 @on_host

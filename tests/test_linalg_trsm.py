@@ -1,15 +1,18 @@
 """Batched triangular systems: right at any order on the host, and as BLAS where they cannot be solved."""
 
 from pathlib import Path
+from typing import Any
 
 import host_build
 import linalg_batched as batched
+import linalg_scales
 import numpy as np
 import pytest
 from adaptive_kernels import inputs_of
 from host_build import ADDRESSES, CHECKED
 from linalg_batched import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
 from lu_qr import with_fault
+from numpy.typing import NDArray
 from thread_orders import in_turns
 
 TRSM = batched.kernel_of("trsm-batched")
@@ -90,7 +93,7 @@ def test_barriers_are_needed() -> None:
     ("old", "new"),
     [
         ("sum[c][r] -= left[r] * known[c][w];", "sum[c][r] -= left[r] * known[c][0];"),
-        ("sum[c][k] *= left[k];", "sum[c][k] *= left[0];"),
+        ("divided(sum[c][k], left[k])", "divided(sum[c][k], left[0])"),
         ("for (int r = k + 1; r < rows; ++r)", "for (int r = k + 2; r < rows; ++r)"),
         ("if (i + w == k) pack.at[w]", "if (i + w == k + 1) pack.at[w]"),
         ("blockIdx.x / Here::strips * problems", "blockIdx.x / Here::strips"),
@@ -105,6 +108,23 @@ def test_faults_are_noticed(old: str, new: str) -> None:
         batched.plan_with(TRSM, 69, "float32", strip=64),
     ]
     assert any(batched.is_noticed(with_fault(plan, old, new)) for plan in plans)
+
+
+@on_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "triangle"), [(6, "own"), (9, "spread"), (20, "whole"), (50, "panels")])
+def test_systems_of_any_scale_have_small_residuals(n: int, triangle: str, dtype: str) -> None:
+    """Row by row, also where pivots are denormal or their reciprocals are, in each place of the triangle."""
+
+    def solved(_: str, a: NDArray[Any], b: NDArray[Any], lower: bool) -> NDArray[Any]:
+        assert lower
+        sides = np.zeros_like(a)
+        sides[..., : b.shape[-1]] = b
+        plan = batched.plan_with(TRSM, n, dtype, len(a), triangle=triangle)
+        inputs = {"L": batched.column_major(a, dtype), "B": batched.column_major(sides, dtype)}
+        return np.swapaxes(batched.answered(plan, inputs)["B"], 1, 2)[..., : b.shape[-1]]
+
+    linalg_scales.LAWS["solve_triangular lower"](solved, n, dtype)
 
 
 @on_host

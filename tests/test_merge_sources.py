@@ -235,7 +235,7 @@ def test_a_run_that_is_too_large_is_left_out(
     here: Database, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No run takes more memory than a bound, however many trials a file says that it has."""
-    monkeypatch.setattr(merge_source, "RUN_BYTES", 2048)
+    monkeypatch.setattr(merge_source, "RUN_BYTES", 2560)
     report = merge_file(here, file)
     assert report.refused == ["run 3: it is larger than 2 KiB"]
     assert known_trials(here) == [2, 3]

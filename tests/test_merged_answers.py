@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import H200, TWIN, Answers, conditions, refresh, shipped, store_run
+from answering_scene import H200, TWIN, Answers, conditions, document, refresh, shipped, store_run
+from cli_process import tuner
 
 from tuner.daemon.interface import Question
 from tuner.database import Store
@@ -16,7 +17,7 @@ from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import merge_file
 from tuner.database.ranking import AnswerQuery
-from tuner.model import DeviceIdentity
+from tuner.model import DeviceIdentity, RunStatus
 
 NAME = "scan-lf:N=1024"
 NEAR = "scan-lf:N=512"
@@ -143,3 +144,86 @@ def test_a_run_that_has_begun_never_learns_of_a_merge(here: Store, there: Store,
     assert not list(here.finished_before(run, "scan-lf", "energy"))
     later = here.begin(conditions([NAME], H200))
     assert len(list(here.finished_before(later, "scan-lf", "energy"))) == 1
+
+
+# --- configurations that a kernel does not have ----------------------------------------------------
+
+EVIL = "1 -ccbin /tmp/evil -DW=1"
+
+
+def forged(there: Store, values: dict[str, Any], *names: str, **changes: Any) -> int:
+    """Store the run of a host that says what no kernel has, under the right name and sources."""
+    given = names or (NAME,)
+    made = document(given)
+    assert made["best"] is not None
+    for configuration in made["best"]["configurations"].values():
+        configuration.update(values)
+    number = there.begin(conditions(given, H200, **changes))
+    there.end(number, RunStatus.FINISHED, made)
+    return number
+
+
+@pytest.mark.parametrize(
+    "values", [{"store": EVIL}, {"P": 3}, {"unknown": 1}, {"stream_priority": EVIL}], ids=str
+)
+@pytest.mark.parametrize("asked", [(NAME,), (NAME, "fft:N=1024")], ids=["alone", "together"])
+def test_a_configuration_that_its_kernel_lacks_is_not_served(
+    here: Store, there: Store, values: dict[str, Any], asked: tuple[str, ...]
+) -> None:
+    """It neither is the answer nor hides another one, and why is said."""
+    own = store_run(here, list(asked), H200)
+    forged(there, values, *asked)
+    merge(here, there)
+    workloads = tuple(map(shipped().workload, asked))
+    kernels = {one.kernel: shipped().kernel(one.kernel) for one in workloads}
+    found = best_known(
+        AnswerQuery(workloads, kernels, {n: k.fingerprint for n, k in kernels.items()}, "", H200),
+        DatabaseSource(here),
+    )
+    assert found.stored is not None
+    assert found.stored.answer.run == own
+    (why,) = found.passed_over
+    assert "merged from host-b is not served: " in why
+    assert next(iter(values)) in why
+
+
+def test_the_daemon_neither_serves_it_nor_lets_it_hide_another(
+    here: Store, there: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of answers alike the newest is kept in memory: a forged one is none of them, and is in the log."""
+    own = store_run(here, [NAME], H200)
+    forged(there, {"store": EVIL})
+    merge(here, there)
+    answers = Answers(shipped(), {H200.spec: H200})
+    refresh(answers.answerer, here)
+    assert answers.reply(Question((NAME,))).run == own
+    assert "merged from host-b is not served" in caplog.text
+    assert EVIL in caplog.text
+
+
+def test_commands_say_why_an_answer_is_not_served(here: Store, there: Store) -> None:
+    """The run of a host whose answer was changed is served by none, with an own answer and without one."""
+    name, where = "scan-lf:N=4", ("--device", "sim:h200", "--objective", "time")
+    assert tuner("run", name, *where, "--budget", "2", "--database", there.path).exit_code == 0
+    measured = there.run(1)
+    assert measured is not None
+    assert measured.answer is not None
+    assert measured.answer["best"] is not None
+    measured.answer["best"]["configurations"][name]["cap"] = EVIL
+    device = DeviceIdentity(**measured.conditions["device"])
+    number = there.begin(conditions([name], device, objective="time"))
+    for place, (trial, gave) in enumerate(there.trials(1, [name]), start=1):
+        there.add(number, place, trial, gave, [name])
+    there.end(number, RunStatus.FINISHED, measured.answer)
+    merge(here, there)
+
+    def ranked_first(database: Path) -> str:
+        said = tuner("best", name, *where, "--database", database)
+        assert EVIL not in said.stdout
+        return " ".join(said.stderr.split())
+
+    assert "run 1 of" in ranked_first(here.path)
+    assert "merged from host-b is not served: scan-lf:N=4: configuration: cap is" in ranked_first(here.path)
+    exported = tuner("export", "1", "--database", here.path)
+    assert (exported.exit_code, exported.stdout) == (2, "")
+    assert "scan-lf:N=4: a configuration of its run is none of the kernel" in exported.stderr

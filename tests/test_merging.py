@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import run_documents
 from click.testing import CliRunner
 from damaging import CONDITIONS
 from mirrored import rows
@@ -27,8 +28,8 @@ def add_run(path: Path, trials: int = 3, status: RunStatus = RunStatus.FINISHED)
         for number in range(1, trials + 1):
             trial = Trial((Configuration({"P": number}),))
             store.add(run, number, trial, Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3), NAMES)
-        best = {"configurations": {NAMES[0]: {"P": 2}}, "time_s": 1e-3}
-        store.end(run, status, {"best": best, "run": run, "space": {"measured": trials}})
+        best = run_documents.trial({NAMES[0]: {"P": 2}}, time_s=1e-3)
+        store.end(run, status, run_documents.answered(best, run=run, space={"measured": trials}))
         return run
 
 

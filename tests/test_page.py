@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import http.client
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from tuner.model.jobs import JobSpec, JobState
 from tuner.page import serving
 from tuner.page.app import assets
 from tuner.page.peer_user import is_another_user
-from tuner.page.serving import listen, open_browser
+from tuner.page.serving import HOST, listen, open_browser
+from tuner.page.session import Session
 
 JOB = {"workloads": ["scan-lf:N=64"]}
 TARGETS = ("/", "/assets/page.js", "/v1/status", "/v1/events", "/v1/jobs", "/nowhere")
@@ -117,18 +119,56 @@ def test_every_answer_forbids_what_the_page_does_not_need(page: Page) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_socket_of_another_user_is_known(tmp_path: Path) -> None:
-    """The kernel's table tells whose the other end is; where it says nothing, the cookie alone decides."""
+ESTABLISHED, FIN_WAIT, TIME_WAIT = 1, 5, 6
+
+
+@pytest.mark.parametrize(
+    ("user", "state", "another"),
+    [
+        (0, ESTABLISHED, False),
+        (os.geteuid(), ESTABLISHED, False),
+        (os.geteuid() or 4711, FIN_WAIT, os.geteuid() == 0),
+        (4711, ESTABLISHED, True),
+        (0, FIN_WAIT, True),
+        (0, TIME_WAIT, True),
+        (None, None, True),
+    ],
+)
+def test_a_socket_of_another_user_is_known(
+    tmp_path: Path, user: int | None, state: int | None, another: bool
+) -> None:
+    """The kernel's table tells whose the other end is, and not of one that is closed, which is nobody's."""
     table = tmp_path / "tcp"
     head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
-    row = "   0: 0100007F:{:04X} 0100007F:{:04X} 01 00000000:00000000 00:00000000 00000000 {:5d}        0 1\n"
-    table.write_text(head + row.format(40_000, 8750, 4711) + row.format(40_001, 8750, 0))
-    server = ("127.0.0.1", 8750)
+    end = f"00000000:00000000 00:00000000 00000000 {user or 0:5d}        0 1\n"
+    row = f"   0: 0100007F:9C40 0100007F:222E {state or 0:02X} {end}"
+    table.write_text(head + (row if user is not None else ""))
 
-    assert is_another_user(("127.0.0.1", 40_000), server, table)
-    assert not is_another_user(("127.0.0.1", 40_001), server, table)
-    assert not is_another_user(("127.0.0.1", 40_002), server, table)
-    assert not is_another_user(("127.0.0.1", 40_000), server, tmp_path / "none")
+    assert is_another_user(("127.0.0.1", 40_000), ("127.0.0.1", 8750), table) is another
+    assert not is_another_user(("127.0.0.1", 40_000), ("127.0.0.1", 8750), tmp_path / "none")
+
+
+def test_a_client_that_has_left_burns_no_link(daemon: ServedService) -> None:
+    """Who sends the link and resets its connection before it is accepted opens nothing."""
+    listener = listen(None)
+    session = Session(listener.getsockname()[1])
+    gone = socket.create_connection(listener.getsockname())
+    gone.sendall(f"GET /open/{session.link} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    gone.close()  # it waits to be accepted, and is nobody's
+    with served_page(daemon.path, listening=(listener, session)) as page:
+        assert page.enter().status == 303
+
+
+def test_requests_that_never_end_keep_nobody_out(daemon: ServedService) -> None:
+    """Connections with the half of a head are closed after a while, and whoever comes then gets in."""
+    with served_page(daemon.path, request_timeout_s=0.1) as page, contextlib.ExitStack() as stack:
+        for _ in range(64):
+            half = stack.enter_context(socket.create_connection((HOST, page.port), PATIENCE_S))
+            half.sendall(b"GET / HTTP/1.1\r\nHost:")
+            stack.callback(half.recv, 1)  # until it is closed
+        stack.close()
+
+        assert page.enter().status == 303
 
 
 # --- what is handed on -------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_stopping_comes_near_the_best_moment(name: str) -> None:
     assert statistics.fmean(excess) <= 0.10
 
 
-def document(**values: Any) -> dict[str, Any]:
+def document(**values: Any) -> Any:
     """A run's document as far as break-even reads it."""
     return {
         "modelled": False,

@@ -124,7 +124,8 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
     assert len(set(trials)) == len(trials)
     assert set(trials) == set(stored(tmp_path / "alone.db"))
     assert pool.outcome.status is RunStatus.FINISHED, (listener.told_, pool.outcome.notices)
-    assert pool.document["best"]["configurations"] == alone.document["best"]["configurations"]
+    bests: list[Any] = [one.document["best"] for one in (pool, alone)]
+    assert bests[0]["configurations"] == bests[1]["configurations"]
     assert any("is lost" in sentence for sentence in listener.told_)
     assert interrupted == [False, False]
     assert not pool_processes(os.getpid())

@@ -105,7 +105,7 @@ def test_a_reading_goes_through_the_helper(helper: EnergyHelper, monkeypatch: py
     server.start()
     try:
         with closing(package.open()) as sampler:
-            helper.count("intel-rapl:0", 5_000_000)
+            helper.count("intel-rapl:0", 5_001_000)
             helper.time_s += 1.0
             clock.time_s += 1.0
             assert sampler.poll()[0].value == pytest.approx(5.0)

@@ -360,6 +360,21 @@ def test_throttling_is_told_as_far_as_the_kernel_knows(sysfs: Path) -> None:
     assert gpu.read().throttle_reasons == ()
 
 
+def test_the_temperature_of_the_gpus_zone_is_read_with_the_clock(sysfs: Path) -> None:
+    """Millidegrees of the zone whose type begins with GPU; a gated one, which shows -256 °C, tells none."""
+    zones = sysfs / "class/thermal"
+    for number, (kind, celsius) in enumerate((("CPU-therm", 60), ("GPU-therm", 43.5))):
+        folder = zones / f"thermal_zone{number}"
+        folder.mkdir(parents=True)
+        (folder / "type").write_text(f"{kind}\n")
+        (folder / "temp").write_text(f"{1000 * celsius:.0f}\n")
+    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+
+    assert gpu.read().temperature_c == 43.5
+    (zones / "thermal_zone1/temp").write_text("-256000\n")
+    assert gpu.read().temperature_c is None
+
+
 def test_a_node_that_is_no_gpu_is_not_taken(tmp_path: Path) -> None:
     """Neither memory and display controllers nor another maker's GPU are this GPU; a late node is found."""
     root = tmp_path / "sys/class/devfreq"

@@ -16,7 +16,8 @@ from tuner.power.sensors.ina3221 import readings
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Reading, Response, Sample
 
-AGX_ORIN_SUM = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0+VDDQ_VDD2_1V8AO"
+AGX_XAVIER_SUM = "GPU+CPU+SOC+CV+VDDRQ+SYS5V"
+AGX_ORIN_SUM = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0"
 OFFERED = {
     "tx1": ["VDD_IN", "VDD_GPU", "VDD_CPU", "VDD_MUX", "VDD_5V_IO_SYS", "VDD_3V3_SYS"],
     "nano": ["POM_5V_IN", "POM_5V_GPU", "POM_5V_CPU"],
@@ -267,15 +268,15 @@ def test_a_disabled_channel_leaves_the_others(
 
 def test_a_sum_adds_rails_of_several_chips(tmp_path: Path, opened: Callable[[Reading], PowerSampler]) -> None:
     """The sum of all rails is their sum, and its scope says so."""
-    sysfs, clock = build(tmp_path, "agx-orin"), HandClock()
-    sampler = opened(reading(sysfs, AGX_ORIN_SUM, clock))
-    total_w = 4.968 * (0.645 + 0.887 + 0.96 + 0.22)
+    sysfs, clock = build(tmp_path, "agx-xavier"), HandClock()
+    sampler = opened(reading(sysfs, AGX_XAVIER_SUM, clock))
+    total_w = 19.0 * (0.020 + 0.016 + 0.049 + 0.032) + 5.0 * 0.296
 
-    (*_, last) = watch(sampler, clock, 0.2)
+    (*_, last) = watch(sampler, clock, 2.0)
 
     assert last.value == pytest.approx(total_w)
-    assert sampler.info.scope.endswith("VDDQ_VDD2_1V8AO (sum of all rails)")
-    assert sampler.info.resolution == pytest.approx(4.968 * 0.02 * 2.0, rel=0.01)
+    assert sampler.info.scope.endswith("SYS5V (sum of all rails)")
+    assert sampler.info.resolution == pytest.approx(0.008 * (5 * 19.0**2 + 5.0**2) ** 0.5, rel=0.01)
 
 
 def test_chips_may_call_their_rails_alike(tmp_path: Path) -> None:

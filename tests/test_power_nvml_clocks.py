@@ -81,6 +81,14 @@ def test_the_enforced_power_limit_is_read_with_the_clock(nvml: State, gpu: NvmlA
     assert (gpu.read().power_limit_w, gpu.read().mhz) == (None, 1980.0)
 
 
+def test_the_temperature_is_read_with_the_clock(nvml: State, gpu: NvmlActuator) -> None:
+    """Degrees Celsius of the chip; a GPU that does not tell them still has a clock."""
+    nvml.temperature_c = 47
+    assert gpu.read().temperature_c == 47.0
+    nvml.temperature = NOT_SUPPORTED
+    assert (gpu.read().temperature_c, gpu.read().mhz) == (None, 1980.0)
+
+
 def test_idle_and_our_own_lock_are_no_throttling(nvml: State, gpu: NvmlActuator) -> None:
     """Of the reason bits those count that hold a clock back."""
     nvml.reason_bits = 0x1 | 0x2

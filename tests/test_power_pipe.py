@@ -1,5 +1,7 @@
 """Watts that another program writes: lines with and without times, through pipes and growing files."""
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from tuner.power.sensors import pipe
 from tuner.power.sensors.pipe import PipeSampler
 
 from tuner.errors import PowerError, SensorUnavailableError
+from tuner.interfaces import Sample
 
 # Writes what the fake GPU draws, 5 % less: a mean over each hundredth of a second, however late a line is.
 METER = """
@@ -92,7 +95,7 @@ def test_lines_without_times_are_dated_by_reading(tmp_path: Path) -> None:
         seconds = iter(range(10_000))
         writer.write("100\n")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PipeSampler, "_period_s", lambda _: 0.1)
+            patch.setattr(PipeSampler, "_first", lambda _: [Sample(0.1 * i, 1.0) for i in range(3)])
             sampler = PipeSampler("pipe:x", str(writer.path), None, lambda: float(next(seconds)))
         sampler.poll()
         writer.write("200\n")
@@ -125,9 +128,7 @@ def test_lines_may_come_in_pieces(
     assert [sample.value for sample in found] == watts
 
 
-@pytest.mark.parametrize(
-    ("watts", "step_w"), [("42", 1.0), ("42.0", 0.1), ("4.25e1", 0.1), ("0e400", 1000.0)]
-)
+@pytest.mark.parametrize(("watts", "step_w"), [("42", 1.0), ("42.0", 0.1), ("4.25e1", 0.1), ("1e3", 1000.0)])
 def test_watts_are_known_to_their_last_digit(tmp_path: Path, watts: str, step_w: float) -> None:
     """A meter that shows the same number again and again is not known without uncertainty."""
     lines = "".join(f"{0.5 * i},{watts}\n" for i in range(3))
@@ -159,6 +160,58 @@ def test_a_writer_that_ends_or_falls_silent_is_told(writer: Writer) -> None:
         writer.write("x" * 5000)
         with pytest.raises(PowerError, match="a line of more than"):
             sampler.poll()
+
+
+def test_lines_that_come_at_once_are_one_sample(writer: Writer) -> None:
+    """Their times tell nothing, and a flood of them makes no energy surer, nor costs more than it tells."""
+    with closing(writer.sampler()) as sampler:
+        writer.time_s += 1.0
+        writer.write("90\n110\n" * 2000)
+        samples = sampler.poll()
+        assert len(samples) <= 2001
+        assert all(90.0 <= sample.value <= 110.0 for sample in samples)
+        assert all(b.time_s - a.time_s > 0.0004 for a, b in itertools.pairwise(samples))
+
+
+def test_lines_of_one_time_are_one_sample(writer: Writer) -> None:
+    """A meter that writes more often than every half millisecond tells means."""
+    with closing(writer.sampler()) as sampler:
+        writer.time_s += 4.0
+        writer.write("3.0,90\n3.0001,110\n3.0002,100\n4.0,70\n")
+        assert [sample.value for sample in sampler.poll()] == [100.0, 70.0]
+
+
+def test_a_flood_is_refused(writer: Writer) -> None:
+    """What is written while nobody looks is passed over; a writer that is never caught up with is refused."""
+    flood = "100\n" * 10_000
+    with closing(writer.sampler()) as sampler:
+        writer.write(flood)
+        writer.time_s += 60.0
+        assert sampler.poll() == []
+        writer.write("55\n")
+        writer.time_s += 0.1
+        assert [sample.value for sample in sampler.poll()] == [55.0]
+        for _ in range(4):
+            writer.write(flood)
+            writer.time_s += 0.02
+            assert sampler.poll() == []
+        writer.write(flood)
+        with pytest.raises(PowerError, match=r"more is written than can be read.*a line every millisecond"):
+            sampler.poll()
+
+
+def test_a_flood_cannot_be_opened(tmp_path: Path) -> None:
+    """A writer that is never caught up with is no sensor, as any other that does not answer."""
+    with closing(Writer(tmp_path, "")) as writer:
+
+        def now() -> float:
+            with contextlib.suppress(BlockingIOError):
+                writer.write("100\n" * 10_000)
+            return time.monotonic()
+
+        os.set_blocking(writer._file, False)
+        with pytest.raises(SensorUnavailableError, match="more is written than can be read"):
+            PipeSampler("pipe:x", str(writer.path), None, now)
 
 
 def test_what_is_no_meter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

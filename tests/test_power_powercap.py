@@ -110,6 +110,44 @@ def test_a_zone_that_vanishes_is_told(tmp_path: Path, clock: HandClock) -> None:
             sampler.poll()
 
 
+@pytest.mark.parametrize(("range_uj", "energy_uj"), [(None, 1000), (0, 1000), (RANGE_UJ, 0)])
+@pytest.mark.parametrize("packages", [1, 2])
+def test_no_zone_is_left_out_of_a_sum(
+    range_uj: int | None, energy_uj: int, packages: int, tmp_path: Path
+) -> None:
+    """A package that tells no range, or counts nothing, is refused with its file's name."""
+    for number in range(packages - 1):
+        zone(tmp_path, f"intel-rapl:{number}", f"package-{number}")
+    last = f"package-{packages - 1}"
+    folder = zone(tmp_path, f"intel-rapl:{packages - 1}", last, energy_uj, range_uj or 0)
+    if range_uj is None:
+        (folder / "max_energy_range_uj").unlink()
+    found = readings(tmp_path, HandClock())
+
+    with pytest.raises(
+        SensorUnavailableError, match=f"{folder.name}/(max_)?energy_.*uj: (is missing or|reads) 0"
+    ):
+        found["powercap:package"].open()
+    if packages > 1:
+        found["powercap:package-0"].open().close()
+
+
+def test_a_zone_that_stands_still_is_told(tmp_path: Path) -> None:
+    """Every zone counts all the time; one that does not would be left out of the sum."""
+    clock = HandClock()
+    for number in range(2):
+        zone(tmp_path, f"intel-rapl:{number}", f"package-{number}")
+    moving = tmp_path / "class/powercap/intel-rapl:0/energy_uj"
+    with closing(readings(tmp_path, clock)["powercap:package"].open()) as sampler:
+        for number in range(48):
+            clock.time_s += 0.1
+            moving.write_text(f"{10_000 * (number + 1)}\n")
+            sampler.poll()
+        clock.time_s += 0.5
+        with pytest.raises(PowerError, match="intel-rapl:1/energy_uj stopped updating"):
+            sampler.poll()
+
+
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     """No zone, and a file that is no number or may not be read, are reasons with a name."""
     (none,) = readings(tmp_path, HandClock()).values()

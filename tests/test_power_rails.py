@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS
+from tuner.power.sensors.rail_boards import BOARDS as RAIL_BOARDS
+from tuner.power.sensors.rail_boards import RailBoard
 from tuner.power.sensors.rails import choices, distinct, is_connected, parts
+from tuner.power.sensors.tegrastats import parse_line
 
 XAVIER = "GPU+CPU+SOC+CV+VDDRQ+SYS5V"
-ORIN = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0+VDDQ_VDD2_1V8AO"
+ORIN = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_unconnected_channels_are_no_rails(name: str) -> None:
         ("agx-xavier", XAVIER, f"{XAVIER.replace('+', ' + ')} (sum of all rails)"),
         ("xavier-nx", "VDD_IN", "VDD_IN (total input)"),
         ("orin-nx", "VDD_IN", "VDD_IN (total input)"),
-        ("agx-orin", ORIN, f"{ORIN.replace('+', ' + ')} (sum of all rails)"),
+        ("agx-orin", ORIN, f"{ORIN.replace('+', ' + ')} (sum that counts no rail twice)"),
         ("thor", "VIN", "VIN (total input)"),
     ],
 )
@@ -75,6 +78,34 @@ def test_the_first_choice_of_each_board(board: str, first: str, scope: str) -> N
     best = choices([name for name in names if is_connected(name)])[0]
 
     assert (best.name, best.scope) == (first, scope)
+
+
+@pytest.mark.parametrize("board", RAIL_BOARDS, ids=lambda board: board.name)
+@pytest.mark.parametrize("others", [(), ("CVB_ATX_12V", "CVB_ATX_3V3"), ("VDD_MUX", "VDD_5V_IO_SYS")])
+def test_no_total_counts_a_rail_twice(board: RailBoard, others: tuple[str, ...]) -> None:
+    """Of each board the first choice is its total, also beside the rails that it feeds and the carrier's."""
+    for names in (board.total, (*board.inside, *board.total), (*others, *board.inside, *board.total)):
+        best = choices(names)[0]
+        assert best.rails == board.total
+        assert best.is_total
+        assert not set(best.rails) & set(board.inside)
+    assert board.source
+
+
+def test_two_readings_of_an_agx_orin_agree() -> None:
+    """Its memory is in the 5 V supply: old lines of tegrastats, which name it too, tell the same total."""
+    line = (
+        "VDD_GPU_SOC 4788mW/4788mW VDD_CPU_CV 798mW/798mW VIN_SYS_5V0 3842mW/3842mW"
+        " VDDQ_VDD2_1V8AO 707mW/707mW"
+    )
+    for text in (line, line.rpartition(" VDDQ")[0]):
+        rails = parse_line(text).rails_w
+        assert sum(rails[name] for name in choices(list(rails))[0].rails) == pytest.approx(9.428)
+
+
+def test_a_rail_that_is_fed_by_another_is_in_no_sum() -> None:
+    """Also where a rail of the board is missing, so that nobody knows its total."""
+    assert choices(["VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"])[0].name == "VDD_CPU_CV+VIN_SYS_5V0"
 
 
 def test_a_board_without_input_offers_the_sum() -> None:

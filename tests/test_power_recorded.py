@@ -59,6 +59,15 @@ def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_an_older_trace_keeps_its_zeros(tmp_path: Path, suffix: str) -> None:
+    """A file that does not say whether its rail may be off had zeros for readings."""
+    path = tmp_path / f"trace.{suffix}"
+    TRACE.write(path)
+    path.write_text(path.read_text().replace(', "may_be_zero": false', ""))
+    assert TraceFile.read(path).info.may_be_zero
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
 @given(trace=traces())
 @example(trace=replace(TRACE, marks=((0.0, ","),)))  # its JSON in a comment opens a quoted cell of CSV
 def test_every_trace_survives(

@@ -13,6 +13,7 @@ from tuner.interfaces import Sample, SensorInfo
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
 STREAM = SensorInfo("stream", "stream", "gpu", 0.1)
+RAIL = SensorInfo("rail", "stream", "VDD_GPU (gpu)", 0.1, may_be_zero=True)
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -32,10 +33,22 @@ def test_impossible_watts_are_left_out(odd: float) -> None:
 
 def test_small_negative_watts_are_an_offset() -> None:
     """A rail without load may show -0.4 W: that is kept, and nothing is told."""
-    trace, notes = screened([Sample(0.1 * i, -0.4) for i in range(5)], STREAM)
+    trace, notes = screened([Sample(0.1 * i, -0.4) for i in range(5)], RAIL)
 
     assert len(trace) == 5
     assert notes == ()
+
+
+def test_zero_is_no_reading_but_of_a_part() -> None:
+    """A GPU that is read draws power, a counter grows, and only a part of a board may be off."""
+    zeros = [Sample(0.1 * i, 0.0) for i in range(5)]
+    assert len(screened(zeros, RAIL)[0]) == 5
+    for info in (STREAM, COUNTER):
+        trace, notes = screened(zeros, info)
+        assert len(trace) == 0
+        assert kinds(notes) == ["sensor-values"]
+    with pytest.raises(PowerError, match="gave too little"):
+        mean_power(screened(zeros, STREAM)[0], 0.0, 0.4, STREAM)
 
 
 def test_samples_out_of_order_are_left_out() -> None:

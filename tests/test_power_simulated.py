@@ -145,6 +145,7 @@ class Device:
     def __init__(self) -> None:
         self.clock_mhz = 745
         self.throttle_reasons: tuple[str, ...] = ()
+        self.temperature_c: float | None = None
 
     def set_clock_mhz(self, mhz: int | None) -> None:
         self.clock_mhz = mhz or 745

@@ -253,11 +253,11 @@ def test_template_arguments_are_named_as_a_launch_takes_them(tmp_path: Path) -> 
     run = tuner(
         "run", "--kernel", example, "--objective", "time", *DEVICE, "--database", tmp_path / "db.sqlite"
     )
-    assert re.search(r"^use: launch vector_add<\d+, \d+, \d+>$", run.stdout, re.MULTILINE)
+    assert re.search(r"^launch: vector_add<\d+, \d+, \d+>$", run.stdout, re.MULTILINE)
     exported = tuner("export", "1", "--database", tmp_path / "db.sqlite")
     assert exported.stdout == "\n"
     header = tuner("export", "1", "--format", "header", "--database", tmp_path / "db.sqlite").stdout
-    assert "/* Parameters of templates: block_size_x" in header
+    assert "#define TUNED_block_size_x" in header
     assert "launch vector_add<" in exported.stderr
 
 
@@ -265,7 +265,7 @@ def test_a_shipped_kernel_is_expanded_by_its_name(tmp_path: Path) -> None:
     """What the answer of a run names can be pasted, wherever the package is."""
     words = ("mvmul:H=1024,W=1024", *DEVICE, "--policy", "random", "--budget", "1", "--objective", "time")
     run = tuner("run", *words, "--database", tmp_path / "db.sqlite")
-    assert "with the source of tuner kernels expand mvmul; launch mvmul<" in " ".join(run.stdout.split())
+    assert "source: what tuner kernels expand mvmul writes launch: mvmul<" in " ".join(run.stdout.split())
     assert tuner("kernels", "expand", "mvmul").stdout.startswith("# kernel.toml\n")
     assert "unknown kernel 'mvmull'" in tuner("kernels", "expand", "mvmull").stderr
 
@@ -286,12 +286,13 @@ def test_flags_of_an_answer_are_those_of_the_expanded_source(tmp_path: Path) -> 
     assert run.exit_code == 0, run.stderr
     exported = tuner("export", "1", *database)
     assert re.fullmatch("-DTUNER_FORM=[01] -DL=64\n", exported.stdout)
-    use = f"use: {exported.stdout.strip()} with the source of tuner kernels expand axpb.cu; launch axpb<2>"
+    use = f"use: {exported.stdout.strip()} source: what tuner kernels expand axpb.cu writes launch: axpb<2>"
     assert use in " ".join(run.stdout.split())
     assert "tuner kernels expand axpb.cu" in exported.stderr
     assert "launch axpb<2>" in exported.stderr
     header = tuner("export", "1", "--format", "header", *database).stdout
-    assert "#define FORM " in header
+    assert "#define TUNED_FORM " in header
+    assert "#define Q " not in header
     assert "#define TUNER_FORM " in header
 
 

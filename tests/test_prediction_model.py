@@ -285,6 +285,15 @@ def test_sizes_without_a_name_in_c_are_refused(name: str) -> None:
         c_selector(replace(MODEL, ranges={name: (1, 2)}))
 
 
+@pytest.mark.parametrize("option", ["-DA=1 -ccbin x", "-DA=$(x)", '-DA="x"', "-DA=1,2", "-DA=a;b", "-DA=\n"])
+def test_options_that_would_not_stay_one_word_are_refused(option: str) -> None:
+    """Programs split the table at blanks, shells and nvcc read more into it: what is none of it says so."""
+    count = len(MODEL.portfolio.versions)
+    with pytest.raises(InputError, match="cannot stand in the table"):
+        c_selector(MODEL, [["-DB=1", option]] * count)
+    assert '"-DB=1 --diag-suppress=1,2"' in c_selector(MODEL, [["-DB=1", "--diag-suppress=1,2"]] * count)
+
+
 def test_names_and_numbers_are_those_of_c(tmp_path: Path) -> None:
     """Texts in UTF-8, kernels that begin with a digit, and large numbers compile and pick right."""
     texts = ("größe", "a /*b*/", "\\", '"??/')
@@ -306,7 +315,9 @@ def test_names_and_numbers_are_those_of_c(tmp_path: Path) -> None:
         conditions=("True",) * 5,
     )
     assert SelectionModel.of(model.document()).portfolio.versions == versions
-    (tmp_path / "selector.h").write_text(c_selector(model, [['-DT="größe"']] * 5))
+    (tmp_path / "selector.h").write_text(
+        c_selector(model, entries={"k": dict.fromkeys(range(5), 'k<"größe">')})
+    )
     lines = [
         '#include "selector.h"',
         "int pick(const char *text);",

@@ -184,4 +184,4 @@ def test_a_simulated_device_refuses_what_it_cannot_run(tmp_path: Path) -> None:
     plan = kernel.plan(workload, kernel.space(workload)[0])
     device = SimulatedDevice("a100", compiler=Compiler())
     assert device.check(plan, 0).status is Status.LAUNCH_ERROR
-    assert "needs sm_90" in device.check(plan, 0).detail
+    assert "needs compute capability 9.0" in device.check(plan, 0).detail

@@ -108,19 +108,39 @@ def test_a_cache_of_one_configuration_is_a_space(tmp_path: Path) -> None:
         ),
         (
             {"cache": {"a": {"block_size_x": 16, "layout": "row", "time": float("nan")}}},
-            "NaN is not a number",
+            "time is nan; expected milliseconds above zero",
         ),
         ({"cache": {"a": {"block_size_x": 16, "layout": "row", "times": ["x"]}}}, "times is"),
-        (
-            {"cache": {k: {"block_size_x": 16, "layout": "row", "time": 1} for k in "ab"}},
-            "block_size_x=16 layout=row is in it twice",
-        ),
     ],
 )
 def test_a_wrong_cache_is_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     """What is wrong in a cache is named with the file and the entry."""
     with pytest.raises(InputError, match=rf"cache\.json: .*{says}"):
         open_recording(samples.cache_file(tmp_path / "cache.json", **changes))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        3,
+        {"block_size_x": 16},
+        {"block_size_x": 48, "layout": "row", "time": 1},
+        {"block_size_x": 16, "layout": "row", "time": 0.0},
+        {"block_size_x": 16, "layout": "row", "time": 1e999},
+        {"block_size_x": 32, "layout": "row", "time": 2.0},
+    ],
+    ids=str,
+)
+def test_one_bad_entry_is_left_out_and_named(
+    tmp_path: Path, wrong: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are a recording; an entry whose configuration another one has is wrong, too."""
+    good = {"block_size_x": 32, "layout": "row", "time": 1.0, "m": float("nan")}
+    recording = open_recording(samples.cache_file(tmp_path / "c.json", cache={"good": good, "bad": wrong}))
+    (names,) = recording.names
+    (gave,) = recording.space(names).trials.values()
+    assert gave.makespan_s == 1e-3
+    assert "c.json: left out: cache['bad']" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"[1, 2]", b"\xff\xfe", b"\x1f\x8b\x08torn", b"null"])

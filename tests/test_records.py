@@ -37,6 +37,7 @@ measurements = st.builds(
     clock_mhz=st.none() | positive,
     flags=st.lists(st.text(max_size=5).map(Flag.parse), max_size=2).map(tuple),
     modelled=st.booleans(),
+    temperature_c=st.none() | positive,
 )
 
 
@@ -63,6 +64,14 @@ def test_foreign_measurement_is_refused(record: dict[str, object]) -> None:
     """A record of another shape is a StoreError, not a half-made measurement."""
     with pytest.raises(StoreError, match="not understood"):
         measurement_from(record)
+
+
+def test_a_measurement_without_a_temperature_is_readable() -> None:
+    """Databases of versions that kept none open; and one without a temperature is stored as these were."""
+    record = measurement_record(Measurement((WorkloadResult(Status.OK, 1.0),), 1.0))
+
+    assert "temperature_c" not in record
+    assert measurement_from(record).temperature_c is None
 
 
 def test_an_energy_without_idle_power_is_readable() -> None:

@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from power_source import IDLE_W, Source
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.errors import PowerError
-from tuner.interfaces import PowerSampler, Sample
+from tuner.interfaces import PowerSampler, Sample, SpanEnergy
 from tuner.regions.recording import KEEP_S, BackgroundRecording
 from tuner.regions.span import RecordedSpan
 
@@ -87,6 +88,94 @@ def test_regions_that_are_asked_late_are_known() -> None:
     assert outer.known().joules == pytest.approx(1500.0 + 20_000.0, rel=0.01)
 
 
+SENSORS: dict[str, list[dict[str, Any]]] = {
+    "counter and ring": [{"kind": "counter"}, {"kind": "ring", "period_s": 0.02, "capacitance_s": 0.0132}],
+    "counter": [{"kind": "counter", "period_s": 0.02}],
+    "slow counter": [{"kind": "counter", "period_s": 0.5}],
+    "ring": [{"kind": "ring", "period_s": 0.02, "capacitance_s": 0.0132, "delay_s": 0.0033}],
+    "mean": [{"kind": "stream", "period_s": 0.1, "window_s": 0.1}],
+    "seconds": [{"kind": "stream", "period_s": 1.0, "window_s": 1.0}],
+    "late": [{"kind": "stream", "period_s": 0.1, "window_s": 0.1, "delay_s": 1.5}],
+}
+
+
+LATE_S = {"slow counter": 1.51, "seconds": 4.01, "late": 1.91}
+"""From an end to a sample that tells what was after it, where that is longer than the shortest question."""
+
+
+class Standing(SimulatedSampler):
+    """A sensor that shows nothing after its first second."""
+
+    def poll(self) -> list[Sample]:
+        return [sample for sample in super().poll() if sample.time_s < 4.0]
+
+
+def let_pass(recording: BackgroundRecording, source: Source, seconds: float, watts: float) -> None:
+    """Let a load run, and poll when the recording asks for it, as its thread does."""
+    end_s = source.now_s() + seconds
+    while source.now_s() < end_s:
+        due_s = max(recording.step(), source.now_s() + 0.001)
+        source.draw(min(due_s, end_s) - source.now_s(), watts)
+
+
+def step_of_power(sensors: str, seconds: float, ask_s: float) -> tuple[SpanEnergy, float, float]:
+    """Energy of a region in which alone there is a load, how long it was waited for, and the truth."""
+    source = Source()
+    recording = recorded(source, [SimulatedSampler(source, **options) for options in SENSORS[sensors]])
+    with_load = begun(recording)
+    let_pass(recording, source, 0.013, IDLE_W)
+    source.draw(seconds, 400.0)
+    recording.end(with_load, source.now_s())
+    truth_j, end_s = source.joules(3.0, source.now_s()), source.now_s()
+    let_pass(recording, source, ask_s, IDLE_W)
+    until_s = source.now_s() + 10.0
+    while not recording.shown(with_load) and source.now_s() < until_s:
+        recording._hasten(end_s)  # as ``wait`` does, which has no thread here
+        let_pass(recording, source, 0.001, IDLE_W)
+    recording.wait(with_load)
+    return with_load.known(), source.now_s() - end_s - ask_s, truth_j
+
+
+@pytest.mark.parametrize("ask_s", [0.6, 2.0, 60.0])
+@pytest.mark.parametrize("seconds", [0.05, 0.7])
+@pytest.mark.parametrize("sensors", SENSORS)
+def test_a_step_is_known_whenever_it_is_asked(sensors: str, seconds: float, ask_s: float) -> None:
+    """A region asked for late has the joules it has at once, and what can have been shown is not awaited."""
+    at_once, _, truth_j = step_of_power(sensors, seconds, 0.0)
+    late, waited_s, _ = step_of_power(sensors, seconds, ask_s)
+    assert waited_s <= max(0.05, LATE_S.get(sensors, 0.0) - ask_s)
+    assert abs(late.joules - truth_j) <= 2.0 * late.sigma_j
+    assert late.joules == pytest.approx(at_once.joules, abs=0.3 * at_once.sigma_j)
+    assert late.sigma_j <= 1.01 * at_once.sigma_j
+    assert late.notes == at_once.notes
+
+
+def test_what_was_not_awaited_is_told() -> None:
+    """A region that is settled before its sensors have shown its end says so."""
+    source = Source()
+    recording = recorded(source)
+    span = begun(recording)
+    source.draw(1.0, IDLE_W)
+    recording.step()
+    source.draw(0.05, 400.0)
+    recording.end(span, source.now_s())
+    recording.wait(span, 0.0)
+    assert [note.partition(":")[0] for note in span.known().notes] == ["not-shown", "not-shown"]
+
+
+def test_a_sensor_that_stands_still_is_not_awaited_for_good() -> None:
+    """The recording ends some seconds after the last region, whatever its sensors show."""
+    source = Source()
+    recording = recorded(source, [Standing(source, "ring", period_s=0.02)])
+    span = begun(recording)
+    let_pass(recording, source, 1.0, 400.0)
+    recording.end(span, source.now_s())
+    let_pass(recording, source, 5.0, 400.0)
+    assert recording.step() == math.inf
+    recording.wait(span)
+    assert any(note.startswith("not-shown: simulated-ring") for note in span.known().notes)
+
+
 def test_the_recording_ends_with_the_last_region() -> None:
     """Nothing is polled before the first region, nor once the sensors have shown the end of the last."""
     source = Source()
@@ -103,7 +192,10 @@ def test_the_recording_ends_with_the_last_region() -> None:
     assert recording.step() < math.inf
     assert not recording.shown(other)
     source.draw(3.0, IDLE_W)
+    assert recording.step() == math.inf
+    assert recording.shown(other)
     before = recording._channels[0].snapshot()
+    source.draw(3.0, IDLE_W)
     assert recording.step() == math.inf
     assert recording._channels[0].snapshot() == before
 
@@ -122,10 +214,6 @@ def test_overlapping_regions_have_their_own_joules() -> None:
     for span in reversed(spans):
         recording.end(span, end_s)
     source.draw(1.0, IDLE_W)
-    recording._until_s = math.inf
-    for channel in recording._channels:
-        channel.due_s = 0.0
-    recording.step()
     for span, start_s in zip(spans, starts, strict=True):
         recording.wait(span)
         found, joules = span.known(), source.joules(start_s, end_s)

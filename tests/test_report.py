@@ -20,6 +20,7 @@ from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, 
 from tuner.model.long_run import ASSUMED_SCATTER
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions
+from tuner.model.run_document import RunDocument
 from tuner.report.run_report import show_run
 from tuner.report.words import half_percent, percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
@@ -175,7 +176,7 @@ def make(
     modelled: bool = True,
     paired: Sequence[Sequence[Measurement]] = (),
     alone: Sequence[tuple[Measurement, Sequence[Measurement]]] = (),
-) -> dict[str, Any]:
+) -> Any:
     """The document of a run that measured these, the default trial first."""
     first = Trial(tuple(item.default for item in prepared))
     others = [
@@ -219,7 +220,7 @@ def make(
     return document(task, conditions, outcome, WallTime(1.0, outcome.wall_s))
 
 
-def shown(record: dict[str, Any]) -> str:
+def shown(record: RunDocument) -> str:
     text = io.StringIO()
     show_run(record, Console(file=text, width=200), verbose=True)
     return text.getvalue()
@@ -335,6 +336,16 @@ def test_energy_shares_add_up() -> None:
 
     assert shares == [pytest.approx(2.0 * 4 / 14), pytest.approx(2.0 * 10 / 14)]
     assert energy_share(measured((0.1, 0.2), None), 0) is None
+
+
+def test_the_temperature_at_which_joules_hold_is_told(prepared: tuple[PreparedWorkload, ...]) -> None:
+    """It stands behind the clock; what the GPU still warms by is in the interval, and `--verbose` says so."""
+    told = make(prepared, [replace(one, temperature_c=46.6) for one in GOOD])
+
+    assert told["best"]["temperature_c"] == 46.6
+    assert " at 47 °C" in shown(told)
+    assert "of which ± 1.2 % for what the GPU may still warm by" in shown(told)
+    assert " °C" not in shown(make(prepared, GOOD))
 
 
 def test_rate_is_in_the_units_of_the_kernel_file(prepared: tuple[PreparedWorkload, ...]) -> None:

@@ -1,19 +1,31 @@
 """``tuner report --daemon``: all answers of a machine on one page."""
 
+import io
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli_process import tuner
+from hypothesis import given
+from hypothesis import strategies as st
+from json_places import places, with_value
+from rich.console import Console
 from scripted_daemon import Request, ScriptedDaemon, answer, best, error, job
 
 from tuner.client import Client
-from tuner.client.answers import known_answers
+from tuner.client.answers import KnownAnswer, known_answers
+from tuner.client.values import Best, Status, read
+from tuner.errors import DaemonError
+from tuner.model.typed import typed
+from tuner.report.html.machine import machine_page
+from tuner.report.served import show_best, show_status
 
 TRIAL = {"time_s": 1e-3, "energy_j": 0.5, "energy_j_uncertainty": 1e-3, "power_w": 500.0}
 STORED = {
     "best": TRIAL,
     "default": {**TRIAL, "energy_j": 0.7},
-    "against_default": {"energy_saving": 0.3, "energy_saving_interval": 0.01},
+    "against_default": {"slowdown": 0.1, "energy_saving": 0.3, "energy_saving_interval": 0.01},
 }
 METRICS = """# HELP tuner_expected_saved_joules_total Expected
 tuner_expected_saved_joules_total{gpu="GPU-1"} 1.5e3
@@ -97,3 +109,42 @@ def test_without_a_daemon_nothing_is_written(tmp_path: Path) -> None:
     assert found.exit_code != 0
     assert "daemon" in found.stderr
     assert not out.exists()
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.sampled_from((0, -1, 2**70, 1e-300, 1e300, 1e59)) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("troubles", [5, "x", [5], {"a": 1}])
+def test_an_odd_status_is_no_traceback(tmp_path: Path, troubles: object) -> None:
+    """What listens there is named, and what it said that no daemon says."""
+    odd = answer({**STATUS, "troubles": troubles})
+    with ScriptedDaemon(tmp_path / "s", lambda _: odd) as started:
+        for words in (("status",), ("report", "--daemon", "--output", "-")):
+            told = tuner(*words, "--socket", started.path)
+            assert told.exit_code == DaemonError.exit_code
+            assert "it.troubles" in told.stderr
+
+
+@given(st.data())
+def test_no_answer_of_a_daemon_makes_a_reader_raise(data: st.DataObject) -> None:
+    """With any value in any place, what a daemon says is refused or can be shown."""
+    said = {
+        "status": STATUS,
+        "best": best(origin="stored", run=9, answer=STORED, device=STATUS["devices"][0]),
+    }
+    place = data.draw(st.sampled_from(list(places(said))), "place")
+    changed = with_value(said, place, data.draw(JUNK, "value"))
+    try:
+        typed(Status, changed["status"])
+        found = read(Best, changed["best"])
+    except (ValueError, TypeError):
+        return
+    console = Console(file=io.StringIO(), width=80)
+    show_status(changed["status"], console)
+    show_best(found, console)
+    known = KnownAnswer(("scan-lf:N=4",), "energy", "", found)
+    machine_page(changed["status"], [known], {}, datetime(2026, 1, 1, tzinfo=timezone.utc))

@@ -6,6 +6,7 @@ from modelled import device
 
 from tuner.config.catalog import Catalog
 from tuner.errors import ClockError, InputError
+from tuner.model.run_document import RunConditions
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 
 
@@ -83,7 +84,7 @@ def test_clockless_gpu_is_refused() -> None:
         choose_run_clocks(Request(clocks="all"), clocks)
 
 
-def fingerprint(request: Request, clocks_mhz: tuple[int, ...] = ()) -> dict[str, object]:
+def fingerprint(request: Request, clocks_mhz: tuple[int, ...] = ()) -> RunConditions:
     gpu = device("k40c")
     pairs, _ = resolve(Catalog.load(), request.workloads or ("scan-lf:N=64",), gpu)
     return conditions_of(request, pairs, gpu, clocks_mhz).record()

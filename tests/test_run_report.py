@@ -23,10 +23,11 @@ from report_documents import (
     run_trial,
 )
 from rich.console import Console
+from run_documents import answered, trial
 
-from tuner.model import shown_values
+from tuner.model import TunableValue, shown_values
 from tuner.report.answer import comparisons
-from tuner.report.flags import flags_of
+from tuner.report.flags import use_of
 from tuner.report.ranked_trials import ranked_trials
 from tuner.report.run_report import run_report, show_run
 
@@ -374,8 +375,21 @@ def test_a_verification_that_holds_is_told_on_demand() -> None:
 
 
 def test_flags_are_what_a_compiler_takes() -> None:
-    """Booleans are 1 and 0, and what a shell would split is quoted."""
-    assert flags_of({"P": 16, "pad": True, "mode": "a b"}) == "-DP=16 -Dpad=1 '-Dmode=a b'"
+    """Booleans are 1 and 0; a comma is escaped for nvcc; what a shell would read otherwise is a header's."""
+
+    def use(run: int | None, named: str = "", **values: TunableValue) -> tuple[str, list[str]]:
+        document = answered(trial({"k": values}))
+        assert document["best"] is not None
+        return use_of(document["best"], document["workloads"][0], run, named)
+
+    assert use(12, P=16, pad=True, taps="-1,0") == (r"-DP=16 -Dpad=1 '-Dtaps=-1\,0'", [])
+    assert use(12, " --database x.db", mode="a b") == (
+        "tuner export 12 --format header --database x.db --output tuned.h",
+        [],
+    )
+    nothing, (why,) = use(None, mode="a b")
+    assert nothing == ""
+    assert why.startswith("no options: mode: its value 'a b'")
 
 
 def test_the_report_is_what_rich_prints() -> None:

@@ -1,5 +1,6 @@
 """What every power sampler keeps, whatever it reads."""
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sampler_rigs import RIGS, STEP_S, Rig
+from tuner.power.energy.samples import screened
 
 from tuner import registry
 from tuner.errors import PowerError, SensorUnavailableError
@@ -152,6 +154,24 @@ def test_a_dead_sensor_is_a_power_error(rig: Rig, sampler: PowerSampler) -> None
         with pytest.raises(PowerError, match=f"{rig.name.partition(':')[0]}|/sys/"):
             rig.watch(sampler, 10.0)
     sampler.close()
+
+
+def test_zero_is_no_reading(rig: Rig, sampler: PowerSampler) -> None:
+    """A sensor that answers with zeros, or counts nothing, shows no power, and cannot be opened."""
+    rig.watch(sampler, 5 * rig.period_s)
+    if rig.empty is None:
+        pytest.skip("cannot show zeros")
+    rig.empty()
+    rig.watch(sampler, 2 * rig.period_s)
+    samples = []
+    with contextlib.suppress(PowerError):
+        for _ in range(100):
+            samples += rig.watch(sampler, 0.06)
+
+    assert len(screened(samples, sampler.info)[0]) == 0 or min(sample.value for sample in samples) > 0
+    if sampler.info.kind != "counter":  # which may have counted before
+        with pytest.raises(SensorUnavailableError, match="reads 0"):
+            rig.reading().open()
 
 
 def test_a_dead_sensor_cannot_be_opened(rig: Rig) -> None:

@@ -15,7 +15,7 @@ from tuner.database import Store
 from tuner.measurement.pooling import join
 from tuner.measurement.scatter import LEAST_SCATTER, window_scatter
 from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
+from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE
 from tuner.search.document import trial_document
 
@@ -104,6 +104,27 @@ def test_a_run_with_too_few_repeats_assumes(joules: np.ndarray, apart_s: float, 
 
     assert found.learnt == learnt
     assert found == ASSUMED or found.deviation >= LEAST_SCATTER
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "joules", "drift"),
+    [
+        ((0, 10, 20), (1.0, 1.0, 1.0), ASSUMED_DRIFT),  # seconds tell nothing
+        ((0, 10, 20), (0.9, 1.0, 1.0), ASSUMED_DRIFT),  # the search's window was of a cold GPU
+        ((0, 10, 20), (1.0, 1.0, 1.02), math.log(1.02) / COVERAGE),  # but a large change is believed
+        ((0, 10, 80), (1.0, 1.0, 1.0), 0.0),
+        ((0, 20, 80), (0.9, 1.0, 1.01), math.log(1.01) / COVERAGE),  # that of the last minute
+        ((0, 100, 110), (0.98, 1.0, 1.0), -math.log(0.98) * 60 / 110 / COVERAGE),  # the slope, for a minute
+    ],
+)
+def test_the_drift_that_is_left_is_assumed_or_the_slope_of_the_run(
+    ended_s: tuple[float, ...], joules: tuple[float, ...], drift: float
+) -> None:
+    """Of a trial in the search, in a repeat and at the end: what a minute at the slope so far still makes."""
+    windows = [{TRIALS[0]: measured(j, ended_s=at)} for at, j in zip(ended_s, joules, strict=True)]
+
+    assert window_scatter(windows[0], windows[1:2], windows[2]).drift == pytest.approx(drift)
+    assert window_scatter(windows[0], ()).drift == ASSUMED_DRIFT
 
 
 def test_intervals_cover_the_mean_over_minutes() -> None:

@@ -5,6 +5,7 @@ import shlex
 from datetime import datetime, timezone
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_process import document
@@ -29,7 +30,8 @@ def test_the_command_of_a_shipped_report_repeats_it(path: Path, tmp_path: Path) 
     code = re.search("<code>(.*?)</code>", panel(shipped, "repeat"))
     assert code is not None
     _, *words = shlex.split(unescape(re.sub("<[^>]*>", "", code[1])))
-    again = run_page(document(*words, "--database", tmp_path / "runs.db"), datetime.now(timezone.utc))
+    told: Any = document(*words, "--database", tmp_path / "runs.db")
+    again = run_page(told, datetime.now(timezone.utc))
 
     for name in PANELS:
         assert panel(again, name) == panel(shipped, name)

@@ -2,14 +2,16 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from modelled import device, makespan, scan
+from modelled import NoNvrtc, device, makespan, scan
 
 from tuner.devices import power
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
+from tuner.devices.simulated.time_model import Warming
 from tuner.errors import ClockError, CompileError, UnknownNameError
 from tuner.interfaces import Device, PowerSource
 from tuner.model import Plan, Resources, Status
@@ -198,15 +200,24 @@ def test_told_to_fail_together() -> None:
     assert statuses == [Status.CRASHED, Status.CRASHED]
 
 
+def staged(**fields: Any) -> Plan:
+    """A scan whose stage has other fields."""
+    plan = scan(4, 128)
+    return replace(plan, stages=(replace(plan.stages[0], **fields),))
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (scan(4, 2048), "2048 threads, at most 1024"),
+        (scan(4, 2048), "2048 threads per block; the device takes 1 … 1024"),
         (scan(4, 128, shared_bytes=300_000), "300128 bytes of shared memory"),
         (scan(4, 1024, declared=Resources(128)), "registers"),
-        (replace(scan(4, 128), stages=(replace(scan(4, 128).stages[0], grid=(0, 1, 1)),)), "empty"),
+        (staged(grid=(0, 1, 1)), "grid (0, 1, 1) is not within"),
+        (staged(grid=(8, 65536, 1)), "grid (8, 65536, 1) is not within"),
+        (staged(grid=(6, 1, 1), cluster=4), "not made of clusters of 4"),
+        (staged(cooperative=True), "more than the 2112 that the device holds at a time"),
     ],
-    ids=["threads", "shared", "registers", "grid"],
+    ids=["threads", "shared", "registers", "empty", "grid", "clusters", "cooperative"],
 )
 def test_what_does_not_fit_is_a_launch_error(plan: Plan, words: str) -> None:
     """A launch the GPU cannot hold fails its check and its run with what binds."""
@@ -228,3 +239,21 @@ def test_pulses_of_load() -> None:
     busy_w, idle_w = (device.power_segments(0.0)[place][2] for place in (0, 1))
     assert device.gpu.power.limit_w >= busy_w > 2.0 * idle_w
     assert device.now_s() == pytest.approx(0.65)
+
+
+def test_a_gpu_that_warms_draws_more() -> None:
+    """From idle the temperature nears that of its load, and power follows by so much per kelvin."""
+    warming = Warming(idle_c=30.0, kelvin_per_watt=0.05, time_s=20.0, per_kelvin=0.001)
+    warm = SimulatedDevice("h200", 0, NoNvrtc(), noise=0.0, warming=warming)
+    steady = SimulatedDevice("h200", 0, NoNvrtc(), noise=0.0)
+    warm.sleep(60.0)
+    assert warm.temperature_c == 30.0
+    for one in (warm, steady):
+        one.run([scan(4, 256)], 200.0)
+
+    watts, warm_w = (one.power_segments(one.now_s() - 0.1)[-1][2] for one in (steady, warm))
+    idle_w = SimulatedDevice("h200", 0, NoNvrtc()).power_segments(-1.0)[0][2]
+    warmer = 0.05 * (watts - idle_w)
+    assert warm.temperature_c == pytest.approx(30.0 + warmer, rel=0.01)
+    assert warm_w == pytest.approx(watts * (1.0 + 0.001 * warmer), rel=1e-4)
+    assert steady.temperature_c is None

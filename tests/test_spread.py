@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from run_documents import answered
+
 from tuner.config.catalog import Catalog
 from tuner.database import Store
 from tuner.interfaces import Anchor, Measurer, PlannedTrial
@@ -53,7 +55,7 @@ def searched(request: Request, database: Path, *, spread: bool) -> tuple[SearchO
             store=store,
             observer=lambda _: None,
             pool=pool if spread else None,
-            document=lambda found: {"answer": found.answer},
+            document=lambda _: answered(None, request.workloads),
         )
         assert (pool.lists > 0) == spread
         assert outcome.run is not None

@@ -24,7 +24,7 @@ from tuner.model import STREAM_PRIORITY, Configuration, Plan, Source, Status, wi
 from tuner.search.exporting import stored_space
 from tuner.search.request import Request, prioritised, resolve
 from tuner.search.setup import open_setup
-from tuner.search.tuning import TuningResult, tune
+from tuner.search.tuning import tune
 
 SPEC = "scan-lf:N=4"
 
@@ -221,7 +221,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def _tuned(request: Request, store: Store) -> TuningResult:
+def _tuned(request: Request, store: Store) -> Any:
     with open_setup("sim:k40c", request) as setup:
         own = replace(setup, measurer=_Urgent(0.0, 256), device=_Unmodelled(setup.device))
         return tune(own, request, Catalog.load(), store, _Listener(), resume=False)

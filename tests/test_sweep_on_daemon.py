@@ -54,7 +54,8 @@ class PlayedClient:
             raise UnknownNameError("size 5 is none of scan-lf")
         assert question["count"] == 0.0
         answers = {one: WorkloadAnswer({}, "default", "", source=self.source) for one in workloads}
-        return Best("default", DEVICE, "energy", answers, None, (), None, None, None, ())
+        device: Any = DEVICE
+        return Best("default", device, "energy", answers, None, (), None, None, None, ())
 
     def submit(self, *workloads: str, **options: Any) -> Job:
         assert options.pop("objective") == "energy"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_documents import answered
 from scripted_daemon import Request, ScriptedDaemon, answer, error, stream
 from scripted_daemon import event as as_sent
 from scripted_daemon import job as job_document
@@ -28,7 +29,7 @@ STORED = {
     "confirmed": True,
     "bursts": 3,
     "configurations": {"fft:N=64": {"P": 2}},
-    "workloads": {"fft:N=64": {"status": "ok"}},
+    "workloads": {"fft:N=64": {"status": "ok", "time_s": 0.5, "detail": ""}},
     "clock_mhz": 1200,
     "clock_seen_mhz": 1199.0,
     "time_s": 0.5,
@@ -42,7 +43,7 @@ FAILED = {
     "number": 2,
     "status": "crash",
     "confirmed": False,
-    "workloads": {"fft:N=64": {"status": "crash", "detail": "signal 11"}},
+    "workloads": {"fft:N=64": {"status": "crash", "time_s": None, "detail": "signal 11"}},
 }
 
 
@@ -112,7 +113,7 @@ def script(request: Request) -> bytes:
             return error("not-yours", "job 1 is ada's", 403)
         return answer(job_document(int(number), state="cancelled" if verb == "cancel" else "queued"))
     if request.path == "/v1/runs/2":
-        return answer({"modelled": True})
+        return answer(answered(None, ["fft:N=512"]))
     if request.path == "/v1/runs/2/trials":
         return answer({"trials": [STORED, {**STORED, **FAILED}], "next": None})
     return answer({"answers": [served_answer()]})

@@ -13,6 +13,7 @@
     │       └── NothingFitsError  all compile, and take too much of the device
     ├── VerificationError         no configuration gave the answer that the user asked for
     ├── CompileError              one configuration does not compile: names kernel, configuration, line
+    │   └── LaunchMisfitError     it compiles, and asks for another launch: names what does not fit
     ├── CompilerUnavailableError  no NVRTC reaches this architecture
     ├── DeviceError               the device failed
     │   └── DeviceUnavailableError  no driver, no CuPy, no such GPU, no permission to open it
@@ -125,6 +126,16 @@ class NothingFitsError(EmptySpaceError):
 
 class CompileError(TunerError):
     """One configuration of one kernel does not compile."""
+
+
+class LaunchMisfitError(CompileError):
+    """Code compiles, and its kernel file launches it otherwise than it asks for.
+
+    Attributes:
+        reason: stands in every message, behind the configuration.
+    """
+
+    reason = "is not launched as its code asks"
 
 
 class CompilerUnavailableError(TunerError):

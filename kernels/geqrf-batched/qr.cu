@@ -10,8 +10,8 @@ __device__ __forceinline__ double inverse_root(double x) { return rsqrt(x); }
 __device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
 __device__ __forceinline__ double magnitude(double x) { return fabs(x); }
 
-// Sums of squares in between lose nothing that matters to underflow, and do not overflow. Numbers below `least` have no
-// reciprocal.
+// Sums of squares in between lose nothing that matters to underflow, and do not overflow. What is divided by `least` does
+// not overflow.
 template <class T>
 struct Range;
 template <>
@@ -61,9 +61,10 @@ __device__ __forceinline__ Reflection<T> reflection(T alpha, T squares) {
 }
 
 // The reflection of step k for its column, of which a lane has the elements from register `first` on; those from `below`
-// on lie below row k. Called by whole warps.
+// on lie below row k. Called by whole warps; of groups that have another column the answer means nothing. What is below
+// row k may be scaled: it is only a direction.
 template <int P, class T, int R>
-__device__ __forceinline__ Reflection<T> make_reflection(const T (&column)[R], int k, int first, int below) {
+__device__ __forceinline__ Reflection<T> make_reflection(T (&column)[R], int k, int first, int below, bool mine) {
     const int lane = threadIdx.x % P;
     T squares = 0, alpha = 0;
 #pragma unroll
@@ -89,11 +90,13 @@ __device__ __forceinline__ Reflection<T> make_reflection(const T (&column)[R], i
         T scaled = 0;
 #pragma unroll
         for (int r = 0; r < R; ++r) {
+            if (r < first || !(r >= below || r * P + lane > k)) continue;
             const T element = column[r] / most;
-            if (r >= first && (r >= below || r * P + lane > k)) scaled += element * element;
+            scaled += element * element;
+            if (rare && mine) column[r] = element;
         }
         const Reflection<T> unit = reflection(alpha / most, summed<P>(scaled));
-        if (rare) made = {unit.beta * most, unit.tau, unit.scale / most};
+        if (rare) made = {unit.beta * most, unit.tau, unit.scale};
         if (zero) made = {alpha, T(0), T(0)};
     }
     return made;
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(P* W* G, blocks)
             T v[R];
             if (Here::warp_has(w)) {
                 const bool mine = group == w;
-                const Reflection<T> made = make_reflection<P>(a[c], k, first, below);
+                const Reflection<T> made = make_reflection<P>(a[c], k, first, below, mine);
 #pragma unroll
                 for (int r = 0; r < R; ++r) {
                     if (r < first) {

@@ -4,10 +4,30 @@
 // A panel is factored by a block, or by the blocks of a cluster. A step for every column: products of this column with all
 // columns of the panel are summed over the rows; they give the reflection, what it does to the columns behind, and with
 // the columns before the triangle T of the panel, I - V T V' = H(1) ... H(columns). A step takes one barrier; the blocks of
-// a cluster then send each other their sums.
+// a cluster then send each other their sums. Columns near the ends of the range of numbers are brought near 1 before, and
+// R is brought back behind: scaled columns have the same Q. What is left of a column may still be too small to be squared;
+// it is then multiplied by a power of two, and its step begins again.
 #include "cluster.cuh"
 #include "panel_rows.cuh"
+#include "pivots.cuh"
 #include "threads.cuh"
+
+// Powers of two. Columns whose largest element is from 2^-wide to 2^wide stay as they are: their squares do not overflow,
+// and a sum of squares above `low` has lost nothing to underflow. Two factors `up` bring any smaller one but 0 above it.
+template <class T>
+struct Range;
+template <>
+struct Range<float> {
+    static constexpr int wide = 30, digits = 23, bias = 127;
+    static constexpr float low = 0x1p-80f, up = 0x1p60f, down = 0x1p-60f;
+};
+template <>
+struct Range<double> {
+    static constexpr int wide = 400, digits = 52, bias = 1023;
+    static constexpr double low = 0x1p-900, up = 0x1p500, down = 0x1p-500;
+};
+
+constexpr int kZero = -0x7fffffff;  // in the place of the exponent of a column of zeros
 
 // What a step does: x becomes scale x in this column, and c - factor x in the others.
 template <class T>
@@ -15,7 +35,7 @@ struct Reflection {
     T beta, tau, scale, pivot;  // the new diagonal element; of H = I - tau v v'; v by x; x in the row of the diagonal
 };
 
-// Of the diagonal element and the sum of squares below it. Squares beyond the range of T are not scaled.
+// Of the diagonal element and the sum of squares below it.
 template <class T>
 __device__ __forceinline__ Reflection<T> reflection(T alpha, T squares) {
     if (squares == T(0)) return {alpha, T(0), T(0), T(0)};
@@ -36,6 +56,13 @@ struct InRegisters : RegisterRows<T, columns, R, stride> {
 #pragma unroll
             for (int c = 0; c < columns; ++c) sums[c] += x * at[r][c];
         }
+    }
+
+    // Multiplies column k from the diagonal on.
+    __device__ __forceinline__ void scale(int k, T factor) {
+#pragma unroll
+        for (int r = 0; r < R; ++r)
+            if (row(r) >= k) at[r][0] *= factor;
     }
 
     __device__ __forceinline__ void publish(int, T* line) const {  // row k, which is the first of its thread
@@ -78,6 +105,11 @@ struct InMemory : MemoryRows<T, stride> {
                 if (++column == columns) column = 0, from = element(row, 0);
             }
         }
+    }
+
+    __device__ __forceinline__ void scale(int k, T factor) {
+        for (int row = start; row < m; row += stride)
+            if (row >= k) *element(row, k) *= factor;
     }
 
     __device__ __forceinline__ void publish(int k, T* line) const {
@@ -146,7 +178,8 @@ struct alignas(16) Shared {
 };
 
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
-__device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, int block, int first) {
+__device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, const int* exponents, int n, int block,
+                                       int first) {
     constexpr int warps = threads / kWarp;
     using Own = Shared<T, columns, warps, (B > 1 ? B : 0)>;
     static_assert(sizeof(Own) == shared_bytes, "the kernel file counts the same bytes");
@@ -165,13 +198,14 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, i
         cluster_wait();  // all blocks have begun, and have shared memory
     }
 #pragma unroll 1
-    for (int k = 0; k < columns; ++k) {
+    for (int pass = 0, k = 0, scaled = 0; k < columns; ++pass) {  // most columns take one
         if (k >= count) {
             rows.turn();
             if (t == 0) own.tau[k] = T(0);
+            ++k;
             continue;
         }
-        const int half = k % 2;
+        const int half = pass % 2;
         T values[columns] = {};
         rows.multiply(k, values);
         const T summed = sums_of_warp<columns>(values);
@@ -198,12 +232,17 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, i
                 Word* const beside = reinterpret_cast<Word*>(&own.row[half][c]);
                 if (team.rank == 0 && other > 0) mail.send(team, *beside, beside, other);
             }
-            mail.wait(k / 2);
+            mail.wait(pass / 2);
 #pragma unroll
             for (int b = 0; b < B; ++b) sum += own.sums[half][warps + b][slot];
         }
-        const T beside = own.row[half][slot];
-        const Reflection<T> h = reflection(own.row[half][0], __shfl_sync(kAllLanes, sum, 0));
+        const T beside = own.row[half][slot], alpha = own.row[half][0], squares = __shfl_sync(kAllLanes, sum, 0);
+        if (squares + alpha * alpha < Range<T>::low && scaled < 2 && exponents[first + k] != kZero) {
+            rows.scale(k, Range<T>::up);
+            ++scaled;
+            continue;
+        }
+        Reflection<T> h = reflection(alpha, squares);
         const bool open = slot < columns - k;  // columns behind this one; the others hold vectors
         if (lane < columns) {
             own.factors[warp][lane] = open ? h.tau * (beside + h.scale * sum) * h.scale : T(0);
@@ -213,8 +252,10 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, i
             own.tau[k] = h.tau;
             if (leads) tau[first + k] = h.tau;
         }
+        for (; scaled > 0; --scaled) h.beta *= Range<T>::down;
         __syncwarp();
         rows.apply(k, own.factors[warp], h);
+        ++k;
     }
 
     // The vectors with their zeros and ones: zeros from the first row of the outer block on.
@@ -250,17 +291,19 @@ __device__ __forceinline__ void factor(T* A, T* V, T* triangle, T* tau, int n, i
 //   R         rows of a thread in registers, or 0 where they stay in device memory
 //   V         vectors of two outer blocks of `block` columns in turn, each n x block; of reflections with tau 0 zeros
 //   triangle  T of the panel, column-major
+//   exponents of bring_near()
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
-__global__ void __launch_bounds__(threads, 1) panel(T* __restrict__ A, T* __restrict__ V, T* __restrict__ triangle,
-                                                 T* __restrict__ tau, int n, int block, int first) {
-    factor<T, columns, R, 1, threads, shared_bytes>(A, V, triangle, tau, n, block, first);
+__global__ void __launch_bounds__(threads, 1)
+    panel(T* __restrict__ A, T* __restrict__ V, T* __restrict__ triangle, T* __restrict__ tau,
+          const int* __restrict__ exponents, int n, int block, int first) {
+    factor<T, columns, R, 1, threads, shared_bytes>(A, V, triangle, tau, exponents, n, block, first);
 }
 
 template <class T, int columns, int R, int B, int threads, int shared_bytes>
 CLUSTER_KERNEL(B, threads)
-cluster_panel(T* __restrict__ A, T* __restrict__ V, T* __restrict__ triangle, T* __restrict__ tau, int n, int block,
-              int first) {
-    factor<T, columns, R, B, threads, shared_bytes>(A, V, triangle, tau, n, block, first);
+cluster_panel(T* __restrict__ A, T* __restrict__ V, T* __restrict__ triangle, T* __restrict__ tau,
+              const int* __restrict__ exponents, int n, int block, int first) {
+    factor<T, columns, R, B, threads, shared_bytes>(A, V, triangle, tau, exponents, n, block, first);
 }
 
 // The diagonal of the inverse of T of an outer block: 1 / tau (C. Puglisi, SIAM J. Sci. Stat. Comput. 13 (1992) 723).
@@ -270,4 +313,34 @@ __global__ void __launch_bounds__(128) diagonal(T* __restrict__ inverse, const T
     const int j = blockIdx.x * 128 + threadIdx.x;
     const T* const of_block = tau + first / block * block;
     if (j < block) inverse[size_t(j) * (block + 1)] = of_block[j] == T(0) ? T(1) : T(1) / of_block[j];
+}
+
+// Multiplies columns whose largest element is far from 1 by powers of two that bring it near 1, and notes their exponents.
+template <class T>
+__global__ void __launch_bounds__(256) bring_near(T* __restrict__ A, int* __restrict__ exponents, int n) {
+    using Key = decltype(magnitude(T()));
+    constexpr int warps = 256 / kWarp;
+    __shared__ Key of_warps[warps];
+    T* const column = A + size_t(blockIdx.x) * n;
+    Key largest = 0;
+    for (int row = threadIdx.x; row < n; row += 256) largest = max(largest, magnitude(column[row]));
+    largest = largest_of_warp(largest);
+    if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = largest;
+    __syncthreads();
+    for (int w = 0; w < warps; ++w) largest = max(largest, of_warps[w]);
+    const int exponent = int(largest >> Range<T>::digits) - Range<T>::bias;  // denormal numbers have that of 0
+    const bool finite = exponent <= Range<T>::bias, near = exponent >= -Range<T>::wide && exponent <= Range<T>::wide;
+    const bool scaled = largest != 0 && finite && !near;
+    if (threadIdx.x == 0) exponents[blockIdx.x] = largest == 0 ? kZero : scaled ? exponent : 0;
+    if (!scaled) return;
+    for (int row = threadIdx.x; row < n; row += 256) column[row] = ldexp(column[row], -exponent);
+}
+
+// Brings R back.
+template <class T>
+__global__ void __launch_bounds__(128) bring_back(T* __restrict__ A, const int* __restrict__ exponents, int n) {
+    T* const column = A + size_t(blockIdx.x) * n;
+    const int exponent = exponents[blockIdx.x];
+    if (exponent == 0 || exponent == kZero) return;
+    for (int row = threadIdx.x; row <= blockIdx.x; row += 128) column[row] = ldexp(column[row], exponent);
 }

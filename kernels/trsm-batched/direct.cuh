@@ -1,6 +1,7 @@
 // Triangular systems without shared memory: everything is in registers.
 #pragma once
 #include "batched.cuh"
+#include "divisors.cuh"
 
 // A lower triangle, all of it in every thread. Rows above the diagonal hold anything.
 template <class T, int n, int threads>
@@ -56,12 +57,12 @@ __device__ __forceinline__ void solve_direct(const T* __restrict__ L, T* __restr
     const bool exists = problem < batch;
     const T* const triangle = L + (exists ? (size_t)problem * n * n : 0);
     T* const sides = B + (size_t)problem * n * n;
-    T x[columns][n], inverse[own];  // of the diagonal, of which each thread has some
+    T x[columns][n], diagonal[own];  // of which each thread has some
     Lower<T, n, threads> lower;
 #pragma unroll
     for (int c = 0; c < own; ++c) {
         const int k = c * threads + rank;
-        inverse[c] = k < n ? triangle[k * n + k] : T(1);
+        diagonal[c] = k < n ? triangle[k * n + k] : T(1);
     }
     lower.load(triangle, rank);
 #pragma unroll
@@ -70,12 +71,12 @@ __device__ __forceinline__ void solve_direct(const T* __restrict__ L, T* __restr
         load<n, width>(sides + j * n, width, exists && j < n ? n : 0, T(0), x[c]);
     }
 #pragma unroll
-    for (int c = 0; c < own; ++c) inverse[c] = T(1) / inverse[c];
+    for (int c = 0; c < own; ++c) diagonal[c] = divisor(diagonal[c]);
 #pragma unroll
     for (int k = 0; k < n; ++k) {
-        const T factor = __shfl_sync(kAllLanes, inverse[k / threads], k % threads, threads);
+        const T by = __shfl_sync(kAllLanes, diagonal[k / threads], k % threads, threads);
 #pragma unroll
-        for (int c = 0; c < columns; ++c) x[c][k] *= factor;
+        for (int c = 0; c < columns; ++c) x[c][k] = divided(x[c][k], by);
 #pragma unroll
         for (int i = 0; i < n; ++i) {
             if (i <= k) continue;

@@ -23,13 +23,13 @@ struct Shape {
     }
 };
 
-// Puts rows i ... of column k of L into their panel; the diagonal inverted, as it is only divided by.
+// Puts rows i ... of column k of L into their panel; the diagonal as a divisor.
 template <int rows, class T, int width>
 __device__ __forceinline__ void put(T* panel, int i, int k, Pack<T, width> pack) {
     if (i <= k && k < i + width) {
 #pragma unroll
         for (int w = 0; w < width; ++w)
-            if (i + w == k) pack.at[w] = T(1) / pack.at[w];
+            if (i + w == k) pack.at[w] = divisor(pack.at[w]);
     }
     *reinterpret_cast<Pack<T, width>*>(panel + k * rows + i % rows) = pack;
 }
@@ -65,7 +65,7 @@ __device__ __forceinline__ void solve(const T* panel, T* const (&x)[columns], co
         read(panel + (p + k) * rows, left);
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-            sum[c][k] *= left[k];
+            sum[c][k] = divided(sum[c][k], left[k]);
 #pragma unroll
             for (int r = k + 1; r < rows; ++r) sum[c][r] -= left[r] * sum[c][k];
         }

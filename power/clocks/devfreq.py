@@ -15,6 +15,7 @@ from typing import Any
 from tuner.errors import ClockError, ClockPermissionError
 from tuner.interfaces import ClockReading
 
+from ..nvml.health import gpu_zone, zone_c
 from .actuator import Ruling, no_ruling
 from .jetson_limit import JetsonPowerLimit
 from .jetson_throttle import JetsonThrottle
@@ -61,6 +62,7 @@ class DevfreqActuator:
         self._rules = rules
         self._throttle = JetsonThrottle(root.parent.parent)
         self._limit = JetsonPowerLimit(root.parent.parent)
+        self._zone = gpu_zone(root.parent / "thermal")
         self._cool: FrequencyLimits | None = None  # limits that were read while no heat hid them
 
     @property
@@ -91,7 +93,8 @@ class DevfreqActuator:
             mhz = int(_text(self._node / "cur_freq")) / _MEGA
         except (OSError, ValueError):
             mhz = 0.0
-        return ClockReading(mhz or None, self._throttle.reasons(), *self._limit.read())
+        celsius = None if self._zone is None else zone_c(self._zone)
+        return ClockReading(mhz or None, self._throttle.reasons(), *self._limit.read(), temperature_c=celsius)
 
     def before(self) -> dict[str, Any]:
         """See ``Actuator.before``: limits in hertz; governor and power gating to see whether they change."""

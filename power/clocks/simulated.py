@@ -23,6 +23,10 @@ class ClockedDevice(Protocol):
         """The scope of the sensors that see what is limited."""
 
     @property
+    def temperature_c(self) -> float | None:
+        """Temperature of the chip; None where it is not modelled."""
+
+    @property
     def supported_mhz(self) -> Sequence[int]:
         """Clocks that can be set, highest first."""
 
@@ -41,10 +45,14 @@ class SimulatedClocks:
         return tuple(self._device.supported_mhz)
 
     def read(self) -> ClockReading:
-        """Present clock, throttle reasons and power limit."""
+        """Present clock, throttle reasons, power limit and temperature."""
         device = self._device
         return ClockReading(
-            float(device.clock_mhz), tuple(device.throttle_reasons), device.power_limit_w, device.limit_scope
+            float(device.clock_mhz),
+            tuple(device.throttle_reasons),
+            device.power_limit_w,
+            device.limit_scope,
+            device.temperature_c,
         )
 
     @contextmanager

@@ -197,13 +197,20 @@ class SampledRecording:
         )
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
-        """Median clock, all throttle reasons and the lowest power limit seen between two times."""
+        """Median clock, all throttle reasons, lowest power limit and mean temperature between two times."""
         seen = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
         rates = [reading.mhz for reading in seen if reading.mhz is not None]
         reasons = sorted({reason for reading in seen for reason in reading.throttle_reasons})
         limits_w = [(one.power_limit_w, one.limit_scope) for one in seen if one.power_limit_w is not None]
-        limit = min(limits_w, default=(None, "gpu"))
-        return ClockReading(statistics.median(rates) if rates else None, tuple(reasons), *limit)
+        limit_w, limit_scope = min(limits_w, default=(None, "gpu"))
+        warm = [reading.temperature_c for reading in seen if reading.temperature_c is not None]
+        return ClockReading(
+            statistics.median(rates) if rates else None,
+            tuple(reasons),
+            limit_w,
+            limit_scope,
+            temperature_c=statistics.fmean(warm) if warm else None,
+        )
 
     def joules(self) -> float:
         """Energy of the whole recording, best estimate; 0.0 without samples."""

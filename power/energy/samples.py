@@ -10,15 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces import LEAST_W, MOST_W, Sample, SensorInfo
 
 from ..response.models import Array
 
 _RESOLVED_S = 1e-9  # what a host's clock tells apart
 
-LEAST_W = -2.0  # an INA238 without load has shown -0.4 W by its offset; no rail gives back more
-MOST_W = 5000.0  # more than any module draws
-_MOST_J = 1e15  # more than any counter has counted; its origin may be anything
 _MOST_S = 1e12  # no clock of a host shows more
 _GAP_PERIODS = 3.0  # a pause this long is told; single updates come late on every sensor
 _DATES = 4.0  # standard uncertainties that a date may be off by
@@ -88,9 +85,11 @@ def screened(samples: Sequence[Sample], info: SensorInfo) -> tuple[SampleSeries,
     """The plausible samples of a reading, and notes on the others.
 
     Of a counter that went back, or jumped, as when a driver was loaded anew, the longest part without that is
-    kept.
+    kept; of one that stands still nothing.
     """
     series, notes = plausible(samples, info)
+    if info.kind == "counter" and len(series) > 1 and np.ptp(series.values) == 0.0:
+        return series.at(slice(0, 0)), (*notes, "sensor-values: the counter stands still")
     if info.kind == "counter" and len(series) > 1:
         kept = _unbroken(series, info)
         if len(kept) < len(series):
@@ -102,15 +101,14 @@ def screened(samples: Sequence[Sample], info: SensorInfo) -> tuple[SampleSeries,
 def plausible(samples: Sequence[Sample], info: SensorInfo) -> tuple[SampleSeries, tuple[str, ...]]:
     """The samples that can be, and notes on the others.
 
-    Left out are numbers that are none, samples that are not later than all before them, and power that no
-    board draws or gives back.
+    Left out are what is no reading (``SensorInfo.is_reading``), and samples that are not later than all
+    before them.
     """
     notes = []
-    least, most = (-_MOST_J, _MOST_J) if info.kind == "counter" else (LEAST_W, MOST_W)
     whole = [
         s
         for s in samples
-        if least <= s.value <= most and abs(s.time_s) <= _MOST_S and 0.0 <= s.time_sigma_s <= _MOST_S
+        if info.is_reading(s.value) and abs(s.time_s) <= _MOST_S and 0.0 <= s.time_sigma_s <= _MOST_S
     ]
     if len(whole) < len(samples):
         notes.append(f"sensor-values: {len(samples) - len(whole)} of {len(samples)} samples cannot be")

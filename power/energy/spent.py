@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from tuner.interfaces import Sample, SensorInfo, SpentEnergy
+from tuner.interfaces import LEAST_W, MOST_W, Sample, SensorInfo, SpentEnergy
 
-from .samples import LEAST_W, MOST_W
 from .totals import RunningEnergy
 
 _PAUSE_PERIODS = 3.0  # without a sample; single updates come late on every sensor
@@ -40,11 +39,9 @@ class SpentTotal:
             last = self._last
             if sample.time_s < self._start_s or (last is not None and sample.time_s <= last.time_s):
                 continue
-            if info.kind == "counter":
-                if math.isfinite(sample.value):
-                    self._count(sample, info)
-            elif LEAST_W <= sample.value <= MOST_W:
-                self._see(sample, info)
+            if info.is_reading(sample.value):
+                add = self._count if info.kind == "counter" else self._see
+                add(sample, info)
 
     def spent(self, now_s: float, info: SensorInfo) -> SpentEnergy | None:
         """Joules up to now; None before two samples."""

@@ -7,7 +7,7 @@ from tuner.errors import ClockError
 from tuner.interfaces import ClockReading
 
 from ..clocks.actuator import Ruling, no_ruling
-from .health import told
+from .health import temperature_c, told
 from .library import NvmlGpu, translated
 from .reads import MILLI
 from .setting import may_set, setting
@@ -92,7 +92,7 @@ class NvmlActuator:
         return self._rules(self.gpu).allowed(self.listed())
 
     def read(self) -> ClockReading:
-        """See ``Actuator.read``: the SM clock, and the lowest of the power limits in force."""
+        """See ``Actuator.read``: the SM clock, the lowest of the power limits in force, and temperature."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
         mhz = self._optional("the clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         bits = self._optional(
@@ -103,7 +103,8 @@ class NvmlActuator:
         reasons = tuple(name for bit, name in REASONS if (bits or 0) & bit)
         milliwatts = told(self._gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         limit_w = milliwatts * MILLI if milliwatts else None
-        return ClockReading(None if mhz is None else float(mhz), reasons, limit_w)
+        celsius = temperature_c(self._gpu)
+        return ClockReading(None if mhz is None else float(mhz), reasons, limit_w, temperature_c=celsius)
 
     def before(self) -> dict[str, Any]:
         """See ``Actuator.before``: which setting is used, and all that can be known of it."""

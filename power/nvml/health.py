@@ -167,12 +167,12 @@ class Thermometer:
         with contextlib.suppress(SensorUnavailableError):
             self._gpu = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
         if self._gpu is None or temperature_c(self._gpu) is None:
-            self._zone = _zone(thermal)
+            self._zone = gpu_zone(thermal)
 
     def read(self) -> float | None:
         """Degrees Celsius, or None where nobody tells."""
         if self._zone is not None:
-            return _zone_c(self._zone)
+            return zone_c(self._zone)
         return temperature_c(self._gpu) if self._gpu is not None else None
 
     def close(self) -> None:
@@ -181,8 +181,8 @@ class Thermometer:
             self._gpu.close()
 
 
-def _zone(thermal: Path) -> Path | None:
-    """The zone of the GPU: its type is ``GPU-therm`` or ``gpu-thermal``."""
+def gpu_zone(thermal: Path) -> Path | None:
+    """The thermal zone of a Jetson's GPU: its type is ``GPU-therm`` or ``gpu-thermal``; None without one."""
     for zone in sorted(thermal.glob("thermal_zone*")):
         try:
             kind = (zone / "type").read_text()
@@ -193,7 +193,8 @@ def _zone(thermal: Path) -> Path | None:
     return None
 
 
-def _zone_c(zone: Path) -> float | None:
+def zone_c(zone: Path) -> float | None:
+    """Degrees Celsius of a thermal zone; None where it does not tell."""
     try:
         celsius = int((zone / "temp").read_text()) * _MILLI
     except (OSError, ValueError):  # a gated GPU answers with an error

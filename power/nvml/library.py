@@ -39,7 +39,8 @@ class NvmlGpu:
         """Open a GPU by UUID (as CUDA names it, so that both mean the same one) or by NVML's index.
 
         Args:
-            gpu: UUID with its ``GPU-`` prefix, or index.
+            gpu: UUID with its ``GPU-`` prefix, or index; an instance (``MIG-...``) stands for its GPU, which
+                alone has power, clocks and users.
             library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
             error: class of what is raised.
 
@@ -56,6 +57,8 @@ class NvmlGpu:
                 by_uuid = isinstance(gpu, str)
                 find = NVML.nvmlDeviceGetHandleByUUID if by_uuid else NVML.nvmlDeviceGetHandleByIndex
                 handle = find(gpu)
+                if isinstance(gpu, str) and gpu.upper().startswith("MIG-"):
+                    handle = NVML.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
                 return NvmlGpu(NVML, handle, NVML.nvmlDeviceGetUUID(handle), NVML.nvmlDeviceGetName(handle))
         except TunerError:
             NVML.nvmlShutdown()

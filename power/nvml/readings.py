@@ -19,12 +19,11 @@ from typing import Any, Protocol
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
 
-from ..sensors.changes import ChangeSource, SampleGaps
+from ..sensors.changes import ChangeSource, SampleGaps, StallDetector, check_answers, sound
 from ..sensors.rhythm import RhythmSource
 from .library import NvmlGpu, translated
-from .reads import MILLI, CheckedRead, RingSource, StallDetector, power_field
+from .reads import MILLI, CheckedRead, RingSource, power_field
 
-_ABSURD_W = 20e3  # no board draws as much; a driver in trouble answers with all ones
 _SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # power may well stay at one number
 _LOG = logging.getLogger(__name__)
 USAGE, INSTANT, AVERAGE, RING, COUNTER = (
@@ -83,6 +82,7 @@ class NvmlSampler:
         self._info = info
         self._source = source
         self._interval_s = interval_s
+        self._warned = False
 
     @property
     def info(self) -> SensorInfo:
@@ -103,12 +103,11 @@ class NvmlSampler:
         """
         with translated(PowerError, f"{self._info.name} of {self._gpu.uuid}"):
             fresh = self._source.poll()
-        if self._info.kind == "counter":
-            return fresh
-        sound = [sample for sample in fresh if sample.value < _ABSURD_W]
-        if len(sound) < len(fresh):
-            _LOG.warning("%s of %s shows absurd power, left out", self._info.name, self._gpu.uuid)
-        return sound
+        samples = sound(self._info, fresh)
+        if len(samples) < len(fresh) and not self._warned:
+            self._warned = True
+            _LOG.warning("%s of %s shows what no GPU draws; left out", self._info.name, self._gpu.uuid)
+        return samples
 
     def close(self) -> None:
         """Release NVML; again is harmless."""
@@ -215,12 +214,14 @@ def _start(info: SensorInfo, gpu: NvmlGpu, ways: _OpenOptions) -> tuple[_SampleS
     silence = StallDetector(f"{name} of {gpu.uuid}", _SILENT_S[info.kind], ways.now)
     if name == COUNTER:
         total = partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-        counter = CheckedRead(total, name, gpu, silence, forward=True)
+        counter = CheckedRead(total, info, gpu, silence)
         return RhythmSource(counter, MILLI, ways.now, interval_s=ways.interval_s), "gpu"
     if name == RING:
         ring = RingSource(gpu, ways.now, ways.wall, silence)
-        if not ring.poll():
+        held = ring.poll()
+        if not held:
             raise SensorUnavailableError(f"{name}: holds no samples")
+        check_answers(info, [sample.value for sample in held])
         return ring, "gpu"
     scope = "gpu"
     read: Callable[[], float] = partial(nvml.nvmlDeviceGetPowerUsage, handle)
@@ -228,7 +229,7 @@ def _start(info: SensorInfo, gpu: NvmlGpu, ways: _OpenOptions) -> tuple[_SampleS
         instant = name == INSTANT
         field = nvml.NVML_FI_DEV_POWER_INSTANT if instant else nvml.NVML_FI_DEV_POWER_AVERAGE
         read, scope = power_field(gpu, field)
-    return ChangeSource(CheckedRead(read, name, gpu, silence), MILLI, ways.now), scope
+    return ChangeSource(CheckedRead(read, info, gpu, silence), MILLI, ways.now), scope
 
 
 def expected(name: str, product: str, architecture: int) -> Response:

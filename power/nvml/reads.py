@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Sample
+from tuner.errors import PowerError
+from tuner.interfaces import Sample, SensorInfo
 
-from ..sensors.changes import SampleGaps
+from ..sensors.changes import SampleGaps, StallDetector, check_answers
 from .library import NvmlGpu
 
 MILLI = 1e-3  # NVML counts milliwatts and millijoules
 UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
-_LOOKED_S = 1.0  # of the time between two looks as much counts as watched
 _MICRO = 1e-6  # samples are stamped in microseconds
 _ORIGIN_S = 10.0  # no other origin comes so near the present time by chance
 _SILENT_S = 1.0  # without a sample: the clock of the stamps may have been set back
@@ -31,43 +30,14 @@ _LATE = (1.1, 1.9)  # periods since the stamp before: of a sample that may be st
 _TWO = 0.25  # of a period: so near to two periods are the gaps around it together
 
 
-class StallDetector:
-    """Tells a sensor that has stopped from one that nobody looked at.
-
-    Args:
-        what: the reading and its GPU, for the message.
-        limit_s: how long it may stand still while it is watched.
-        now: a clock, in seconds.
-    """
-
-    def __init__(self, what: str, limit_s: float, now: Callable[[], float]) -> None:
-        self._what = what
-        self._limit_s = limit_s
-        self._now = now
-        self._looked_s = now()
-        self._silent_s = 0.0
-
-    def note(self, *, moved: bool) -> None:
-        """Note a look.
-
-        Raises:
-            PowerError: nothing has moved for too long.
-        """
-        since_s, self._looked_s = self._now() - self._looked_s, self._now()
-        self._silent_s = 0.0 if moved else self._silent_s + min(since_s, _LOOKED_S)
-        if self._silent_s > self._limit_s:
-            raise PowerError(f"{self._what} stopped updating: no change in {self._silent_s:.0f} s")
-
-
 class CheckedRead:
     """A number that is read again and again; reading it once shows that it answers, and not with zero.
 
     Args:
         read: reads it.
-        name: of the reading.
+        info: the reading; a counter must not go back.
         gpu: whose it is.
         silence: told of every read.
-        forward: True for a counter, which must not go back.
 
     Raises:
         SensorUnavailableError: it reads zero.
@@ -76,19 +46,16 @@ class CheckedRead:
     def __init__(
         self,
         read: Callable[[], float],
-        name: str,
+        info: SensorInfo,
         gpu: NvmlGpu,
         silence: StallDetector,
-        *,
-        forward: bool = False,
     ) -> None:
         self._read = read
-        self._what = f"{name} of {gpu.uuid}"
+        self._what = f"{info.name} of {gpu.uuid}"
         self._silence = silence
-        self._forward = forward
+        self._forward = info.kind == "counter"
         self._last = read()
-        if not self._last:
-            raise SensorUnavailableError(f"{name}: reads 0")
+        check_answers(info, [self._last * MILLI])
 
     def __call__(self) -> float:
         """The number.

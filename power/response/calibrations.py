@@ -29,6 +29,7 @@ from tuner import __version__
 from tuner.errors import StoreDamagedError, StoreError
 from tuner.interfaces import Response
 from tuner.model import sealed, unsealed
+from tuner.system.lock_files import open_lock
 
 _LOG = logging.getLogger(__name__)
 VERSION = 1
@@ -200,9 +201,12 @@ def _number(name: str, value: object) -> float:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from replacing the file between our reading and our writing."""
-    with path.with_name(f".{path.name}.lock").open("a") as lock:
+    lock = open_lock(path.with_name(f".{path.name}.lock"))
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _replace(path: Path, document: Mapping[str, Any]) -> None:

@@ -10,14 +10,16 @@ update.
 
 import statistics
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from tuner.interfaces import Sample
+from tuner.errors import PowerError, SensorUnavailableError
+from tuner.interfaces import Sample, SensorInfo
 
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # longer between two samples nobody polled
 _GAPS = 32  # gaps that are kept
 _FEW = 4  # of fewer gaps no rhythm is taken
+_LOOKED_S = 1.0  # of the time between two looks as much counts as watched
 _READS = 32  # durations of reads that are kept
 _AWAKE = 0.15  # before the end of the shortest gap an update is looked out for,
 _AWAKE_READS = 4.0  # or as many reads before it
@@ -27,6 +29,22 @@ _TORN = 0.5  # of a period: two numbers of one update may be seen one by one, no
 _JITTER = 0.02  # of a period: an update that was not seen to happen may be off by so much
 _CHANGES = 64  # gaps between changes that a period is learnt from
 _ENOUGH = 8  # of fewer nothing is learnt, and the shortest of so many is the period
+
+
+def check_answers(info: SensorInfo, values: Iterable[float]) -> None:
+    """Refuse a sensor by what it shows when it is opened: watts, or joules of a counter, which has counted.
+
+    Raises:
+        SensorUnavailableError: none of the values is a reading.
+    """
+    shown = list(values)
+    if not any(info.is_reading(value) and (value or info.kind != "counter") for value in shown):
+        raise SensorUnavailableError(f"{info.name}: reads {shown[0]:g}")
+
+
+def sound(info: SensorInfo, samples: Iterable[Sample]) -> list[Sample]:
+    """The samples that are readings: a sensor that shows nothing for a while shows no power of 0 W."""
+    return [sample for sample in samples if info.is_reading(sample.value)]
 
 
 class SampleGaps:
@@ -52,6 +70,34 @@ class SampleGaps:
     def shortest_s(self) -> float:
         """Shortest gap; 0 while there are too few."""
         return min(self._gaps_s) if len(self._gaps_s) >= _FEW else 0.0
+
+
+class StallDetector:
+    """Tells a sensor that has stopped from one that nobody looked at.
+
+    Args:
+        what: the reading and its GPU, for the message.
+        limit_s: how long it may stand still while it is watched.
+        now: a clock, in seconds.
+    """
+
+    def __init__(self, what: str, limit_s: float, now: Callable[[], float]) -> None:
+        self._what = what
+        self._limit_s = limit_s
+        self._now = now
+        self._looked_s = now()
+        self._silent_s = 0.0
+
+    def note(self, *, moved: bool) -> None:
+        """Note a look.
+
+        Raises:
+            PowerError: nothing has moved for too long.
+        """
+        since_s, self._looked_s = self._now() - self._looked_s, self._now()
+        self._silent_s = 0.0 if moved else self._silent_s + min(since_s, _LOOKED_S)
+        if self._silent_s > self._limit_s:
+            raise PowerError(f"{self._what} stopped updating: no change in {self._silent_s:.0f} s")
 
 
 class DatedReads:

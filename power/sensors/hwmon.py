@@ -18,7 +18,7 @@ from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
 from .attributes import SysfsAttribute, read_number, read_text
-from .changes import Freshness
+from .changes import Freshness, check_answers, sound
 from .rails import unavailable
 
 NAME = "hwmon"
@@ -147,10 +147,13 @@ class HwmonSampler:
         try:
             for meter in chosen:
                 self._files.append(SysfsAttribute(meter.file))
-            self._watts()
+            watts = self._watts()
+            if watts is not None:
+                check_answers(self.info, [watts])
         except PowerError as error:
             self.close()
-            raise SensorUnavailableError(f"{NAME}:{name}: {error}") from error
+            why = str(error).removeprefix(f"{NAME}:{name}: ")
+            raise SensorUnavailableError(f"{NAME}:{name}: {why}") from error
 
     @property
     def due_s(self) -> float:
@@ -165,7 +168,7 @@ class HwmonSampler:
         """
         watts = self._watts()
         sample = None if watts is None else self._fresh.look(self._now(), watts)
-        return [] if sample is None else [sample]
+        return sound(self.info, [] if sample is None else [sample])
 
     def close(self) -> None:
         """Close the files."""

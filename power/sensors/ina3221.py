@@ -22,7 +22,7 @@ from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
 from .attributes import SysfsAttribute, read_number, read_text
-from .changes import Freshness
+from .changes import Freshness, check_answers, sound
 from .rails import RailChoice, choices, distinct, is_connected, unavailable
 
 NAME = "ina3221"
@@ -151,6 +151,7 @@ class RailFileSampler:
             poll_interval_s=self._pause_s,
             resolution=sum(channel.step_w**2 for channel in chosen) ** 0.5,
             response=responses(name) or _assumed(period_s, samples, self._pause_s, lags=self._lags),
+            may_be_zero=not choice.is_total,
         )
         self._rails: list[list[SysfsAttribute]] = []
         self._looked_s = self.due_s = now()
@@ -161,6 +162,9 @@ class RailFileSampler:
                 for path in channel.files:
                     files.append(SysfsAttribute(path))  # noqa: PERF401 - one by one: what was opened is closed below
             self.poll()
+            watts = self._watts()
+            if watts is not None:
+                check_answers(self._info, [watts])
         except PowerError as error:
             self.close()
             raise SensorUnavailableError(str(error)) from error
@@ -185,10 +189,8 @@ class RailFileSampler:
             self.due_s = began_s + self._pause_s / _LOOKS
             return []
         middle_s = (began_s + self._now()) / 2.0
-        if self._lags:
-            return [Sample(middle_s, watts)]
-        sample = self._fresh.look(middle_s, watts)
-        return [sample] if sample else []
+        sample = Sample(middle_s, watts) if self._lags else self._fresh.look(middle_s, watts)
+        return sound(self._info, [sample] if sample else [])
 
     def close(self) -> None:
         """Close the files."""

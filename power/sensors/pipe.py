@@ -3,8 +3,9 @@
 A line is ``watts``, or ``seconds,watts`` on any clock that runs as fast as this one; others, such as a
 header, are passed over. The file is a named pipe, a file that grows, or ``-`` for standard input. A line
 without a time is of the moment that it is read. Where lines have times, the one with the least delay
-tells how the clocks compare. Watts are rounded as the first lines are written: 42 is known to 1 W, 42.0 to
-0.1 W.
+tells how the clocks compare. Lines within half a millisecond are one sample, their mean; what is written
+faster than it can be read is refused, because nobody knows how old it is. Watts are rounded as the first
+lines are written: 42 is known to 1 W, 42.0 to 0.1 W.
 """
 
 import math
@@ -19,9 +20,13 @@ from pathlib import Path
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
+from .changes import check_answers, sound
+
 NAME = "pipe"
 
 _BYTES = 65_536
+_FULL = 32_768  # a full pipe holds more, however its lines were written
+_OFTEN = 5  # full looks in a row: nobody catches up with the writer
 _LONGEST_LINE = 4096
 _PATIENCE_S = 5.0  # for the first lines
 _FIRST = 3  # lines, whose distance is the period
@@ -30,6 +35,7 @@ _LONGEST_LOOK_S = 0.02
 _SHORTEST_LOOK_S = 0.001
 _SILENT = 50.0  # periods without a line, at least
 _SILENT_S = 5.0  # and so long: then the meter is gone
+_NEAR_S = 0.0005  # lines whose times tell nothing
 _COLUMNS = 2
 _COARSEST = 3  # power of ten of a step in watts: no line overflows
 _SQRT_12 = 12.0**0.5
@@ -70,16 +76,20 @@ class PipeSampler:
         self._rest = b""
         self._ahead_s = math.inf  # this clock's lead over that of the lines
         self._begun = self._ended = False  # a pipe whose writer is not there yet looks as one that has ended
-        self._polled_s = now()
+        self._polled_s = self._heard_s = now()
+        self._full = 0  # looks in a row that found too much
         self._last_s = -math.inf
         self._step_w = math.inf  # the finest that a line has told watts to
         self._file = _opened(name, file)
         try:
-            period_s = self._period_s()
+            first = self._first()
+        except PowerError as error:
+            self.close()
+            raise SensorUnavailableError(str(error)) from error
         except BaseException:
             self.close()
             raise
-        self._heard_s = now()
+        period_s = max((first[-1].time_s - first[0].time_s) / (len(first) - 1), _SHORTEST_LOOK_S)
         self._silent_s = max(_SILENT_S, _SILENT * period_s)
         self.info = SensorInfo(
             name=name,
@@ -90,6 +100,11 @@ class PipeSampler:
             response=response or Response("boxcar", window_s=period_s),
             resolution=self._step_w,
         )
+        try:
+            check_answers(self.info, [sample.value for sample in first])
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def due_s(self) -> float:
@@ -105,11 +120,12 @@ class PipeSampler:
         samples = self._read()
         if samples:
             self._heard_s = self._now()
-        elif self._ended:
+            return sound(self.info, samples)
+        if self._ended:
             raise PowerError(f"{self._name}: whoever wrote it has ended")
-        elif self._now() - self._heard_s > self._silent_s:
+        if self._now() - self._heard_s > self._silent_s:
             raise PowerError(f"{self._name}: no line for {self._silent_s:.3g} s")
-        return samples
+        return []
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -117,8 +133,8 @@ class PipeSampler:
             os.close(self._file)
         self._file = -1
 
-    def _period_s(self) -> float:
-        """The time between lines, from the first of them."""
+    def _first(self) -> list[Sample]:
+        """The first lines, whose distance is the period."""
         until_s = time.monotonic() + _PATIENCE_S
         samples: list[Sample] = []
         while len(samples) < _FIRST:
@@ -129,12 +145,16 @@ class PipeSampler:
                 )
             select.select([], [], [], _SHORTEST_LOOK_S)
             samples += self._read()
-        return max((samples[-1].time_s - samples[0].time_s) / (len(samples) - 1), _SHORTEST_LOOK_S)
+        return samples
 
     def _read(self) -> list[Sample]:
         since_s, self._polled_s = self._polled_s, self._now()
         try:
             data = os.read(self._file, _BYTES)
+            if len(data) > _FULL:
+                self._discard(data)
+                return []
+            self._full = 0
         except BlockingIOError:
             return []
         except OSError as error:
@@ -148,12 +168,29 @@ class PipeSampler:
         self._step_w = min((self._step_w, *(step_w for _, _, step_w in rows)))
         return self._dated([(seconds, watts) for seconds, watts, _ in rows], since_s)
 
+    def _discard(self, data: bytes) -> None:
+        """Pass over what was written while nobody looked; a writer that is too fast is refused."""
+        self._full += 1
+        if self._full == _OFTEN:
+            raise PowerError(
+                f"{self._name}: more is written than can be read ({_FULL} bytes and more, {_OFTEN} times in a"
+                " row); write a line every millisecond at most"
+            )
+        self._heard_s = self._polled_s
+        self._begun = True
+        if stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.lseek(self._file, 0, os.SEEK_END)
+            data = b"\n"
+        self._rest = data[data.rfind(b"\n") + 1 :]
+
     def _dated(self, rows: list[tuple[float | None, float]], since_s: float) -> list[Sample]:
         """Samples of lines that came since the last look."""
-        samples = []
+        samples: list[Sample] = []
         width_s = self._polled_s - since_s
         ahead_s = (self._polled_s - seconds for seconds, _ in rows if seconds is not None)
         self._ahead_s = min((self._ahead_s, *ahead_s))
+        near: list[tuple[float, float]] = []
+        sigma_s = 0.0
         for number, (seconds, watts) in enumerate(rows):
             if seconds is None:  # several lines of one look came one after the other
                 time_s = since_s + width_s * (number + 1) / len(rows)
@@ -161,9 +198,18 @@ class PipeSampler:
             else:
                 time_s, sigma_s = seconds + self._ahead_s, 0.0
             if time_s > self._last_s:
+                if near and time_s - near[0][0] >= _NEAR_S:
+                    samples.append(_mean(near, sigma_s))
+                    near = []
                 self._last_s = time_s
-                samples.append(Sample(time_s, watts, sigma_s))
-        return samples
+                near.append((time_s, watts))
+        return [*samples, _mean(near, sigma_s)] if near else samples
+
+
+def _mean(lines: list[tuple[float, float]], sigma_s: float) -> Sample:
+    """One sample of lines that lie so near to each other that their times tell nothing."""
+    time_s, watts = (math.fsum(column) / len(lines) for column in zip(*lines, strict=True))
+    return Sample(time_s, watts, sigma_s)
 
 
 def _opened(name: str, file: str) -> int:

@@ -17,22 +17,22 @@ from tuner.interfaces import Reading, Response, Sample, SensorInfo
 from ..clocks.clockd_energy import HelperCounter
 from ..clocks.clockd_protocol import SOCKET
 from .attributes import SysfsAttribute
-from .powercap_zones import PowercapZone, zones
+from .changes import StallDetector
+from .powercap_zones import RANGE, PowercapZone, zones
 from .rails import unavailable
 
 NAME = "powercap"
 ROOT = "/sys"
 HELPER = SOCKET
+COUNTER = "energy_uj"
+"""The file of a zone's counter."""
 
-_CONTROLS = (
-    "intel-rapl",
-    "intel-rapl-mmio",
-)  # AMD's zones have the first name too; the second repeats packages
 _MICRO = 1e-6
 _LOOK_S = 0.02  # a read takes some 10 µs of a core, and of the package that is measured
 _UPDATE_S = 0.001  # between two updates of a zone
 _STEP_J = 2.0**-14  # the coarsest unit that is common
 _MOST_W = 2000.0  # no package draws more: a counter that went back by more was reset, and did not wrap
+_SILENT_S = 5.0  # every zone counts all the time
 _SQRT_12 = 12.0**0.5
 
 
@@ -72,19 +72,29 @@ class ZoneCounter:
 
     Args:
         zone: the zone.
+        now: a clock, in seconds.
 
     Raises:
-        PowerError: it cannot be read.
+        PowerError: it cannot be read, has counted nothing, or does not tell where it begins anew: joules
+            would be lost, and it must not be left out of a sum.
     """
 
-    def __init__(self, zone: PowercapZone) -> None:
+    def __init__(self, zone: PowercapZone, now: Callable[[], float]) -> None:
+        if zone.range_uj <= 0:
+            raise PowerError(
+                f"{zone.folder / RANGE}: is missing or 0, so that nobody knows where {zone.name} begins anew"
+            )
         self._zone = zone
+        self._silence = StallDetector(f"{zone.folder / COUNTER}", _SILENT_S, now)
         self._file = _opened(zone)
         try:
             self._last_uj = self._value()
         except BaseException:
             self._file.close()
             raise
+        if self._last_uj == 0:
+            self._file.close()
+            raise PowerError(f"{zone.folder / COUNTER}: reads 0")
         self._total_uj = 0
 
     def joules(self, elapsed_s: float) -> float:
@@ -97,12 +107,13 @@ class ZoneCounter:
             elapsed_s: since the last call.
 
         Raises:
-            PowerError: it cannot be read any more.
+            PowerError: it cannot be read any more, or stands still.
         """
         value_uj = self._value()
         grown_uj = value_uj - self._last_uj
         if grown_uj < 0 and (grown_uj + self._zone.range_uj) * _MICRO <= _MOST_W * (elapsed_s + _LOOK_S):
             grown_uj += self._zone.range_uj
+        self._silence.note(moved=grown_uj != 0)
         self._last_uj = value_uj
         self._total_uj += grown_uj
         return self._total_uj * _MICRO
@@ -125,7 +136,7 @@ def _opened(zone: PowercapZone) -> SysfsAttribute | HelperCounter:
         PowerError: neither can be read; the message says what helps.
     """
     try:
-        return SysfsAttribute(zone.folder / "energy_uj")
+        return SysfsAttribute(zone.folder / COUNTER)
     except PowerError as error:
         if not isinstance(error.__cause__, PermissionError):
             raise
@@ -159,7 +170,7 @@ class PowercapSampler:
         self._counters: list[ZoneCounter] = []
         try:
             for zone in chosen:
-                self._counters.append(ZoneCounter(zone))
+                self._counters.append(ZoneCounter(zone, now))
         except PowerError as error:
             self.close()
             raise SensorUnavailableError(f"{NAME}:{name}: {error}") from error

@@ -9,6 +9,8 @@ from .attributes import read_number, read_text
 
 _CONTROLS = ("intel-rapl", "intel-rapl-mmio")  # AMD has the first too; the second repeats packages
 _DOMAINS = ("package", "dram", "psys")
+RANGE = "max_energy_range_uj"
+"""The file that tells a zone's range."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class PowercapZone:
         name: e.g. ``package-0``, ``dram-0`` (the DRAM of that package), ``psys``.
         domain: ``package``, ``dram`` or ``psys``.
         folder: of its files.
-        range_uj: at which it begins at 0 again.
+        range_uj: at which it begins at 0 again; 0 where that is not told.
     """
 
     name: str
@@ -49,7 +51,6 @@ def _zone(folder: Path) -> PowercapZone | None:
     except PowerError:
         return None
     domain = name.partition("-")[0]
-    range_uj = read_number(folder / "max_energy_range_uj")
-    if domain not in _DOMAINS or not range_uj:
+    if domain not in _DOMAINS:
         return None
-    return PowercapZone(name, domain, folder, range_uj)
+    return PowercapZone(name, domain, folder, read_number(folder / RANGE) or 0)

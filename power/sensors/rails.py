@@ -14,8 +14,9 @@ from functools import partial
 from tuner.errors import PowerError, SensorUnavailableError
 from tuner.interfaces import Reading, Response, Sample, SensorInfo
 
-from .changes import Freshness
+from .changes import Freshness, check_answers, sound
 from .lines import ChildLines, SharedLines
+from .rail_boards import total_of
 
 _PARTS = (  # text within a name, and the part of the board it stands for
     ("GPU", "gpu"),
@@ -45,10 +46,12 @@ class RailChoice:
     Attributes:
         rails: their names.
         scope: what they see together, for people.
+        is_total: True where that is all that the module draws.
     """
 
     rails: tuple[str, ...]
     scope: str
+    is_total: bool = False
 
     @property
     def name(self) -> str:
@@ -82,17 +85,19 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
     """Ways to read power from these rails, the best to tune energy by first.
 
     First what the whole module draws, since a configuration that saves power on the GPU may spend it on
-    memory: its input, or, where no rail is the input of the others, the sum of all. Then what the GPU hangs
-    on, and every rail alone.
+    memory: its input, or, where no rail is the input of the others, the sum of those that count nothing twice
+    (``rail_boards``). Then what the GPU hangs on, and every rail alone.
 
     Args:
         names: connected rails, each name once.
     """
     inputs = [name for name in names if parts(name) == ("input",)]
     gpus = tuple(name for name in names if "gpu" in parts(name))
-    found = [RailChoice((name,), _scope(name)) for name in inputs]
-    if not inputs and len(names) > 1:
-        found.append(RailChoice(tuple(names), f"{' + '.join(names)} (sum of all rails)"))
+    found = [RailChoice((name,), _scope(name), is_total=True) for name in inputs]
+    total = () if inputs else total_of(names)
+    if len(total) > 1:
+        of = "of all rails" if len(total) == len(names) else "that counts no rail twice"
+        found.append(RailChoice(total, f"{' + '.join(total)} (sum {of})", is_total=True))
     if gpus:
         found.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
     found += [RailChoice((name,), _scope(name)) for name in names]
@@ -175,7 +180,7 @@ class RailSampler:
         responses: calibrated response by the name of a reading.
 
     Raises:
-        SensorUnavailableError: no line names the rails.
+        SensorUnavailableError: no line names the rails, or they read zero.
     """
 
     def __init__(
@@ -194,11 +199,13 @@ class RailSampler:
             poll_interval_s=tool.interval_s,
             resolution=_STEP_W * len(choice.rails) ** 0.5,
             response=responses(name) or assumed,
+            may_be_zero=not choice.is_total,
         )
         self._count = 0
         self._lines = tool.lines.acquire()
         try:
-            _first(tool, self._lines, lambda rails: set(self._rails) <= set(rails))
+            shown = _first(tool, self._lines, lambda rails: set(self._rails) <= set(rails))
+            check_answers(self._info, [sum(shown[rail] for rail in self._rails)])
         except BaseException:
             tool.lines.release()
             raise
@@ -228,7 +235,7 @@ class RailSampler:
                 samples.append(self._fresh.look(line.time_s, sum(rails[rail] for rail in self._rails)))
         if not lines and end is not None:
             raise PowerError(f"{self._info.name}: {self._tool.name} {end}")
-        return [sample for sample in samples if sample is not None]
+        return sound(self._info, [sample for sample in samples if sample is not None])
 
     def close(self) -> None:
         """Let go of the tool; the last one that does ends it."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError, field_validator
 
 from tuner.errors import InputError
 from tuner.interfaces import ClockReading, Sample, SensorInfo
@@ -58,6 +58,12 @@ class _Document(BaseModel):
     marks: list[tuple[float, str]] = Field(default_factory=list)
     clocks: list[tuple[float, ClockReading]] = Field(default_factory=list)
     provenance: dict[str, Scalar] = Field(default_factory=dict)
+
+    @field_validator("info", mode="before")
+    @classmethod
+    def _earlier(cls, info: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """Files that do not say whether zero is a reading are of sensors that took it for one."""
+        return {"may_be_zero": True, **info} if isinstance(info, dict) else info
 
 
 @dataclass(frozen=True)
@@ -246,4 +252,5 @@ def _guessed(path: Path, samples: Iterable[Sample], value: str) -> SensorInfo:
         kind="counter" if value == "joules" else "stream",
         scope=_NOT_STATED,
         period_s=statistics.median(gaps_s) if gaps_s else 0.0,
+        may_be_zero=True,
     )

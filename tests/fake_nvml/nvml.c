@@ -95,8 +95,16 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **gpu) {
     for (unsigned i = 0; i < state->gpu_count; i++) {
         *gpu = &state->gpus[i];
         if (!strcmp(uuid, (*gpu)->uuid)) return CALLED(*gpu, identity);
+        /* an instance, MIG-GPU-.../1/0, has the handle of its GPU here */
+        if (!strncmp(uuid, "MIG-", 4) && !strncmp(uuid + 4, (*gpu)->uuid, strlen((*gpu)->uuid)))
+            return CALLED(*gpu, identity);
     }
     return NOT_FOUND;
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct gpu *instance, struct gpu **gpu) {
+    *gpu = instance;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **gpu) {

@@ -1,6 +1,6 @@
 """Calls on arrays of other libraries: in whose stream they run, and whose their results are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
@@ -9,6 +9,7 @@ from typing import Any
 from tuner.application.binding import LoadedKernel
 from tuner.application.borrowing import (
     BorrowedArray,
+    TorchMemory,
     Value,
     borrow,
     borrowed_tensor,
@@ -18,7 +19,8 @@ from tuner.application.borrowing import (
     torch_of,
 )
 from tuner.application.call_keys import ApplicationCall, Settings, asked_of
-from tuner.application.capture import WAITS, refuse_capture
+from tuner.application.capture import WAITS, is_captured, refuse_capture
+from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
 from tuner.application.signature import Stream, checked_stream, examined
 from tuner.devices.cuda.foreign_streams import stream_of
@@ -27,9 +29,10 @@ from tuner.errors import DeviceError, InputError
 
 @dataclass(frozen=True)
 class BorrowedCall:
-    """A call with at least one array that is not CuPy's.
+    """A call on arrays of whatever libraries.
 
     If one is a torch tensor, PyTorch's current stream and allocator serve the call. Otherwise CuPy's do.
+    Arrays of CuPy beside tensors are lent by CuPy's current stream, which is waited for and waits in turn.
 
     Attributes:
         cp: CuPy.
@@ -39,6 +42,7 @@ class BorrowedCall:
         stream: where it runs, as CuPy's; None for CuPy's current one.
         arrays: the inputs.
         outs: the outputs that are given.
+        lender: CuPy's current stream, where it lends arrays to the stream of the call.
     """
 
     cp: ModuleType
@@ -48,6 +52,7 @@ class BorrowedCall:
     stream: Stream | None
     arrays: tuple[BorrowedArray, ...]
     outs: tuple[BorrowedArray, ...] = ()
+    lender: Stream | None = None
 
     def asked(self, configuration: Settings, sizes: Mapping[str, int | str]) -> ApplicationCall:
         """The arguments of the call, by its arrays."""
@@ -68,7 +73,36 @@ class BorrowedCall:
         arrays = [one.array for one in lent]
         _, addresses = examined(arrays)
         runner.run(arrays, addresses, self.stream)
+        self.give_back()
         return runner.results([self.returned(one) for one in lent])
+
+    @contextmanager
+    def computing(self) -> Iterator[Callable[[Array], Value]]:
+        """Have functions of CuPy serve the call; what is yielded makes their arrays results of the call.
+
+        Raises:
+            DeviceError: the GPU has no room for what they allocate.
+        """
+        full: tuple[type[BaseException], ...] = (self.cp.cuda.memory.OutOfMemoryError,)
+        try:
+            with self.entered():
+                if self.torch is None:
+                    yield lambda array: self.returned(BorrowedArray(array, None, array.dtype.name))
+                else:
+                    full = (*full, self.torch.cuda.OutOfMemoryError)
+                    memory = TorchMemory(self.cp, self.torch, self.device)
+                    with self.cp.cuda.using_allocator(memory.allocate):
+                        yield memory.tensor
+        except full as error:
+            raise DeviceError(f"{self.kernel}: copies and results do not fit on the GPU: {error}") from error
+        finally:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Have CuPy's current stream wait for the call where it lent arrays: to read, or to free them."""
+        if self.lender is not None and self.stream is not None:
+            with self.entered():
+                self.lender.wait_event(self.stream.record())
 
     def outputs(self, loaded: LoadedKernel, *, given: bool) -> Sequence[BorrowedArray]:
         """The caller's outputs, or new ones of the library that serves the call.
@@ -90,6 +124,7 @@ class BorrowedCall:
         """An array as the caller gets it; a new one as the library of the first array has it, if it takes it.
 
         The library is told by DLPack, or the CUDA array interface, to wait for the stream of the call.
+        It gets rows that are contiguous: JAX takes no columns.
         """
         if one.original is not None:
             return one.original
@@ -98,7 +133,7 @@ class BorrowedCall:
             namespace = getattr(first, "__array_namespace__", None)
             take = None if namespace is None else getattr(namespace(), "from_dlpack", None)
             if take is not None and not isinstance(first, self.cp.ndarray):
-                return take(one.array)
+                return take(self.cp.ascontiguousarray(one.array))
         return one.array
 
     def entered(self) -> AbstractContextManager[object]:
@@ -137,8 +172,10 @@ def borrowed_call(
     arrays: Sequence[tuple[str, Value, bool]],
     outs: Sequence[Value],
     stream: Stream | None,
+    *,
+    refused: str = "",
 ) -> BorrowedCall:
-    """A call on arrays of other libraries.
+    """A call on arrays of whatever libraries.
 
     Args:
         cp: CuPy.
@@ -146,9 +183,11 @@ def borrowed_call(
         arrays: the inputs: what messages call one, the array, and whether the kernel writes it.
         outs: the outputs that are given.
         stream: None for the current one of the library that serves the call.
+        refused: why no current stream may be captured; empty where that depends on the arrays.
 
     Raises:
-        InputError: an array or the stream cannot be used; the message names it and what would be right.
+        InputError: an array or the stream cannot be used, or the stream is being captured; the message names
+            what, and what would be right.
     """
     values = [value for _, value, _ in arrays]
     device, torch = gpu_of(cp, values[0]), torch_of([one for one in (*values, *outs) if not on_host(one)])
@@ -157,12 +196,38 @@ def borrowed_call(
         on = checked_stream(cp, stream, device)
     elif torch is not None:
         on = torch_stream(cp, torch, device)
+    given, current, lender = (*values, *outs), None, None
+    lends = stream is None and on is not None and any(isinstance(value, cp.ndarray) for value in given)
+    if refused or lends:
+        with cp.cuda.Device(device):
+            current = cp.cuda.get_current_stream(device)
     with entered(cp, device, on):
-        if any(is_waited_for(cp, value) for value in (*values, *outs)):
-            refuse_capture(cp, kernel, on, device, WAITS)
+        if refused:
+            refuse_capture(cp, kernel, current, device, refused)
+        if refused or any(is_waited_for(cp, value) for value in given):
+            refuse_capture(cp, kernel, on, device, refused or WAITS)
+        if lends:
+            lender = _waited_lender(cp, kernel, device, current, on)
         lent = tuple(borrow(cp, kernel, name, one, written=written) for name, one, written in arrays)
         lent_outs = tuple(borrow(cp, kernel, "out", one, written=True) for one in outs)
-    return BorrowedCall(cp, torch, kernel, device, on, lent, lent_outs)
+    return BorrowedCall(cp, torch, kernel, device, on, lent, lent_outs, lender)
+
+
+def _waited_lender(
+    cp: ModuleType, kernel: str, device: int, current: Stream, stream: Stream
+) -> Stream | None:
+    """CuPy's current stream, once that of the call waits for it; None where the two are in order already.
+
+    Launches in a graph read arrays when it is replayed, in the order that its owner gives it.
+
+    Raises:
+        InputError: CuPy's current stream alone is being captured: the other one would be, too.
+    """
+    if current.ptr == stream.ptr or is_captured(cp, stream.ptr):
+        return None
+    refuse_capture(cp, kernel, current, device, WAITS)
+    stream.wait_event(current.record())
+    return current
 
 
 def torch_stream(cp: ModuleType, torch: ModuleType, device: int) -> Stream:

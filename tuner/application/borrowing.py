@@ -5,13 +5,15 @@ CuPy does: the owner puts what the array waits for before the stream that is cur
 imported: who has a tensor has done so.
 """
 
+import ctypes
 import sys
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from tuner.application.rows import Array, only_rows_apart
+from tuner.application.rows import Array
 from tuner.errors import InputError
 from tuner.model.elements import element_dtype
 
@@ -19,6 +21,13 @@ Value: TypeAlias = Any
 """What a caller hands over for an array."""
 
 _ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
+_VERSIONED = b"dltensor_versioned"  # the name of capsules since DLPack 1.0
+_FLAGS_BYTES = 24  # of DLManagedTensorVersioned, behind two numbers and two pointers
+_READ_ONLY = 1
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_REFUSED = (BufferError, LookupError, RuntimeError, TypeError, ValueError)  # by owners that lend no memory
 
 
 @dataclass(frozen=True)
@@ -64,10 +73,16 @@ def gpu_of(cp: ModuleType, value: Value) -> int:
         return int(value.data.device_id)
     if torch_of([value]) is not None:
         return int(value.device.index or 0)
-    if _by_dlpack(value):
-        kind, number = value.__dlpack_device__()
-        if kind in _ON_GPU:
-            return int(number)
+    try:
+        if _by_dlpack(value):
+            kind, number = value.__dlpack_device__()
+            if kind in _ON_GPU:
+                return int(number)
+        address = value.__cuda_array_interface__["data"][0]
+        if address:
+            return int(cp.cuda.runtime.pointerGetAttributes(address).device)
+    except (AttributeError, *_REFUSED):
+        pass  # borrow tells why
     return int(cp.cuda.runtime.getDevice())
 
 
@@ -91,18 +106,23 @@ def borrow(cp: ModuleType, kernel: str, label: str, value: Value, *, written: bo
     try:
         fault = _fault(value, written=written) if torch is None else _torch_fault(torch, value)
         if not fault:
-            return _of_protocol(cp, value) if torch is None else borrowed_tensor(cp, value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            if torch is None:
+                return _of_protocol(cp, value, written=written)
+            return borrowed_tensor(cp, value)
+    except _REFUSED as error:
         raise InputError(f"{kernel}: {label} cannot be read as an array on a GPU: {error}") from error
     raise InputError(f"{kernel}: {label} is {fault}")
 
 
 def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
-    """A torch tensor on a GPU, whose rows may lie apart; it lives as long as the CuPy array.
+    """A torch tensor on a GPU, with any strides; it lives as long as the CuPy array.
 
     Raises:
         TypeError: NumPy has no such type.
+        ValueError: it stands for numbers that are nowhere in memory.
     """
+    if tensor.numel() and not tensor.data_ptr():
+        raise ValueError("it has no memory of its own; its clone() has")
     name = str(tensor.dtype).removeprefix("torch.")
     dtype, shape, strides = element_dtype(name), tuple(tensor.shape), None
     size = tensor.numel() * dtype.itemsize
@@ -115,22 +135,86 @@ def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
     return BorrowedArray(cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0), strides), tensor, name)
 
 
+class TorchMemory:
+    """PyTorch's allocator in the place of CuPy's, of the stream that is current in both.
+
+    Tensors of its memory are PyTorch's own: ``record_stream`` counts, and it goes back to PyTorch's cache.
+
+    Args:
+        cp: CuPy.
+        torch: PyTorch.
+        device: number of the GPU.
+    """
+
+    def __init__(self, cp: ModuleType, torch: ModuleType, device: int) -> None:
+        self._cp, self._torch, self._device = cp, torch, device
+        self._on = torch.device("cuda", device)
+        self._held: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
+
+    def allocate(self, size: int) -> Any:  # noqa: ANN401 - cupy.cuda.MemoryPointer
+        """New memory of some bytes, as CuPy's allocators give it; it lives as long as arrays in it do.
+
+        Raises:
+            torch.cuda.OutOfMemoryError: it does not fit.
+        """
+        held = self._torch.empty(size, dtype=self._torch.uint8, device=self._on)
+        address = held.data_ptr()
+        self._held[address] = held
+        return self._cp.cuda.MemoryPointer(self._cp.cuda.UnownedMemory(address, size, held, self._device), 0)
+
+    def tensor(self, array: Array) -> Value:
+        """An array of this memory as a tensor of the same memory, shape and strides."""
+        dtype, unit = getattr(self._torch, array.dtype.name), array.itemsize
+        if not array.size:  # no memory is found by its address
+            return self._torch.empty(array.shape, dtype=dtype, device=self._on)
+        begin = array.data.mem.ptr
+        strides = tuple(step // unit for step in array.strides)
+        made = self._torch.empty(0, dtype=dtype, device=self._on)
+        storage = self._held[begin].untyped_storage()
+        return made.set_(storage, (array.data.ptr - begin) // unit, array.shape, strides)
+
+
 def is_waited_for(cp: ModuleType, value: Value) -> bool:
-    """True for an array of the CUDA array interface alone: the host waits for the stream that it names."""
-    return (
-        not isinstance(value, cp.ndarray)
-        and torch_of([value]) is None
-        and not _by_dlpack(value)
-        and hasattr(value, "__cuda_array_interface__")
-    )
+    """True for what is taken by a protocol: the owner's stream is waited for."""
+    return not isinstance(value, cp.ndarray) and torch_of([value]) is None
 
 
 def _by_dlpack(value: Value) -> bool:
     return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")
 
 
-def _of_protocol(cp: ModuleType, value: Value) -> BorrowedArray:
-    array = cp.from_dlpack(value) if _by_dlpack(value) else cp.asarray(value)
+class _Writable:
+    """An array with DLPack, unless that marks it as read-only; CuPy does not look.
+
+    Args:
+        owner: the array.
+    """
+
+    def __init__(self, owner: Value) -> None:
+        self.owner = owner
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """As the array has it."""
+        device: tuple[int, int] = self.owner.__dlpack_device__()
+        return device
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 - a capsule, and what its protocol has
+        """As the array has it.
+
+        Raises:
+            BufferError: it is read-only.
+        """
+        capsule = self.owner.__dlpack__(**options)
+        if ctypes.pythonapi.PyCapsule_IsValid(ctypes.py_object(capsule), _VERSIONED):
+            pointer = _pointer_of(capsule, _VERSIONED)
+            if ctypes.c_uint64.from_address(pointer + _FLAGS_BYTES).value & _READ_ONLY:
+                raise BufferError("it is marked as read-only, and the kernel writes it")
+        return capsule
+
+
+def _of_protocol(cp: ModuleType, value: Value, *, written: bool) -> BorrowedArray:
+    lent = _Writable(value) if written else value
+    array = cp.from_dlpack(lent) if _by_dlpack(value) else cp.asarray(value)
     return BorrowedArray(array, value, array.dtype.name)
 
 
@@ -157,14 +241,11 @@ def _torch_fault(torch: ModuleType, tensor: Value) -> str:
             "a torch tensor that requires a gradient, which kernels do not compute; its detach() does not,"
             " or call this under torch.no_grad()"
         )
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        return "a torch tensor with a tangent, which kernels do not compute; its detach() has none"
     if tensor.is_conj() or tensor.is_neg():
         return (
             "a torch tensor that is conjugated or negated only when it is read; its"
             " resolve_conj().resolve_neg() is written out"
-        )
-    if not tensor.is_contiguous() and not only_rows_apart(tensor.shape, tensor.stride()):
-        return (
-            f"not contiguous (strides of {tuple(tensor.stride())} elements, shape {tuple(tensor.shape)});"
-            " its contiguous() is"
         )
     return ""

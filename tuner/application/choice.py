@@ -11,7 +11,7 @@ from tuner.config import KernelFile
 from tuner.database import Store
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
-from tuner.database.ranking import AnswerQuery, served_answer
+from tuner.database.ranking import AnswerQuery, passed_over, served_answer
 from tuner.devices.gpus import limits_of
 from tuner.errors import InputError, KernelFileError, StoreError
 from tuner.model import Configuration, DeviceIdentity, RowLayout, TunableValue, Workload
@@ -158,7 +158,10 @@ def _of_database(
             return None, None
         with Store(database) as store:
             source = DatabaseSource(store)
-            stored = _stored(query, source.of_set([str(workload)]))
+            answers = source.of_set([str(workload)])
+            stored = _stored(query, answers)
+            for why in passed_over(replace(query, objective=""), answers, None) if stored is None else ():
+                _LOG.warning("%s", why)
             return stored, None if stored is not None else _lent(query, source)
     except (StoreError, OSError) as error:
         _LOG.warning("stored configurations are not used: %s", error)

@@ -164,6 +164,7 @@ class KernelPlan:
         self._runner.check_addresses(given, addresses)
         addresses += self._scratch_addresses
         self._runner.launch(self._graphs, self._lock, tuple(addresses), call.stream)
+        call.give_back()
         return self._runner.results([one.shown for one in lent])
 
     def _own(self, call: BorrowedCall | None = None, stream: Stream | None = None) -> Sequence[BorrowedArray]:

@@ -47,7 +47,7 @@ def check_array(kernel: str, name: str, array: Array, device: int | None) -> Non
     if not array.flags.c_contiguous and not only_rows_apart(array.shape, array.strides, array.itemsize):
         raise InputError(
             f"{kernel}: {name} is not contiguous (strides {array.strides} of shape {array.shape});"
-            " cupy.ascontiguousarray copies it to one that is"
+            " cupy.ascontiguousarray copies it to one that is, or a tensor's contiguous()"
         )
     check_alignment(kernel, name, array)
 

@@ -26,6 +26,7 @@ from tuner.model.sealing import sealed, unsealed
 from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
+from tuner.system.user_folders import user_folder
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json
 
@@ -149,9 +150,7 @@ class UntunedAnswers:
 
     def _path(self, key: str) -> Path:
         if self._folder is None:
-            import platformdirs  # noqa: PLC0415 - not needed where the caller names a directory
-
-            self._folder = Path(platformdirs.user_cache_dir("tuner"), "analytical")
+            self._folder = user_folder("cache") / "analytical"
         return self._folder / f"{key}.json"
 
     def _read(self, key: str, conditions: Mapping[str, Any]) -> AnalyticalAnswer | None:

@@ -25,6 +25,8 @@ from tuner.options import SearchOptions
 from tuner.report.words import moment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tuner.client import Best
     from tuner.database import Store
     from tuner.database.best_known import BestKnown, DatabaseSource
@@ -196,20 +198,25 @@ def _show_stored(asked: _Question, json_path: str | None) -> None:
         source = DatabaseSource(store)
         found = best_known(query, source)
         if found.stored is not None:
-            _show_run(store, found.stored, json_path, within)
+            _tell(found.passed_over)
+            _show_run(store, found.stored, query, json_path, within)
             return
         _point_to_front(asked, query, source)
         if any(part and part.origin != "default" for part in found.parts.values()):
             _show_served(_best(query, found), json_path, "of the database")
             return
+        _tell(found.passed_over)
         far = _far(query, source)
         here = far or f" for {query.device.spec}"
         echo(f"nothing is stored{here}: run `tuner run {asked.words(asked.objective)}`", err=True)
-        for line in _of_other_devices(query, source):
-            echo(line, err=True)
-        for line in _models_left_out(query, source):
-            echo(line, err=True)
+        _tell(_of_other_devices(query, source))
+        _tell(_models_left_out(query, source))
         sys.exit(1)
+
+
+def _tell(lines: "Iterable[str]") -> None:
+    for line in lines:
+        echo(line, err=True)
 
 
 def _point_to_front(asked: _Question, query: "AnswerQuery", source: "DatabaseSource") -> None:
@@ -226,9 +233,18 @@ def _point_to_front(asked: _Question, query: "AnswerQuery", source: "DatabaseSou
 
 
 def _show_run(
-    store: "Store", found: "ServedAnswer", json_path: str | None, max_slowdown: float | None
+    store: "Store",
+    found: "ServedAnswer",
+    query: "AnswerQuery",
+    json_path: str | None,
+    max_slowdown: float | None,
 ) -> None:
-    """Print the answer of a run, whole; of a front the point within a slowdown."""
+    """Print the answer of a run, whole; of a front the point within a slowdown.
+
+    Raises:
+        InputError: the point is none of its kernels.
+    """
+    from tuner.database.ranking import misfit
     from tuner.report.front import within_slowdown
     from tuner.report.run_report import show_run
     from tuner.search.stored import stored_document
@@ -236,8 +252,13 @@ def _show_run(
     stored = found.answer
     run = next(run for run in store.answered(stored.names, stored.objective) if run.id == stored.run)
     out = console(json_path)
+    answer = None if run.answer is None else within_slowdown(run.answer, max_slowdown)
+    if answer is None or answer["best"] is None:  # damaged since it was found
+        raise InputError(f"run {run.id}: it has no answer any more")
+    why = misfit(query.kernels, replace(stored, configurations=answer["best"]["configurations"]))
+    if why:
+        raise InputError(why)
     if json_path is not None:
-        answer = within_slowdown(run.answer or {}, max_slowdown)
         write_json(json_path, {**answer, "stale": list(found.stale), "run": run.id})
     out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
     for reason in found.stale:
@@ -249,11 +270,12 @@ def _show_run(
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
     """The best known configuration of each workload, in the form of the daemon's answers."""
     from tuner.client import Best, WorkloadAnswer
+    from tuner.model.run_document import device_document
 
     parts = {name: part for name, part in found.parts.items() if part is not None}
     return Best(
         origin=found.origin,
-        device=vars(query.device),
+        device=device_document(query.device),
         objective=query.objective,
         workloads={
             name: WorkloadAnswer(dict(part.configuration), part.origin, part.details)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tuner.comparing.ground_truth import Truth
     from tuner.model.objective import Objective
     from tuner.model.records import Conditions
+    from tuner.model.run_document import RunDocument
     from tuner.report.progress import CompareProgress
     from tuner.search.answer import SearchOutcome
     from tuner.search.request import Request
@@ -207,7 +208,7 @@ def _measured(
 
     def describe(
         task: "Task", conditions: "Conditions", outcome: "SearchOutcome", prepare_s: float
-    ) -> dict[str, Any]:
+    ) -> "RunDocument":
         return document(task, conditions, outcome, WallTime(prepare_s, outcome.wall_s), with_trials=False)
 
     with Store(database) as store:

@@ -82,20 +82,27 @@ def check(*, database: Path | None, json_path: str | None) -> None:
     meanwhile.
     """
     from tuner.database import check_copies, default_path
-    from tuner.report.examinations import examination_document, sentences
+    from tuner.report.examinations import examination_document
 
     if not is_stored(database):
         echo("nothing is stored, and nothing to check")
         return
-    found = check_copies(database or default_path())
+    path = database or default_path()
+    found = check_copies(path)
     if json_path is not None:
-        write_json(json_path, {"path": str(database or default_path()), **examination_document(found)})
+        write_json(json_path, {"path": str(path), **examination_document(found)})
+    _conclude(path, found, json_path)
+
+
+def _conclude(path: Path, found: "Examination", json_path: str | None) -> None:
+    """Say what a check has found; the exit status is 1 where something is wrong."""
+    from tuner.report.examinations import sentences
+
     _print([*sentences(found), f"{found.rows:,} rows were verified"], json_path)
-    if found.whole:
-        _print([f"{database or default_path()} and its mirror are whole"], json_path)
-    else:
+    if not found.whole:
         echo("`tuner db repair` puts this right", err=True)
         sys.exit(1)
+    _print([f"{path} and its mirror are whole"], json_path)
 
 
 @db.command(short_help="Verify every row, and put right what is wrong.")
@@ -107,8 +114,11 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
     A row that is sound in one file is taken from there. One that is sound in neither is kept aside, and
     everything else is served: see `tuner db isolated`. A file that cannot be read at all is rebuilt, and the
     old one kept as FILE.damaged-1 and so on.
+
+    At last both files are checked as `tuner db check` does. The exit status is 1 where something is still
+    wrong, as on a full disk.
     """
-    from tuner.database import Database
+    from tuner.database import Database, check_copies
     from tuner.report.examinations import examination_document, joined, sentences
 
     if not is_stored(database):
@@ -117,11 +127,12 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
     parts: list[Examination] = []
     with Database(database, parts.append) as there:
         last = there.examine()
-        found = joined(parts, last.rows)
-        if json_path is not None:
-            write_json(json_path, {"path": str(there.path), **examination_document(found)})
-        whole = [f"{there.path} and its mirror are whole"]
-        _print([*sentences(found), f"{found.rows:,} rows were verified", *whole], json_path)
+    found, left = joined(parts, last.rows), check_copies(there.path)
+    if json_path is not None:
+        document = {**examination_document(found), "left": examination_document(left)}
+        write_json(json_path, {"path": str(there.path), **document})
+    _print(sentences(found), json_path)
+    _conclude(there.path, left, json_path)
 
 
 @db.command()

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,12 @@ from tuner.untrusted.limits import JSON_BYTES
 from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
+    from tuner.config import KernelFile
     from tuner.exchange.exported_run import ExportedRun
     from tuner.exchange.files import ForeignFile
 
 FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
+_NAMED = 5  # entries that were left out
 _FOR_BUILDS = ("flags", "header")
 _OF_ANSWERS = (*_FOR_BUILDS, "kernel-launcher")  # the others are of all trials, or of a trained kernel
 
@@ -82,6 +84,7 @@ def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
 
 def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     from tuner.recordings import write
+    from tuner.recordings.other_tuners import LEFT_OUT
 
     space = found.space
     if space is None:
@@ -90,6 +93,10 @@ def _import_space(found: "ForeignFile", target: Path) -> list[str]:
     failed = sum(not measurement.ok for measurement in space.trials.values())
     counted = f"{len(space.trials):,} trials, {failed:,} of them failed"
     lines = [f"{target}: {' + '.join(space.names)} on {space.identity.name}, from {found.kind}: {counted}"]
+    left_out = space.provenance.get(LEFT_OUT, ())
+    lines += [f"  left out: {sentence}" for sentence in left_out[:_NAMED]]
+    if len(left_out) > _NAMED:
+        lines.append(f"  left out: {len(left_out) - _NAMED:,} more")
     if found.cut_off:
         lines.append("  its end was missing, as of a tuning that was stopped; what is there was read")
     lines.append(f"next: tuner run --device replay:{target}")
@@ -150,10 +157,10 @@ def export(
         raise InputError("--max-slowdown: is for --format flags, header and kernel-launcher")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
-    elif objective or cubins or arch or kernel_files:
-        raise InputError("--objective, --cubins, --arch and --kernel are for --format c-selector")
+    elif objective or cubins or arch:
+        raise InputError("--objective, --cubins and --arch are for --format c-selector")
     else:
-        found = _runs(runs, kind, database, max_slowdown)
+        found = _runs(runs, kind, kernel_files, database, max_slowdown)
         if workload is not None:
             found = [run.of_workload(workload) for run in found]
         if kind == "flags" and output is None:
@@ -169,15 +176,22 @@ def export(
 
 
 def _runs(
-    names: tuple[str, ...], kind: str, database: Path | None, max_slowdown: float | None
+    names: tuple[str, ...],
+    kind: str,
+    files: tuple[Path, ...],
+    database: Path | None,
+    max_slowdown: float | None,
 ) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
+    from tuner.config.catalog import Catalog
+
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
     if kind == "kernel-launcher":
         names = tuple(_with_trained(names, database))
-    return [_run(name, database, max_slowdown) for name in names]
+    kernels = Catalog.load(files).kernels
+    return [_run(name, kernels, database, max_slowdown) for name in names]
 
 
 def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
@@ -280,8 +294,10 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     return json.dumps(results_of(runs[0]), indent=2, allow_nan=False) + "\n"
 
 
-def _run(name: str, database: Path | None, max_slowdown: float | None) -> "ExportedRun":
-    from tuner.exchange.exported_run import run_of_document, run_of_space
+def _run(
+    name: str, kernels: "Mapping[str, KernelFile]", database: Path | None, max_slowdown: float | None
+) -> "ExportedRun":
+    from tuner.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
     from tuner.recordings.opening import SHIPPED, matching, open_recording
     from tuner.report.front import within_slowdown
 
@@ -292,7 +308,12 @@ def _run(name: str, database: Path | None, max_slowdown: float | None) -> "Expor
             raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {name} is a recording")
         return run_of_space(recording.space(matching(recording, ())))
     document = within_slowdown(document_of(name, database), max_slowdown)
-    return run_of_document(document, name if path.is_file() else f"run {name}")
+    run = run_of_document(document, name if path.is_file() else f"run {name}")
+    held, unknown = held_against_kernels(run, document, kernels)
+    if unknown and document.get("merged_from"):
+        told = f"{', '.join(unknown)}: was merged, and its kernel is not here as it was tuned"
+        echo(f"{told}: nobody has looked at its values; --kernel names the kernel file", err=True)
+    return held
 
 
 def _is_document(path: Path) -> bool:

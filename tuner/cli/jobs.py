@@ -175,10 +175,9 @@ def jobs(
 def _not_understood(client: "Client") -> list[str]:
     """What the daemon says of jobs that it does not understand; an older one says nothing."""
     try:
-        said = client.status().get("not_understood", [])
+        return client.status().get("not_understood", [])
     except DaemonError:
         return []
-    return [str(sentence) for sentence in said] if isinstance(said, list) else []
 
 
 @click.command(short_help="End a job; its measurements stay.")

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.kernel_compiling import (
+    Ends,
     Results,
+    add_ends,
     alternative_findings,
+    checked_plans,
     compile_findings,
     compiled,
     default_plan,
+    end_findings,
     is_library,
     named,
 )
@@ -59,13 +63,16 @@ def check(
     found = _findings(kernel, results, asked=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
     notes += [one.text for one in found if one.level == "note"]
-    errors = [one.text for one in found if one.level == "error" or (strict and one.level == "warning")]
-    warnings = [one.text for one in found if one.level == "warning" and not strict]
+    errors = _of_level(found, "error", strict=strict)
+    valued: set[str] = set()
+    ends: Ends = {}
+    checked = {} if errors else spaces
+    rows = [_checked(kernel, workload, space, valued, ends) for workload, space in checked.items()]
+    found += end_findings(kernel, results, ends)
+    errors = _of_level(found, "error", strict=strict)
+    warnings = [] if strict else _of_level(found, "warning", strict=False)
     for line in warnings:
         echo(f"Warning: {line}", err=True)
-    valued: set[str] = set()
-    checked = {} if errors else spaces
-    rows = [_checked(kernel, workload, space, valued) for workload, space in checked.items()]
     if not errors:
         _check_measured(kernel)
     notes += _partly_checked(spaces.values())
@@ -82,6 +89,11 @@ def check(
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
     out.print(f"next: {_next(kernel, file)}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _of_level(found: "list[Remark]", level: str, *, strict: bool) -> list[str]:
+    """Texts of the remarks of a level; warnings are errors where they are to be taken so."""
+    return [one.text for one in found if one.level == level or (strict and one.level == "warning")]
 
 
 def _check_measured(kernel: "KernelFile") -> None:
@@ -167,31 +179,31 @@ def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[R
     What holds for several instantiations of a template is told of the first.
     """
     from tuner.compiler import CompiledStage
-    from tuner.compiler.architectures import demangled
-    from tuner.config.signature_check import Remark, findings, signature_of
+    from tuner.compiler.contract import remarks
+    from tuner.config.signature_check import Remark
     from tuner.config.unused_names import overridden_macros, unused_macros, unused_names
 
-    names = {
-        stage: demangled(one.lowered_name)
-        for rows in results.values()
-        for stage, one in rows
-        if isinstance(one, CompiledStage)
-    }
+    code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, asked=asked)
     found += alternative_findings(kernel, results)
-    for workload in kernel.workloads():
-        plan = default_plan(kernel, workload)
+    for plan in checked_plans(kernel):
         for stage in {stage.entry: stage for stage in plan.stages}.values():  # steps differ in numbers only
-            parameters = None if is_library(stage) else signature_of(stage, names.get(stage))
-            if parameters is not None:
-                found += findings(kernel.path, plan, stage, parameters)
-        found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_macros(plan)]
+            if not is_library(stage):
+                found += _of_file(kernel, remarks(plan, stage, code.get(stage)))
+    for workload in kernel.workloads():
+        macros = unused_macros(default_plan(kernel, workload))
+        found += [Remark("warning", f"{kernel.path}: {text}") for text in macros]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
     once: dict[str, Remark] = {}
     for one in found:
         once.setdefault(re.sub(r"<[^()]*>", "<>", one.text), one)
     return list(once.values())
+
+
+def _of_file(kernel: "KernelFile", found: "list[Remark]") -> "list[Remark]":
+    """Remarks with the name of the file; notes are told below it anyway."""
+    return [one if one.level == "note" else one._replace(text=f"{kernel.path}: {one.text}") for one in found]
 
 
 def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[str]:
@@ -245,10 +257,12 @@ def check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
             )
 
 
-def _checked(kernel: "KernelFile", workload: "Workload", space: "Space", valued: set[str]) -> dict[str, Any]:
+def _checked(
+    kernel: "KernelFile", workload: "Workload", space: "Space", valued: set[str], ends: Ends
+) -> dict[str, Any]:
     """Facts of one workload over all its configurations; raises for the first that is wrong.
 
-    ``valued`` gets the tunables that have a value in any of them.
+    ``valued`` gets the tunables that have a value in any of them, ``ends`` the launches at the ends.
     """
     from tuner.errors import InputError, KernelFileError
     from tuner.problems import validate_plan
@@ -267,7 +281,9 @@ def _checked(kernel: "KernelFile", workload: "Workload", space: "Space", valued:
                 validate_plan(plan)
             except InputError as error:
                 raise KernelFileError(f"{kernel.path}: {error} (at {plan.label()})") from error
-        threads |= {stage.threads_per_block for stage in stages if stage.library is None}
+        own = [stage for stage in stages if stage.library is None]
+        threads |= {stage.threads_per_block for stage in own}
+        add_ends(ends, plan, {stage.name: stage for stage in own}.values())
         launches.add(len(stages))
     return {
         "workload": str(workload),

@@ -1,6 +1,6 @@
 """The compiled part of ``tuner kernels check``: defaults, alternatives, and what does not compile."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Results = Mapping[str, "list[tuple[Stage, CompiledStage | CompileError]]"]
 """Architecture -> every launch with its code, or why there is none."""
 
+Ends = dict[tuple[str, str], "tuple[int, Plan, Stage]"]
+"""Stage and what it has most of -> how much, and where: the launches that code may be unfit for."""
+
 MOST_ALTERNATIVES = 12
 """Values of a text tunable that are compiled: all where they are written out, a few where they are orders."""
 
@@ -27,14 +30,23 @@ def default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
     return kernel.plan(workload, kernel.default(workload))
 
 
+def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
+    """The plans of the default configurations, and of the naive kernels that say what is right."""
+    for workload in kernel.workloads():
+        plan = default_plan(kernel, workload)
+        yield plan
+        if plan.reference is not None:
+            yield plan.reference
+
+
 def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
-    """The launches of default configurations, each function of a source once, for each architecture."""
+    """The launches of the plans that are checked, each function of a source once, for each architecture."""
     from tuner.compiler.architectures import compiled_for, served_architectures
     from tuner.errors import InputError
 
     stages: dict[tuple[str, str], Stage] = {}
-    for workload in kernel.workloads():
-        for stage in default_plan(kernel, workload).stages:
+    for plan in checked_plans(kernel):
+        for stage in plan.stages:
             if not is_library(stage):
                 stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
     served = served_architectures()
@@ -113,9 +125,8 @@ def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark
 
     if not results:
         return []
-    newest = max(results, key=lambda name: int(name[3:].rstrip("af")))
+    newest, least = _newest(results)
     known = {stage for stage, _ in results[newest]}
-    least = int(newest[3:].rstrip("af"))
     stages = [one for one in _alternatives(kernel) if one not in known and one.min_architecture <= least]
     found = compiled_for({newest: stages})[newest] if stages else []
     return [
@@ -123,6 +134,51 @@ def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark
         for one in found
         if isinstance(one, CompileError)
     ]
+
+
+def add_ends(ends: Ends, plan: "Plan", stages: "Iterable[Stage]") -> None:
+    """Remember the launches with the largest blocks, the least shared memory and the widest clusters."""
+    for stage in stages:
+        least_shared = -stage.shared_bytes
+        sizes = {"threads": stage.threads_per_block, "shared": least_shared, "cluster": stage.cluster}
+        for name, size in sizes.items():
+            known = ends.get((stage.name, name))
+            if known is None or size > known[0]:
+                ends[stage.name, name] = size, plan, stage
+
+
+def end_findings(kernel: "KernelFile", results: Results, ends: Ends) -> "list[Remark]":
+    """Warnings of launches at the ends that do not fit their code, by the newest architecture.
+
+    Those that do not compile are left out of searches, as these are.
+    """
+    from tuner.compiler.architectures import compiled_for
+    from tuner.compiler.contract import misfit
+    from tuner.config.signature_check import Remark
+    from tuner.errors import CompileError
+
+    if not results:
+        return []
+    newest, least = _newest(results)
+    launches = [(plan, stage) for _, plan, stage in ends.values() if stage.min_architecture <= least]
+    stages = list(dict.fromkeys(stage for _, stage in launches))
+    code = dict(zip(stages, compiled_for({newest: stages})[newest], strict=True)) if stages else {}
+    found: dict[str, Plan] = {}
+    for plan, stage in launches:
+        compiled = code[stage]
+        if not isinstance(compiled, CompileError):
+            found.setdefault(misfit(plan, stage, compiled), plan)
+    return [
+        Remark("warning", f"{kernel.path}: {text}; searches leave such out, as {plan.label()}")
+        for text, plan in found.items()
+        if text
+    ]
+
+
+def _newest(results: Results) -> tuple[str, int]:
+    """The newest architecture, and its number."""
+    numbers = {name: int(name[3:].rstrip("af")) for name in results}
+    return max(numbers.items(), key=lambda item: item[1])
 
 
 def compile_findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":

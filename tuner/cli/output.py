@@ -123,7 +123,8 @@ def _replace(target: Path, text: str, subject: str) -> None:
             stream.write(text)
         mask = os.umask(0)
         os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)  # temporary files are private; a result is not
+        # Temporary files are private; a result is not, but nobody else may change it.
+        Path(temporary).chmod(0o644 & ~mask)
         Path(temporary).replace(target)
     except OSError as error:
         raise InputError(f"{subject}: {error.strerror}") from error

@@ -3,18 +3,18 @@
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.options import database_option
 from tuner.cli.output import echo, writable, write_whole
 from tuner.cli.remote import client_of, socket_option
-from tuner.cli.stored_runs import document_of, title_of, unreadable
+from tuner.cli.stored_runs import document_of, title_of
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tuner.model.run_document import RunDocument
 
 _MEGABYTE = 1e6
 
@@ -71,25 +71,15 @@ def _of_runs(run: str | None, other: str | None, database: Path | None) -> tuple
 
     one = document_of(run, database, with_series=True)
     if other is None:
-        return _made(run, lambda: run_page(one, _now())), f"run-{_named(one, run)}.html"
+        return run_page(one, _now()), f"run-{_named(one, run)}.html"
     two = document_of(other, database, with_series=True)
     titles = (title_of(one, run), title_of(two, other))
     name = f"run-{_named(one, run)}-{_named(two, other)}.html"
-    return _made(f"{run} or {other}", lambda: pair_page(one, two, titles, _now())), name
+    return pair_page(one, two, titles, _now()), name
 
 
-def _named(document: dict[str, Any], name: str | None) -> str:
+def _named(document: "RunDocument", name: str | None) -> str:
     return str(document["run"]) if name is None or name.isdecimal() else Path(name).stem
-
-
-def _made(name: str | None, make: "Callable[[], str]") -> str:
-    """A page; what a document of another program lacks is told."""
-    try:
-        return make()
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise unreadable(name, error) from error
 
 
 def _of_daemon(socket: str | None) -> str:

@@ -8,11 +8,12 @@ import click
 
 from tuner.cli.options import FRONT_CHOICE, database_option, named_database, search_option
 from tuner.cli.output import console, json_option, series_option, write_json
-from tuner.cli.stored_runs import document_of, unreadable
+from tuner.cli.stored_runs import document_of
 from tuner.errors import InputError
 from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
+    from tuner.model.run_document import RunDocument
     from tuner.report.ranked_trials import RankedTrial
 
 _TOP = 20
@@ -74,28 +75,23 @@ def show(
         from tuner.report.clock_plot import draw_curve
 
         draw_curve(document, Path(curve_path))
-    try:
-        ranked = ranked_trials(document)
-        trials = selected(document, ranked, sort=sort, where=where, status=status)
-        limit = top if top is not None else 0 if as_csv or json_path is not None else _TOP
-        shown = trials[:limit] if limit else trials
-        if json_path is not None:
-            write_json(json_path, {**document, "trials": [_record(one) for one in shown]})
-        if as_csv:
-            sys.stdout.write(plain(csv_of(document, shown)))
-        elif json_path != "-":
-            _print(document, shown, cut=len(shown) < len(trials), verbose=verbose)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise unreadable(run, error) from error
+    ranked = ranked_trials(document)
+    trials = selected(document, ranked, sort=sort, where=where, status=status)
+    limit = top if top is not None else 0 if as_csv or json_path is not None else _TOP
+    shown = trials[:limit] if limit else trials
+    if json_path is not None:
+        write_json(json_path, {**document, "trials": [_record(one) for one in shown]})
+    if as_csv:
+        sys.stdout.write(plain(csv_of(document, shown)))
+    elif json_path != "-":
+        _print(document, shown, cut=len(shown) < len(trials), verbose=verbose)
 
 
 def _record(one: "RankedTrial") -> dict[str, Any]:
     return {**one.trial, "number": one.number, "rank": one.rank, "marks": list(one.marks)}
 
 
-def _print(document: dict[str, Any], shown: "list[RankedTrial]", *, cut: bool, verbose: bool) -> None:
+def _print(document: "RunDocument", shown: "list[RankedTrial]", *, cut: bool, verbose: bool) -> None:
     from tuner.report.run_report import show_run
 
     out = console()

@@ -1,8 +1,8 @@
 """Runs that commands take: a number of the database, or a document that ``tuner run --json`` wrote."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.cli.db import reading
 from tuner.errors import InputError
@@ -13,13 +13,13 @@ from tuner.untrusted.limits import JSON_BYTES
 if TYPE_CHECKING:
     from tuner.database import Store
     from tuner.model.records import StoredRun
+    from tuner.model.run_document import RunDocument
 
 _LARGEST = 2**63 - 1  # number that SQLite can look for
 _PAGE = 50  # runs that are read at a time
-_KEYS = ("device", "objective", "workloads", "space", "best", "default", "status")
 
 
-def document_of(name: str | None, database: Path | None, *, with_series: bool = False) -> dict[str, Any]:
+def document_of(name: str | None, database: Path | None, *, with_series: bool = False) -> "RunDocument":
     """The document of a run, with its trials as far as they are known.
 
     Args:
@@ -64,7 +64,7 @@ def _answered(store: "Store") -> "Iterator[StoredRun]":
         before = page[-1].id
 
 
-def _stored(number: int | None, database: Path | None, *, with_series: bool) -> dict[str, Any]:
+def _stored(number: int | None, database: Path | None, *, with_series: bool) -> "RunDocument":
     from tuner.search.stored import stored_document
 
     with reading(database) as store:
@@ -80,27 +80,22 @@ def _stored(number: int | None, database: Path | None, *, with_series: bool) -> 
         return stored_document(store, found, with_series=with_series)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> "RunDocument":
+    from tuner.model.run_document import run_document
+    from tuner.model.typed import UnfitError
+
     try:
         document = load_json(read_bytes(path, JSON_BYTES))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error})") from None
-    wanted = f"{path}: not a document of `tuner run --json`"
-    if not isinstance(document, dict):
-        raise InputError(f"{wanted}: it holds no object")
-    missing = [key for key in _KEYS if key not in document]
-    if missing:
-        raise InputError(f"{wanted}: it lacks {', '.join(missing)}")
-    return {"modelled": False, "recorded": None, "fastest": None, "notices": [], **document}
+    try:
+        return run_document({"modelled": False, **document} if isinstance(document, dict) else document)
+    except UnfitError as error:
+        raise InputError(f"{path}: not a document of `tuner run --json`: {error}") from None
 
 
-def unreadable(name: str | None, error: Exception) -> InputError:
-    """The message for a document whose parts are not as ``tuner run`` writes them."""
-    return InputError(f"{name}: not a document of `tuner run --json` ({type(error).__name__}: {error})")
-
-
-def title_of(document: Mapping[str, Any], name: str | None) -> str:
+def title_of(document: "RunDocument", name: str | None) -> str:
     """How a document is called in a comparison: the run's number, or the file."""
     return f"run {document['run']}" if name is None or name.isdecimal() else name

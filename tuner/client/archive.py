@@ -1,14 +1,26 @@
 """Stored runs, trials and answers of the daemon, as JSON has them (docs/daemon-api.md)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 from tuner.client.targets import target
 from tuner.client.transport import Transport
+from tuner.client.values import ServedAnswer
+from tuner.model.run_document import RunDocument, TrialDocument, run_document
+from tuner.model.typed import UnfitError
 
 _PAGE = 500  # trials in one answer of the daemon
 
 Document = dict[str, Any]
+
+
+class _TrialPage(TypedDict):
+    trials: list[TrialDocument]
+    next: int | None
+
+
+class _Answers(TypedDict):
+    answers: list[ServedAnswer]
 
 
 class Archive:
@@ -31,41 +43,41 @@ class Archive:
         """
         return self._listed("runs", {"workload": workloads, "limit": limit, "before": before})
 
-    def run(self, number: int) -> Document:
+    def run(self, number: int) -> RunDocument:
         """The document of a run, without its trials."""
-        return self._asked(f"/v1/runs/{number:d}")
+        try:
+            return run_document(self._transport.ask("GET", f"/v1/runs/{number:d}"))
+        except UnfitError as error:
+            raise self._transport.misunderstood(str(error)) from error
 
-    def trials(self, number: int) -> Iterator[Document]:
+    def trials(self, number: int) -> Iterator[TrialDocument]:
         """Trials of a run in their order, read as they are needed."""
         after: int | None = 0
         while after is not None:
-            page = self._asked(target(f"/v1/runs/{number:d}/trials", {"after": after, "limit": _PAGE}))
-            yield from page.get("trials", [])
-            after = page.get("next")
+            query = {"after": after, "limit": _PAGE}
+            page = self._transport.asked(_TrialPage, target(f"/v1/runs/{number:d}/trials", query))
+            yield from page["trials"]
+            after = page["next"]
 
     def samples(self, number: int) -> list[Document]:
         """What measuring the answer of a run again has given, oldest first."""
-        return self._rows(self._asked(f"/v1/runs/{number:d}/samples"), "samples")
+        return self._rows(f"/v1/runs/{number:d}/samples", "samples")
 
-    def answers(self, *, stale: bool | None = None) -> list[Document]:
+    def answers(self, *, stale: bool | None = None) -> list[ServedAnswer]:
         """Answers that are served; with ``stale``, only those that are, or are not."""
-        return self._listed("answers", {"stale": None if stale is None else str(stale).lower()})
+        query = {"stale": None if stale is None else str(stale).lower()}
+        return self._transport.asked(_Answers, target("/v1/answers", query))["answers"]
 
     def history(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
         """Answers over time, newest first; arguments as of ``runs``."""
         return self._listed("history", {"workload": workloads, "limit": limit, "before": before})
 
     def _listed(self, name: str, query: Document) -> list[Document]:
-        return self._rows(self._asked(target(f"/v1/{name}", query)), name)
+        return self._rows(target(f"/v1/{name}", query), name)
 
-    def _rows(self, document: Document, name: str) -> list[Document]:
-        rows = document.get(name)
+    def _rows(self, path: str, name: str) -> list[Document]:
+        answer = self._transport.ask("GET", path) or {}
+        rows = answer.get(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self._transport.misunderstood(f"{document!r:.120}")
+            raise self._transport.misunderstood(f"{answer!r:.120}")
         return rows
-
-    def _asked(self, path: str) -> Document:
-        document = self._transport.ask("GET", path)
-        if not isinstance(document, dict):
-            raise self._transport.misunderstood(f"{document!r:.120}")
-        return document

@@ -1,11 +1,10 @@
 """``tuner.Client``: the daemon's client for programs."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from tuner.client.addresses import Address, address
 from tuner.client.archive import Archive
@@ -13,7 +12,7 @@ from tuner.client.live import SILENCE_S, Pauses, live_events
 from tuner.client.messages import Message, messages
 from tuner.client.targets import target
 from tuner.client.transport import Transport
-from tuner.client.values import Best, Event, Job, LiveEvent, Use, is_ended, read
+from tuner.client.values import Best, Event, Job, LiveEvent, Status, Use, is_ended, read, read_event
 from tuner.errors import DaemonError, DaemonUnavailableError, InputError
 
 _Value = TypeVar("_Value")
@@ -21,6 +20,10 @@ _Value = TypeVar("_Value")
 DEFAULT_TIMEOUT_S = 10.0  # the daemon answers within milliseconds; its database may wait for a slow disk
 DEFAULT_PATIENCE_S = 60.0  # a service manager starts a daemon that fell over within seconds
 _WORKLOAD = re.compile(r"[!-~]+")  # of any kernel at any size
+
+
+class _Jobs(TypedDict):
+    jobs: list[Any]
 
 
 class Client:
@@ -66,19 +69,13 @@ class Client:
         """The address of the daemon."""
         return self._transport.address
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """State of the daemon: devices, queue, budgets and windows."""
-        document = self._transport.ask("GET", "/v1/status")
-        if not isinstance(document, dict):
-            raise self._transport.misunderstood(f"{document!r:.120}")
-        return document
+        return self._transport.asked(Status, "/v1/status")
 
     def power(self) -> dict[str, Any]:
         """The newest samples of power, clock and users of each device; see docs/daemon-api.md."""
-        document = self._transport.ask("GET", "/v1/power")
-        if not isinstance(document, dict):
-            raise self._transport.misunderstood(f"{document!r:.120}")
-        return document
+        return self._transport.ask("GET", "/v1/power") or {}
 
     def watch(
         self, *, power: bool = False, away: Callable[[DaemonUnavailableError], None] | None = None
@@ -188,11 +185,8 @@ class Client:
             before: only jobs of a lower number.
         """
         query = {"state": states, "limit": limit, "before": before}
-        document = self._transport.ask("GET", target("/v1/jobs", query))
-        try:
-            return [self._read(Job, job) for job in document["jobs"]]
-        except (LookupError, TypeError) as error:
-            raise self._transport.misunderstood(f"{document!r:.120}") from error
+        listed = self._transport.asked(_Jobs, target("/v1/jobs", query))
+        return [self._read(Job, job) for job in listed["jobs"]]
 
     def job(self, number: int) -> Job:
         """One job."""
@@ -249,9 +243,9 @@ class Client:
 
     def _event(self, message: Message) -> Event:
         try:
-            return self._read(Event, json.loads(message.data))
+            return read_event(Event, message.data)
         except ValueError as error:
-            raise self._transport.misunderstood(f"the event {message.data!r:.120}") from error
+            raise self._transport.misunderstood(f"the event {message.data!r:.120}: {error}") from error
 
     def _read(self, kind: type[_Value], document: object) -> _Value:
         try:

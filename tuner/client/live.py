@@ -1,13 +1,12 @@
 """The stream of everything, through restarts of the daemon."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 
 from tuner.client.messages import Message, messages
 from tuner.client.transport import Transport
-from tuner.client.values import LiveEvent, read
+from tuner.client.values import LiveEvent, read_event
 from tuner.errors import DaemonUnavailableError
 
 SILENCE_S = 45.0
@@ -75,6 +74,6 @@ def live_events(
 
 def _event(message: Message, transport: Transport) -> LiveEvent:
     try:
-        return read(LiveEvent, json.loads(message.data))
+        return read_event(LiveEvent, message.data)
     except ValueError as error:
         raise transport.misunderstood(f"the event {message.data!r:.120}: {error}") from error

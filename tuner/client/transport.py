@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from tuner.client.addresses import TOKEN_VARIABLE, Address
 from tuner.errors import (
@@ -22,6 +22,7 @@ from tuner.errors import (
     InputError,
     TunerError,
 )
+from tuner.model.typed import UnfitError, document, typed
 
 MOST_BYTES = 16 * 2**20  # of an answer: a thousand jobs are less than one MiB
 _SHOWN = 120  # characters of what cannot be understood
@@ -30,6 +31,9 @@ _SHORTEST_S = 1e-3  # a time-out of nothing would mean "never wait"
 _QUEUE_PAUSE_S = 0.005  # between knocks at a socket whose queue is full
 _MESSAGE_KEYS = ("kind", "message")
 _WAIT = re.compile(r"[0-9]{1,6}")  # seconds of a Retry-After
+
+
+_Document = TypeVar("_Document")
 
 
 class _TimedSocket(socket.socket):
@@ -107,8 +111,21 @@ class Transport:
         self._token_file = token_file
         self._timeout_s = timeout_s
 
-    def ask(self, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 - what JSON has
-        """The JSON document that answers a request; None where there is nothing to say.
+    def asked(self, kind: type[_Document], target: str) -> _Document:
+        """The answer to a question, as it is; it is what a TypedDict says.
+
+        Raises:
+            TunerError: as ``ask``.
+        """
+        answer = self.ask("GET", target)
+        try:
+            typed(kind, answer, "it")
+        except UnfitError as error:
+            raise self.misunderstood(str(error)) from error
+        return cast("_Document", answer)
+
+    def ask(self, method: str, target: str, body: object = None) -> dict[str, Any] | None:
+        """The JSON object that answers a request; None where there is nothing to say.
 
         Raises:
             InputError: the daemon says that what was asked for is wrong.
@@ -194,13 +211,13 @@ class Transport:
             raise InputError(f"token file {named}: {error}") from error
         return {"Authorization": f"Bearer {token}"}
 
-    def _document(self, content: bytes) -> Any:  # noqa: ANN401 - what JSON has
+    def _document(self, content: bytes) -> dict[str, Any]:
         if len(content) > MOST_BYTES:
             raise self.misunderstood(f"more than {MOST_BYTES:,} bytes")
         try:
-            return json.loads(content)
+            return document(content.decode())
         except ValueError as error:
-            raise self.misunderstood(_shown(content)) from error
+            raise self.misunderstood(f"{_shown(content)} ({error})") from error
 
     def misunderstood(self, what: str) -> DaemonError:
         """The error for an answer that no daemon of this version gives."""
@@ -212,7 +229,7 @@ class Transport:
     def _refuse(self, status: int, content: bytes, wait: str) -> NoReturn:
         """Raise what the daemon's error means here; ``wait`` is its Retry-After, empty for none."""
         try:
-            told = json.loads(content)["error"]
+            told = document(content.decode())["error"]
             kind, message = (str(told[key]) for key in _MESSAGE_KEYS)
         except (ValueError, LookupError, TypeError) as error:
             raise self.misunderstood(f"status {status}, {_shown(content)}") from error

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from tuner.model import TunableValue
+from tuner.model.amounts import Amount, Number, Positive
 from tuner.model.jobs import JobState
+from tuner.model.run_document import AnswerDocument, AnswerTrial, Changes, Configurations, Device
+from tuner.model.typed import document as parsed
+from tuner.model.typed import typed
 
 _Value = TypeVar("_Value")
 _ENDED = frozenset(state.value for state in JobState if state.ended)
@@ -14,6 +18,165 @@ _ENDED = frozenset(state.value for state in JobState if state.ended)
 def is_ended(state: object) -> bool:
     """True for the name of a state after which nothing happens any more."""
     return isinstance(state, str) and state in _ENDED
+
+
+class DeviceStatus(TypedDict, total=False):
+    """A GPU of the daemon, its job, and what measuring on it has cost today; no budget is null."""
+
+    spec: str
+    name: str
+    uuid: str
+    driver: str
+    runtime: str
+    modelled: bool
+    job: int | None
+    holds: str
+    spent_today_s: Number
+    spent_today_j: Number
+    budget_s: Number | None
+    budget_j: Number | None
+
+
+class Windows(TypedDict, total=False):
+    """When tuning is allowed; ``summary`` is for people."""
+
+    open: bool
+    changes_at: str | None
+    count: int
+    summary: str
+
+
+class Status(TypedDict, total=False):
+    """State of the daemon, as far as this package reads it."""
+
+    version: str
+    pid: int
+    begun_at: str
+    uptime_s: Number
+    state_directory: str
+    followers: int
+    notices: list[str]
+    troubles: list[str]
+    not_understood: list[str]
+    queue: dict[str, int]
+    windows: Windows
+    devices: list[DeviceStatus]
+
+
+class PowerSample(TypedDict, total=False):
+    """Power, clock and users of a device at one moment."""
+
+    device: str
+    at: str
+    watts: Number | None
+    clock_mhz: Number | None
+    temperature_c: Number | None
+    load_percent: Number | None
+    others: int | None
+    throttle_reasons: list[str]
+    reading: str | None
+    failure: str | None
+
+
+class TrialData(TypedDict, total=False):
+    """A trial, or a contender's repeat, that has ended."""
+
+    run: int | None
+    number: int
+    trial: int
+    repeat: int
+    confirming: bool
+    cost: Number | None
+    best: Number | None
+    unit: str
+    joules: Number | None
+    expected: int | None
+    status: str
+    detail: str
+    configurations: Configurations
+    clock_set_mhz: Number | None
+    power_limit_w: Number | None
+    time_s: Positive | None
+    time_s_uncertainty: Amount | None
+    energy_j: Amount | None
+    energy_j_uncertainty: Amount | None
+    watts: Number | None
+    clock_mhz: Number | None
+    modelled: bool
+    flags: list[str]
+
+
+class _StateData(TypedDict, total=False):
+    state: str
+    reason: str
+
+
+class _RunData(TypedDict, total=False):
+    run: int | None
+    resumed: bool
+
+
+class _CompiledData(TypedDict, total=False):
+    done: int
+    total: int
+
+
+class _ToldData(TypedDict, total=False):
+    sentence: str
+
+
+class _TroubleData(TypedDict, total=False):
+    message: str
+
+
+_DATA: dict[str, Any] = {
+    "begin": _RunData,
+    "compiled": _CompiledData,
+    "device": DeviceStatus,
+    "power": PowerSample,
+    "run": _RunData,
+    "state": _StateData,
+    "status": Status,
+    "told": _ToldData,
+    "trial": TrialData,
+    "trouble": _TroubleData,
+}
+"""Kinds of events whose data is read, and what it holds."""
+
+
+class Saving(TypedDict):
+    """Joules that one use of an answer saves, with half of their 95 % interval."""
+
+    energy_j: Number
+    energy_j_interval: Amount
+
+
+class ServedWorkload(TypedDict):
+    """A workload of an answer that is served."""
+
+    batch: int
+    configuration: dict[str, TunableValue]
+
+
+class ServedAnswer(TypedDict):
+    """An answer that is served, as ``/v1/answers`` has it."""
+
+    run: int
+    at: str
+    device: str
+    modelled: bool
+    objective: str
+    workloads: dict[str, ServedWorkload]
+    clock_mhz: int | None
+    power_limit_w: int | None
+    stale: list[str]
+    best: AnswerTrial
+    against_default: Changes | None
+    saving: Saving | None
+
+
+class _JobOptions(TypedDict, total=False):
+    max_slowdown: Number | None
 
 
 @dataclass(frozen=True)
@@ -60,6 +223,9 @@ class Job:
     ended_at: str | None
     wanted_device: str = ""
     gpu: str = ""
+
+    def __post_init__(self) -> None:
+        typed(_JobOptions, self.options, "options")
 
     @property
     def ended(self) -> bool:
@@ -122,12 +288,12 @@ class Best:
     """
 
     origin: str
-    device: Mapping[str, Any]
+    device: Device
     objective: str
     workloads: Mapping[str, WorkloadAnswer]
     clock_mhz: int | None
     stale: tuple[str, ...]
-    answer: Mapping[str, Any] | None
+    answer: AnswerDocument | None
     run: int | None
     refinement: int | None
     notices: tuple[str, ...]
@@ -177,26 +343,33 @@ def read(kind: type[_Value], document: object) -> _Value:
     """
     if not isinstance(document, dict):
         raise ValueError(f"{kind.__name__} is an object, not {document!r:.60}")  # noqa: TRY004 - garbage
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]  # the classes of this module
-        if field.name not in document:
-            if field.default is not MISSING:
-                continue
+        if field.name in document:
+            values[field.name] = _field(field.name, hints[field.name], document[field.name])
+        elif field.default is MISSING:
             raise ValueError(f"{kind.__name__} without {field.name}")
-        values[field.name] = _field(field.name, hints[field.name], document[field.name])
     return kind(**values)
 
 
 def _field(name: str, hint: Any, value: object) -> object:  # noqa: ANN401 - what annotations are
     """The value as the annotation has it."""
-    if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return tuple(value)
     if hint == Mapping[str, WorkloadAnswer] and isinstance(value, dict):
         return {workload: read(WorkloadAnswer, placed) for workload, placed in value.items()}
-    if hint is float and isinstance(value, int):
-        return float(value)
-    allowed = get_args(hint) if type(None) in get_args(hint) else (hint,)
-    if any(isinstance(value, get_origin(one) or one) for one in allowed):
-        return value
-    raise ValueError(f"{name} is {value!r:.60}")
+    found = typed(hint, value, name)
+    return float(found) if hint is float else found
+
+
+_Event = TypeVar("_Event", Event, LiveEvent)
+
+
+def read_event(kind: type[_Event], text: str) -> _Event:
+    """An event of a stream.
+
+    Raises:
+        ValueError: as ``read``; the data of a kind that is not known here is left alone.
+    """
+    event = read(kind, parsed(text))
+    typed(_DATA.get(event.kind, Mapping[str, Any]), event.data, event.kind)
+    return event

@@ -22,6 +22,7 @@ from tuner.interfaces import Progress
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions, fingerprint
+from tuner.model.run_document import RunDocument
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
@@ -65,7 +66,7 @@ class TruthProgress:
     warming: Callable[[float, float], None]
 
 
-Describe = Callable[[Task, Conditions, SearchOutcome, float], dict[str, Any]]
+Describe = Callable[[Task, Conditions, SearchOutcome, float], RunDocument]
 """Makes the stored answer of a run; the number is the seconds that enumerating and compiling took."""
 
 

@@ -34,7 +34,7 @@ MOST_JOBS = 12
 IDLE_S = 2.0
 """Time without work after which a child ends: the pause between two trials, and no more."""
 
-_FORMAT = 2  # of cache entries; part of their keys
+_FORMAT = 3  # of cache entries; part of their keys
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
 
 
@@ -56,6 +56,7 @@ class CompiledStage:
         resources: what it takes of a multiprocessor.
         log: NVRTC's log, warnings and the reports of ptxas.
         symbols: mangled names of the stage's symbols, in their order.
+        ptx: of the entry and what it calls; empty where it is not known.
     """
 
     cubin: bytes
@@ -63,6 +64,7 @@ class CompiledStage:
     resources: Resources
     log: str
     symbols: tuple[str, ...] = ()
+    ptx: str = ""
 
 
 class Compiler:
@@ -279,7 +281,9 @@ class Compiler:
         resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:
             return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")
-        return CompiledStage(output.cubin, output.lowered_name, resources, output.log, output.symbols)
+        return CompiledStage(
+            output.cubin, output.lowered_name, resources, output.log, output.symbols, output.ptx
+        )
 
 
 def _names_of_symbols(stage: Stage) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
 from tuner.model.sealing import sealed, unsealed
+from tuner.system.user_folders import user_folder
 from tuner.untrusted.limits import CUBIN_BYTES
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,7 @@ _HEAD = 40  # digest and size of what describes the code
 
 def default_directory() -> Path:
     """The directory of the user's cached cubins."""
-    import platformdirs  # noqa: PLC0415 - not needed where the caller names a directory
-
-    return Path(platformdirs.user_cache_dir("tuner"), "cubins")
+    return user_folder("cache") / "cubins"
 
 
 class CubinCache:
@@ -64,7 +63,7 @@ class CubinCache:
 
     def store(self, key: str, output: Output) -> None:
         """Keep an answer for its key."""
-        facts = [output.lowered_name, output.log, output.cubin is not None, *output.symbols]
+        facts = [output.lowered_name, output.log, output.ptx, output.cubin is not None, *output.symbols]
         text = json.dumps(facts).encode()
         data = len(text).to_bytes(8, "big") + text + (output.cubin or b"")
         if not self._write(key, _digest(key, data) + data):
@@ -175,9 +174,10 @@ def _answer(key: str, data: bytes) -> Output | None:
     if len(data) < _HEAD or _digest(key, data[32:]) != digest:
         return None
     try:
-        lowered_name, log, compiled, *symbols = json.loads(body[:size])
+        lowered_name, log, ptx, compiled, *symbols = json.loads(body[:size])
     except (ValueError, TypeError, RecursionError):
         return None
-    if type(compiled) is not bool or not all(isinstance(one, str) for one in (lowered_name, log, *symbols)):
+    texts = (lowered_name, log, ptx, *symbols)
+    if type(compiled) is not bool or not all(isinstance(one, str) for one in texts):
         return None
-    return Output(body[size:] if compiled else None, lowered_name, log, tuple(symbols))
+    return Output(body[size:] if compiled else None, lowered_name, log, tuple(symbols), ptx)

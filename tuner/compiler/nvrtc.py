@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuner.compiler.confinement import bound_memory, confined, library_folders
+from tuner.compiler.ptx import excerpt
 from tuner.errors import CompilerUnavailableError
 from tuner.untrusted.options import check_name_expression, check_options
 
@@ -31,12 +32,14 @@ class Output(NamedTuple):
         lowered_name: mangled name of the entry; empty where it does not compile.
         log: NVRTC's program log with the reports of ptxas.
         symbols: mangled names of the variables asked for, in their order.
+        ptx: of the entry and what it calls (``ptx.excerpt``); empty where NVRTC gives none.
     """
 
     cubin: bytes | None
     lowered_name: str
     log: str
     symbols: tuple[str, ...] = ()
+    ptx: str = ""
 
 
 def library_files() -> list[Path]:
@@ -119,7 +122,11 @@ class Nvrtc:
                 reason = self._library.nvrtcGetErrorString(failed).decode()
                 return Output(None, "", log or reason)
             lowered_name, *names = (self._lowered(program, expression) for expression in expressions)
-            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names))
+            ptx = ""
+            with contextlib.suppress(CompilerUnavailableError):  # none is made, as of code for linking
+                ptx = self._data(program, "PTX").decode(errors="replace")
+            kept = excerpt(ptx, lowered_name, tuple(names))
+            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names), kept)
 
     def _lowered(self, program: ctypes.c_void_p, expression: bytes) -> str:
         lowered = ctypes.c_char_p()

@@ -1,9 +1,10 @@
-"""The resources of plans: each piece of code that their stages launch is compiled once."""
+"""The resources of plans: each piece of code is compiled once, and held against how it is launched."""
 
 from collections.abc import Mapping, Sequence
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.errors import CompileError
+from tuner.compiler.contract import misfit
+from tuner.errors import CompileError, LaunchMisfitError
 from tuner.interfaces import Progress
 from tuner.model import Plan, Resources, Stage
 
@@ -23,28 +24,40 @@ def plan_resources(
     for stage in (stage for plan in plans for stage in plan.stages if stage.library is None):
         wanted.setdefault(code_of(stage), stage)
     compiled = dict(zip(wanted, compiler.compile(list(wanted.values()), progress), strict=True))
-    answers: list[tuple[Resources, ...] | CompileError] = []
-    for plan in plans:
-        found = [_of_stage(stage, compiled) for stage in plan.stages]
-        errors = [item for item in found if isinstance(item, CompileError)]
-        if errors:
-            error = CompileError(f"{plan.label()}: {errors[0]}")
-            error.__cause__ = errors[0]
-            answers.append(error)
-        else:
-            answers.append(tuple(item for item in found if not isinstance(item, CompileError)))
-    return answers
+    return [resources_of(plan, compiled) for plan in plans]
+
+
+def resources_of(
+    plan: Plan, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
+) -> tuple[Resources, ...] | CompileError:
+    """The resources of a plan's stages, or why it does not compile or is not launched as its code asks.
+
+    Args:
+        plan: the plan.
+        compiled: the code of each of its stages, by ``code_of``.
+    """
+    found = []
+    checked = set()
+    for stage in plan.stages:
+        if stage.library is not None:
+            found.append(LIBRARY_RESOURCES)
+            continue
+        item = compiled[code_of(stage)]
+        if isinstance(item, CompileError):
+            error = CompileError(f"{plan.label()}: {item}")
+            error.__cause__ = item
+            return error
+        launch = (stage.name, stage.entry, stage.block, stage.shared_bytes, stage.cluster, stage.cooperative)
+        if launch not in checked:  # the steps of a chain differ in numbers only
+            checked.add(launch)
+            text = misfit(plan, stage, item)
+            if text:
+                return LaunchMisfitError(f"{plan.label()} {LaunchMisfitError.reason}: {text}")
+        found.append(item.resources)
+    return tuple(found)
 
 
 def code_of(stage: Stage) -> tuple[object, ...]:
-    """All of a stage that the compiler sees, and what its messages call it."""
-    return stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
-
-
-def _of_stage(
-    stage: Stage, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
-) -> Resources | CompileError:
-    if stage.library is not None:
-        return LIBRARY_RESOURCES
-    found = compiled[code_of(stage)]
-    return found if isinstance(found, CompileError) else found.resources
+    """All of a stage that the compiler sees, what its messages call it, and what is declared in its place."""
+    code = stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
+    return *code, stage.symbols, stage.declared

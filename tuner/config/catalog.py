@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from platformdirs import user_config_path
-
 from tuner.config import KernelFile, load_kernel_file
 from tuner.config.kernel_folders import LayeredKernels, ReadFolder, UnreadFolder
 from tuner.config.shipped import kernels_root as kernels_root  # noqa: PLC0414 - callers find it here
 from tuner.errors import InputError, KernelFileError, UnknownNameError, suggestion
 from tuner.model import Workload, WorkloadName
+from tuner.system.user_folders import user_folder
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
@@ -54,7 +53,7 @@ def named_files(
 
 def default_search_path() -> tuple[Path, ...]:
     """Folders of kernel files, the strongest last."""
-    return kernels_root(), SYSTEM_DIRECTORY, user_config_path("tuner") / "kernels.d"
+    return kernels_root(), SYSTEM_DIRECTORY, user_folder("config") / "kernels.d"
 
 
 def origin(path: Path) -> str:

@@ -1,4 +1,7 @@
-"""Compares the arguments of a kernel file with the signature of the function they are passed to."""
+"""Compares the arguments of a kernel file with the function they are passed to.
+
+Types are those of the source, or of the mangled name. Sizes are those of compiled code, and count most.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +15,13 @@ from tuner.cuda_source.parameters import Parameter, dtype_of, parameters_in
 from tuner.cuda_source.signatures import parameters_of
 from tuner.cuda_source.tokens import group_end, tokens_of
 from tuner.errors import InputError
-from tuner.model import Plan, Scalar, Stage, TensorMap
+from tuner.model import Plan, Scalar, Stage, StructValue, TensorMap
 
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
 _MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
 HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
+_ADDRESS_BYTES = 8
+_TENSOR_MAP_BYTES = 128
 _BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
 _C_TYPES = {
     "bool": "bool",
@@ -42,7 +47,7 @@ class Remark(NamedTuple):
 
     Attributes:
         level: ``error``, ``warning`` where it may be meant so, or ``note`` where nothing can be told.
-        text: file, argument, what is there and what would be right; of a note without the file.
+        text: argument, what is there and what would be right.
     """
 
     level: str
@@ -71,38 +76,51 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     return [replace(known, name=one.name) for known, one in zip(types, written, strict=True)]
 
 
-def findings(path: object, plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Remark]:
+def findings(
+    plan: Plan,
+    stage: Stage,
+    parameters: Sequence[Parameter] | None,
+    sizes: Sequence[tuple[str, int]] | None = None,
+) -> list[Remark]:
     """What does not fit between the arguments of a stage and the parameters of its function.
 
     Args:
-        path: of the kernel file.
         plan: whose buffers the arguments name.
         stage: the launch.
-        parameters: of the function.
+        parameters: of the function; None where the source does not tell.
+        sizes: of the parameters of the compiled function: ``f`` for floating-point numbers, ``u`` for
+            integers and addresses, ``b`` for structs; and bytes. None where nothing was compiled.
     """
+    if sizes is not None and (parameters is None or len(parameters) != len(sizes)):
+        parameters = [Parameter("", "", pointer=False, const=False, dtype=None)] * len(sizes)
+    if parameters is None:
+        return []
     where = f"{stage.entry} ({PurePath(stage.source.path).name})"
     if len(stage.arguments) != len(parameters):
         return [
             Remark(
                 "error",
-                f"{path}: {_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}:"
+                f"{_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}:"
                 f" {', '.join(f'{one} {one.name}'.strip() for one in parameters) or 'none'}",
             )
         ]
     dtypes = {buffer.name: buffer.dtype for buffer in plan.buffers}
     found = []
-    for number, (argument, parameter) in enumerate(zip(stage.arguments, parameters, strict=True), 1):
-        trouble = _trouble(argument, parameter, dtypes)
+    rows = zip(stage.arguments, parameters, strict=True)
+    for number, (argument, parameter) in enumerate(rows, 1):
+        size = None if sizes is None else sizes[number - 1]
+        trouble = _trouble(argument, parameter, dtypes, size)
         if trouble is not None:
             level, text = trouble
             name = _name(argument) or parameter.name
             shown = f"argument {number}" + (f" ({name})" if name else "")
             taken = f"{parameter} {parameter.name}".strip()
+            takes = f", which takes '{taken}'" if taken else ""
             if level == "note":  # the same for all instantiations of a template
                 function = f"{stage.entry.split('<')[0]} ({PurePath(stage.source.path).name})"
                 found.append(Remark(level, f"{shown} of {function} {text}"))
             else:
-                found.append(Remark(level, f"{path}: {shown} of {where}, which takes '{taken}': {text}"))
+                found.append(Remark(level, f"{shown} of {where}{takes}: {text}"))
     return found
 
 
@@ -123,7 +141,38 @@ def _name(argument: object) -> str:
     return argument if isinstance(argument, str) else str(getattr(argument, "buffer", ""))
 
 
-def _trouble(argument: object, parameter: Parameter, dtypes: Mapping[str, str]) -> tuple[str, str] | None:
+def _trouble(
+    argument: object, parameter: Parameter, dtypes: Mapping[str, str], size: tuple[str, int] | None
+) -> tuple[str, str] | None:
+    """Level and text of what is wrong with an argument; what the compiler says decides about values."""
+    by_type = _type_trouble(argument, parameter, dtypes) if parameter.type else None
+    by_size = None if size is None else _size_trouble(argument, *size)
+    if by_size is not None:
+        return by_type if by_type is not None and by_type[0] == "error" else ("error", by_size)
+    certain = size is not None and isinstance(argument, Scalar) and not parameter.pointer
+    return None if certain and by_type is not None and by_type[0] == "error" else by_type
+
+
+def _size_trouble(argument: object, kind: str, size: int) -> str | None:
+    """What is wrong with an argument for a parameter of compiled code; None where nothing is."""
+    if isinstance(argument, Scalar):
+        given, what = _bytes(argument.dtype), f"a value of {argument.dtype}"
+        if given == size and kind == "f" and not argument.dtype.startswith("float"):
+            return f"it is {what}, for a floating-point number"
+        if given == size and kind == "u" and argument.dtype in ("float32", "float64", "complex64"):
+            return f"it is {what}, for an integer"
+    elif isinstance(argument, StructValue):
+        given, what = len(argument.bytes), "a struct"
+    elif isinstance(argument, TensorMap):
+        given, what = _TENSOR_MAP_BYTES, "a tensor map"
+    else:
+        given, what = _ADDRESS_BYTES if kind != "f" else 0, "an array"
+    return None if size in (0, given) else f"it is {what}, and the compiled code takes {size} bytes"
+
+
+def _type_trouble(
+    argument: object, parameter: Parameter, dtypes: Mapping[str, str]
+) -> tuple[str, str] | None:
     if isinstance(argument, TensorMap):
         known = "ensorMap" in parameter.type and not parameter.pointer
         return (
@@ -146,10 +195,15 @@ def _trouble(argument: object, parameter: Parameter, dtypes: Mapping[str, str]) 
 
 def _compared(dtype: str, parameter: Parameter, what: str) -> tuple[str, str] | None:
     wanted = _element(parameter)
+    if wanted is None and "*" in parameter.type:
+        addresses = dtype in ("int64", "uint64")
+        return (
+            None if addresses else ("error", f"it is {what} of {dtype}; addresses, of uint64, would be right")
+        )
     if wanted is None:
         unknown = replace(parameter, type=re.sub(r" ?<.*", "<...>", parameter.type))
         return None if parameter.type == "" else ("note", f"is not compared: no dtype is known for {unknown}")
-    if dtype in (wanted, *_parts(wanted)):
+    if dtype in (wanted, *_parts(wanted)) or wanted in _parts(dtype):
         return None
     source = _C_TYPES.get(dtype, dtype)
     text = f"it is {what} of {dtype}; dtype {wanted!r}, or {source} in the source, would be right"
@@ -169,7 +223,7 @@ def _element(parameter: Parameter) -> str | None:
 
 
 def _parts(dtype: str) -> tuple[str, ...]:
-    """What an array of complex numbers may also be told as: an array of twice as many parts."""
+    """Of complex numbers what they may also be told as: twice as many parts."""
     return {"complex64": ("float32",), "complex128": ("float64",)}.get(dtype, ())
 
 

@@ -5,11 +5,15 @@ the urgent ones get free multiprocessors first (CUDA C++ Programming Guide, "Str
 workload takes the same time at every priority: no kernel file has this tunable of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.config.formulas import Formula, Place
 from tuner.config.kernel_file import KernelFile
-from tuner.model.plan import STREAM_PRIORITY
+from tuner.errors import InputError
+from tuner.model import STREAM_PRIORITY, Configuration, TunableValue, Workload, without_priority
+
+_MOST_LEVELS = 6  # as of --stream-priorities
 
 
 def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
@@ -38,3 +42,22 @@ def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
         stream_priority=priority,
     )
     return replace(kernel, recipe=several)
+
+
+def stored_configuration(
+    kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]
+) -> Configuration:
+    """The values of a stored trial as the kernel file writes them, with a stream priority if they have one.
+
+    Raises:
+        InputError: they are no configuration of the workload; whoever wrote them had another kernel.
+    """
+    found = kernel.configuration(workload, without_priority(Configuration(values)))
+    if STREAM_PRIORITY not in values:
+        return found
+    priority = values[STREAM_PRIORITY]
+    if type(priority) is not int or not 0 <= priority < _MOST_LEVELS:
+        raise InputError(
+            f"configuration: {STREAM_PRIORITY} is {priority!r}; it must be 0 to {_MOST_LEVELS - 1}"
+        )
+    return Configuration({**found, STREAM_PRIORITY: priority})

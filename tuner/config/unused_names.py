@@ -47,12 +47,12 @@ def unused_names(recipe: Recipe) -> list[str]:
     for key, loop in recipe.loops.items():
         launches = [*recipe.stages, *([] if recipe.reference is None else [recipe.reference])]
         inside = set(_names([stage for stage in launches if stage.loop == key]))
-        _follow(loop.derived, inside)
+        follow_derived(loop.derived, inside)
         tables.append((f"{loop.place.key[1:-1]}.derived", loop.derived, inside))
         used |= inside.union(loop.repeat.expression.names)
     decided = set(_names([recipe.rules, recipe.default, list(recipe.conditions.values())]))
     for names in (used, decided):
-        _follow(recipe.derived, names)
+        follow_derived(recipe.derived, names)
     used |= {name for condition in recipe.conditions.values() for name in condition.when.expression.names}
     outside = [("problem.sizes", recipe.sizes), ("tunables", recipe.tunables), ("derived", recipe.derived)]
     tables = [*((table, listed, used) for table, listed in outside), *tables]
@@ -93,7 +93,7 @@ def unused_macros(plan: Plan) -> list[str]:
     return list(found)
 
 
-def _follow(derived: Mapping[str, Formula], names: set[str]) -> None:
+def follow_derived(derived: Mapping[str, Formula], names: set[str]) -> None:
     """Add to names what those of them that are derived are made of."""
     for name, formula in reversed(list(derived.items())):
         if name in names:

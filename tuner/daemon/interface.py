@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from tuner.errors import TunerError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
 from tuner.model.objective import COVERAGE
+from tuner.model.run_document import AnswerDocument, RunDocument
 
 MOST_WORKLOADS = 16
 """The most that run together in a question or a job: more than a GPU has room for."""
@@ -102,7 +103,7 @@ class Reply:
     workloads: Mapping[str, Mapping[str, Any]]
     clock_mhz: int | None
     stale: Sequence[str]
-    answer: Mapping[str, Any] | None
+    answer: AnswerDocument | None
     run: int | None
     refinement: int | None
     notices: Sequence[str] = ()
@@ -135,13 +136,15 @@ class Saving(NamedTuple):
     uncertainty_j: float
 
 
-def measured_saving(answer: Mapping[str, Any] | None) -> Saving | None:
+def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | None:
     """What one use of an answer saves against the default; None where joules of both were not measured.
 
     Args:
         answer: ``Reply.answer``.
     """
-    best, default = (answer or {}).get("best") or {}, (answer or {}).get("default") or {}
+    best, default = (None, None) if answer is None else (answer["best"], answer.get("default"))
+    if best is None or default is None:
+        return None
     best_j, default_j = best.get("energy_j"), default.get("energy_j")
     if best_j is None or default_j is None:
         return None

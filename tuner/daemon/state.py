@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import platformdirs
-
 from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.changes import ChangeWatcher
 from tuner.config.kernel_folders import ReadFolder
@@ -17,6 +15,7 @@ from tuner.daemon.settings.tables import Settings
 from tuner.daemon.settings.wrong_file import service_table
 from tuner.errors import InputError
 from tuner.model import DeviceIdentity
+from tuner.system.user_folders import user_folder
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class StartOptions:
         if named is not None:
             return named.absolute()
         given = environment.get("STATE_DIRECTORY", "").split(":")[0]
-        return Path(given) if given else platformdirs.user_state_path("tuner")
+        return Path(given) if given else user_folder("state")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ Which of several answers is served is decided in ``tuner.database.ranking``.
 """
 
 import functools
-import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -13,22 +11,16 @@ from typing import Any
 
 from tuner.model import DeviceIdentity, RunStatus, TunableValue, WorkloadName
 from tuner.model.records import PROTOCOL, StoredRun
+from tuner.model.run_document import AnswerDocument, AnswerTrial, RunConditions, TrialDocument
 
 ANALYSIS_VERSION = 2
 """Of the analytical model and what is kept of it; raised when either changes."""
 
-_LOG = logging.getLogger(__name__)
-
-_AMOUNTS = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w")
-_TRIAL = (*_AMOUNTS, "sensor", "scope", "clock_seen_mhz", "bursts", "window_s", "flags")
-_DOCUMENT = ("status", "modelled", "against_default", "trade_off", "repeatability", "verification")
-_INTERVALS = ("energy_interval", "time_interval")
-_MOST_BATCH = 2**63 - 1
 _AHEAD = timedelta(hours=1)  # so far in the future a sample was not made: the clock was wrong then
 
 
 def staleness(
-    stored: Mapping[str, Any],
+    stored: RunConditions,
     *,
     device: DeviceIdentity,
     sources: Mapping[str, str],
@@ -148,10 +140,10 @@ class StoredAnswer:
     objective: str
     max_slowdown: float | None
     batches: Mapping[str, int]
-    conditions: Mapping[str, Any]
+    conditions: RunConditions
     configurations: Mapping[str, Mapping[str, TunableValue]]
     clock_mhz: int | None
-    answer: Mapping[str, Any]
+    answer: AnswerDocument
     samples: SampleHistory = field(default_factory=SampleHistory)
     power_limit_w: int | None = None
     merged_from: str = ""
@@ -170,7 +162,7 @@ class StoredAnswer:
     @property
     def asked(self) -> dict[str, int]:
         """Workload -> batch that the run was asked for, before it was capped to fit the memory."""
-        return {**self.batches, **self.conditions["asked"]}
+        return {**self.batches, **self.conditions.get("asked", {})}
 
     @property
     def finished(self) -> bool:
@@ -195,8 +187,8 @@ class StoredAnswer:
     @property
     def refuted(self) -> str:
         """Why it is only the best of what was verified, where that was not the answer of another GPU."""
-        verification = self.answer.get("verification") or {}
-        return str(verification.get("told", "")) if verification.get("held") is False else ""
+        verification = self.answer.get("verification")
+        return verification["told"] if verification and verification["held"] is False else ""
 
     @property
     def told(self) -> str:
@@ -241,71 +233,58 @@ class StoredAnswer:
 
 
 def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> StoredAnswer | None:
-    """The answer of a run; None where it has none, or a damaged one, which is logged.
+    """The answer of a run; None where it has none.
 
     Args:
         run: as stored.
         samples: of its answer, the oldest first.
     """
-    try:
-        document = run.answer or {}
-        best = document.get("best")
-        if best is None:
-            return None
-        batches = _batches(run.conditions["workloads"])
-        _check_amounts(document.get("repeatability") or {}, _INTERVALS)
-        return StoredAnswer(
-            run=run.id,
-            status=run.status,
-            at=run.ended_at or run.started_at,
-            objective=run.objective,
-            max_slowdown=document.get("max_slowdown"),
-            batches=batches,
-            conditions=_bound(run.conditions),
-            configurations={name: dict(best["configurations"][name]) for name in batches},
-            clock_mhz=best.get("clock_mhz"),
-            answer={
-                **{key: document.get(key) for key in _DOCUMENT},
-                "best": _trial(best),
-                "default": None if document.get("default") is None else _trial(document["default"]),
-            },
-            samples=SampleHistory.of(samples),
-            power_limit_w=best.get("power_limit_w"),
-            merged_from="" if run.origin is None else run.origin.source or "another database",
-            host=str((best.get("gpu") or {}).get("host", "")),
-        )
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        _LOG.warning("run %d is skipped, its record is damaged (%r)", run.id, error)
+    document = run.answer
+    best = None if document is None else document["best"]
+    if document is None or best is None:
         return None
+    batches, default = dict(run.conditions["workloads"]), document["default"]
+    return StoredAnswer(
+        run=run.id,
+        status=run.status,
+        at=run.ended_at or run.started_at,
+        objective=run.objective,
+        max_slowdown=document.get("max_slowdown"),
+        batches=batches,
+        conditions=run.conditions,
+        configurations={name: dict(best["configurations"][name]) for name in batches},
+        clock_mhz=best["clock_mhz"],
+        answer={
+            "status": document["status"],
+            "modelled": document["modelled"],
+            "against_default": document.get("against_default"),
+            "trade_off": document.get("trade_off"),
+            "repeatability": document.get("repeatability"),
+            "verification": document.get("verification"),
+            "best": _trial(best),
+            "default": None if default is None else _trial(default),
+        },
+        samples=SampleHistory.of(samples),
+        power_limit_w=best.get("power_limit_w"),
+        merged_from="" if run.origin is None else run.origin.source or "another database",
+        host=(best.get("gpu") or {}).get("host", ""),
+    )
 
 
-def _batches(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    batches = {str(name): int(batch) for name, batch in pairs}
-    if min(batches.values()) < 1 or max(batches.values()) > _MOST_BATCH:
-        raise ValueError(f"batches are {batches}")
-    return batches
-
-
-def _bound(conditions: Mapping[str, Any]) -> dict[str, Any]:
-    """What staleness looks at; raises LookupError where something is missing."""
-    bound = {name: conditions[name] for name in ("workloads", "device", "clocks")}
-    bound["sources"] = dict(conditions["sources"])
-    for key in ("uuid", "name", "modelled"):
-        bound["device"][key]
-    return bound | {"asked": dict(conditions.get("asked", {})), "protocol": conditions.get("protocol")}
-
-
-def _trial(record: Mapping[str, Any]) -> dict[str, Any]:
-    _check_amounts(record, _AMOUNTS)
-    return {name: record.get(name) for name in _TRIAL}
-
-
-def _check_amounts(record: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise TypeError, ValueError or OverflowError where one is there and is no finite number."""
-    for name in names:
-        value = record.get(name)
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f"{name} is {value}")
+def _trial(trial: TrialDocument) -> AnswerTrial:
+    return {
+        "time_s": trial["time_s"],
+        "time_s_uncertainty": trial.get("time_s_uncertainty"),
+        "energy_j": trial["energy_j"],
+        "energy_j_uncertainty": trial.get("energy_j_uncertainty"),
+        "power_w": trial.get("power_w"),
+        "sensor": trial.get("sensor"),
+        "scope": trial.get("scope"),
+        "clock_seen_mhz": trial.get("clock_seen_mhz"),
+        "bursts": trial.get("bursts"),
+        "window_s": trial.get("window_s"),
+        "flags": trial.get("flags"),
+    }
 
 
 def analytical_key(name: str, device: DeviceIdentity, source: str, version: int = ANALYSIS_VERSION) -> str:

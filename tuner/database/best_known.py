@@ -21,6 +21,7 @@ from tuner.database.ranking import (
     allowed,
     configurations_of,
     fills,
+    passed_over,
     rank_stored,
     served_answer,
 )
@@ -121,10 +122,12 @@ class BestKnown:
     Attributes:
         stored: the answer of a run of exactly these workloads; None without a near one.
         parts: else the best known of each; None of one whose kernel names no default.
+        passed_over: why stored answers that would come first are not served.
     """
 
     stored: ServedAnswer | None
     parts: Mapping[str, BestWorkload | None]
+    passed_over: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str:
@@ -135,7 +138,7 @@ class BestKnown:
 
     def notices(self, query: AnswerQuery) -> tuple[str, ...]:
         """What to know beside."""
-        notices = []
+        notices = list(self.passed_over)
         if query.device.modelled:
             notices.append(f"{query.device.spec} is modelled, and so is every number measured on it")
         if len(self.parts) > 1:
@@ -149,12 +152,13 @@ def best_known(query: AnswerQuery, source: AnswerSource) -> BestKnown:
     Raises:
         KernelFileError: the default of a kernel breaks a rule at this size.
     """
-    stored = served_answer(query, source.of_set(tuple(query.batches)))
+    answers = tuple(source.of_set(tuple(query.batches)))
+    stored = served_answer(query, answers)
+    over = passed_over(query, answers, stored)
     if stored is not None:
-        return BestKnown(stored, {})
-    return BestKnown(
-        None, {str(workload): best_of_part(query, workload, source) for workload in query.workloads}
-    )
+        return BestKnown(stored, {}, over)
+    parts = {str(workload): best_of_part(query, workload, source) for workload in query.workloads}
+    return BestKnown(None, parts, over)
 
 
 def best_of_part(query: AnswerQuery, workload: Workload, source: AnswerSource) -> BestWorkload | None:

@@ -1,12 +1,12 @@
 """The database, open: whole transactions in files that are whole."""
 
 import logging
+import os
 import sqlite3
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-
-import platformdirs
 
 from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
 from tuner.database.file_systems import lacks_shared_memory
@@ -17,6 +17,7 @@ from tuner.database.pair import Logs, Pair
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.system import interrupts
+from tuner.system.user_folders import user_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 def default_path() -> Path:
     """Where results are kept: ``tuner/tuner.db`` in the user's state directory (``$XDG_STATE_HOME``)."""
-    return platformdirs.user_state_path("tuner") / "tuner.db"
+    return user_folder("state") / "tuner.db"
 
 
 def holds_something(path: Path | None = None) -> bool:
@@ -49,6 +50,14 @@ def _has_content(path: Path) -> bool:
         return False
     except OSError:  # opening it says why
         return True
+
+
+def _close_to_strangers(folder: Path) -> None:
+    """Leave a folder to its user, and to its group where that may write: earlier versions left it open."""
+    status = folder.stat()
+    wanted = stat.S_IMODE(status.st_mode) & (0o7770 if status.st_mode & stat.S_IWGRP else 0o7700)
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != wanted:
+        folder.chmod(wanted)
 
 
 class Database:
@@ -81,7 +90,9 @@ class Database:
         self._put_right_told = put_right_told or (lambda _: None)
         self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.path == default_path():  # this program's own folder
+                _close_to_strangers(self.path.parent)
         except OSError as error:
             raise StoreError(f"cannot make the directory of {self.path}: {error.strerror}") from error
         self._trusted(Pair.check)

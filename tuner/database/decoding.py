@@ -6,24 +6,23 @@ or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, an
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 from tuner.errors import StoreError, UnknownNameError
-from tuner.model import DeviceIdentity, Measurement, RunStatus, Trial, TunableValue
+from tuner.model import Measurement, RunStatus, Trial, TunableValue
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.objective import Objective
+from tuner.model.power_series import unpacked
 from tuner.model.records import RunOrigin, StoredRun, measurement_from, trial_from
+from tuner.model.run_document import run_conditions, run_document
 from tuner.model.typed import UnfitError, document, typed
 
 T = TypeVar("T")
 Row = Sequence[Any]
 
-_MOST_BATCH = 2**63 - 1
 _LARGEST_NAMED = 3  # rows that are named one by one
-_AMOUNTS = ("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w")
-_INTERVALS = ("energy_interval", "time_interval")
 
 
 @dataclass(frozen=True)
@@ -150,23 +149,6 @@ class _RunColumns:
     trials: int
 
 
-@dataclass(frozen=True)
-class _RecordedConditions:
-    """The conditions of a run: see ``Conditions.record``."""
-
-    workloads: tuple[tuple[str, int], ...]
-    sources: Mapping[str, str]
-    device: DeviceIdentity
-    objective: str
-    policy: str
-    seed: int
-    clocks: str
-    settings: Mapping[str, Any]
-    asked: Mapping[str, int] = field(default_factory=dict)
-    protocol: int | None = None
-    content: str = ""
-
-
 def run(row: Row, origin: Row | None = None) -> StoredRun | NotUnderstood:
     """A run: number, status, owner, objective, start, end, conditions and answer (JSON), count of trials.
 
@@ -182,11 +164,10 @@ def run(row: Row, origin: Row | None = None) -> StoredRun | NotUnderstood:
             _RunColumns, dict(zip(_RunColumns.__dataclass_fields__, values, strict=True))
         )
         Objective(known.objective.split(" ", 1)[0])
-        bound = document(conditions)
-        names = _names(typed(_RecordedConditions, bound, "conditions"))
-        found = None if answer is None else document(answer)
-        if found is not None:
-            _check_answer(found, names)
+        bound = run_conditions(document(conditions))
+        found = None if answer is None else run_document(document(answer), "answer")
+        if found is not None and {one["name"] for one in found["workloads"]} != set(dict(bound["workloads"])):
+            raise UnfitError("answer.workloads are not those of the conditions")
         return StoredRun(
             known.id,
             known.status,
@@ -217,48 +198,14 @@ def trial(
         found, measured = trial_from(document(texts[0]), names), measurement_from(document(texts[1]))
         if len(measured.results) != len(names):
             raise UnfitError(f"it has {len(measured.results)} results of {len(names)} workloads")
+        for packed in measured.power:
+            try:
+                unpacked(packed)
+            except ValueError as error:  # noqa: PERF203 - three repeats at most
+                raise UnfitError(str(error)) from error
         return found, measured
 
     return understood("trial", f"{number} of run {run_id}", decode)
-
-
-def _names(bound: _RecordedConditions) -> set[str]:
-    """Names of the workloads of a run, whose batches are checked too."""
-    if not bound.workloads:
-        raise UnfitError("conditions.workloads is empty")
-    for name, batch in (*bound.workloads, *bound.asked.items()):
-        if not 1 <= batch <= _MOST_BATCH:
-            raise UnfitError(f"conditions: the batch of {name} is {batch}")
-    return {name for name, _ in bound.workloads}
-
-
-def _check_answer(answer: Mapping[str, Any], names: set[str]) -> None:
-    """Raise UnfitError where what is read of an answer is not as it was written; the rest is left alone."""
-    typed(float | None, answer.get("max_slowdown"), "answer.max_slowdown")
-    for part in ("best", "default", "fastest", "least_energy"):
-        one = answer.get(part)
-        if one is None:
-            continue
-        place = f"answer.{part}"
-        _check_numbers(one, _AMOUNTS, place)
-        values = typed(
-            Mapping[str, Mapping[str, TunableValue]], one.get("configurations"), f"{place}.configurations"
-        )
-        if not names <= values.keys():
-            raise UnfitError(f"{place}.configurations lacks {min(names - values.keys())}")
-        for name in ("clock_mhz", "power_limit_w"):
-            typed(int | None, one.get(name), f"{place}.{name}")
-    if answer.get("repeatability") is not None:
-        _check_numbers(answer["repeatability"], _INTERVALS, "answer.repeatability")
-
-
-def _check_numbers(record: object, names: Sequence[str], place: str) -> None:
-    if not isinstance(record, Mapping):
-        raise UnfitError(f"{place} is not an object")
-    for name in names:
-        value = typed(float | None, record.get(name), f"{place}.{name}")
-        if value is not None and value < 0.0:
-            raise UnfitError(f"{place}.{name} is {value}, less than 0")
 
 
 # --- what the daemon counts and remembers ------------------------------------------------------------

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from tuner.database import faults
 from tuner.database.integrity import checksums, raw_file
-from tuner.errors import StoreBusyError, StoreError, StoreReadOnlyError
+from tuner.errors import StoreBusyError, StoreReadOnlyError
+from tuner.system.lock_files import open_lock, open_made_lock, try_lock
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a file."""
@@ -32,7 +33,13 @@ def side_file(path: Path, suffix: str) -> Path:
 
 
 def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
-    """Open a file; it is not made unless asked for, nor read yet."""
+    """Open a file; it is not made unless asked for, nor read yet. A new one is for this user alone.
+
+    SQLite gives what it keeps beside a file the same mode. Who can read them can lock them.
+    """
+    if create:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = _connection(path, "mode=rwc" if create else "mode=rw")
     connection.execute("PRAGMA secure_delete = ON")  # what is salvaged from pages was not deleted
     return connection
@@ -75,7 +82,7 @@ def locked(path: Path, *, alone: bool) -> Iterator[None]:
 
     Raises:
         StoreBusyError: it is held for too long.
-        StoreReadOnlyError: it is needed alone, and this user may not make it.
+        StoreReadOnlyError: it is needed alone, and this user may not make or open it.
         StoreError: the file system has no locks.
     """
     with ExitStack() as stack:
@@ -100,15 +107,7 @@ def make_like(path: Path, model: Path) -> None:
 def _lock_file(name: Path, *, make: bool) -> int | None:
     """The lock, open; None where it was never made, or is not for this user, and need not be."""
     try:
-        with suppress(FileNotFoundError):
-            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW)
-        if not make:
-            return None
-        with suppress(FileExistsError):
-            lock = os.open(name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-            _own(lock, name.parent.stat())
-            return lock
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW)  # somebody was faster
+        return open_lock(name) if make else open_made_lock(name)
     except OSError as error:
         if not make:
             return None
@@ -124,17 +123,7 @@ def _own(file: int, model: os.stat_result) -> None:
 
 def _wait(lock: int, path: Path, *, alone: bool) -> None:
     patience = time.monotonic() + faults.BUSY_TIMEOUT_S
-    while not _taken(lock, path, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    while not try_lock(lock, path, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
         if time.monotonic() > patience:
             raise StoreBusyError(f"{path}: being put right for more than {faults.BUSY_TIMEOUT_S:g} s")
         time.sleep(_LOOK_AGAIN_S)
-
-
-def _taken(lock: int, path: Path, kind: int) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise StoreError(f"{path}: {faults.NO_LOCKS} ({error.strerror}); {faults.ELSEWHERE}") from error
-    return True

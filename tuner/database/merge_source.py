@@ -244,8 +244,8 @@ class MergeSource:
             raise UnfitRunError(f"it is not understood ({run.why})")
         if len(run.owner) > LONGEST_NAME:
             raise UnfitRunError("the name of its process is too long")
-        measured = ((run.answer or {}).get("space") or {}).get("measured")
-        if isinstance(measured, int) and measured > trials:
+        measured = 0 if run.answer is None else run.answer["space"]["measured"]
+        if measured > trials:
             raise UnfitRunError(f"{measured - trials} of its {measured} trials are gone")
         return run
 

@@ -39,16 +39,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
+from tuner.config.stream_priority import stored_configuration
 from tuner.database.answers import StoredAnswer
 from tuner.errors import InputError
 from tuner.model import (
-    STREAM_PRIORITY,
     Configuration,
     DeviceIdentity,
     DeviceLimits,
     TunableValue,
     Workload,
-    without_priority,
+    WorkloadName,
 )
 from tuner.space.occupancy import upper_bound
 
@@ -199,6 +199,35 @@ def configurations_of(query: AnswerQuery, answer: StoredAnswer) -> dict[str, Con
     return found
 
 
+def misfit(kernels: Mapping[str, KernelFile], answer: StoredAnswer) -> str:
+    """Why a stored answer is none of its kernels, in words; empty where it is one, or no kernel file is here.
+
+    A run that was merged may say anything: nobody looked at it here.
+    """
+    for name, batch in answer.batches.items():
+        parsed = WorkloadName.parse(name)
+        kernel = kernels.get(parsed.kernel)
+        try:
+            if kernel is not None:
+                workload = kernel.workload(dict(parsed.sizes), batch)
+                stored_configuration(kernel, workload, answer.configurations[name])
+        except InputError as error:
+            return f"{answer.told} is not served: {name}: {error}"
+    return ""
+
+
+def passed_over(
+    query: AnswerQuery, answers: Iterable[StoredAnswer], served: ServedAnswer | None
+) -> tuple[str, ...]:
+    """Of the near answers that would come before the served one, why each is none of its kernels."""
+    found = []
+    for one in rank_stored(query, answers):
+        if not one.near or (served is not None and one.answer is served.answer):
+            break
+        found.append(misfit(query.kernels, one.answer))
+    return tuple(filter(None, found))
+
+
 def batch_gap(batch: int, answer: StoredAnswer, name: str) -> float:
     """Doublings between a batch and the measured one; none where the run was asked for this very batch."""
     return 0.0 if batch == answer.asked[name] else abs(math.log2(answer.batches[name] / batch))
@@ -210,10 +239,10 @@ def allowed(
     """The values as the kernel file writes them; None where they are no configuration of the workload."""
     if kernel is None:
         return Configuration(values)
-    found = kernel.allowed(workload, without_priority(Configuration(values)))
-    if found is None or STREAM_PRIORITY not in values:
-        return found
-    return Configuration({**found, STREAM_PRIORITY: values[STREAM_PRIORITY]})
+    try:
+        return stored_configuration(kernel, workload, values)
+    except InputError:  # a rule without a result, too
+        return None
 
 
 def fills(

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from tuner import registry
 from tuner.devices import power
 from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice, replayed
@@ -25,6 +23,7 @@ from tuner.interfaces import (
     SensorInfo,
 )
 from tuner.model import DeviceIdentity
+from tuner.system.user_folders import user_folder
 
 SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all users
 _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
@@ -39,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 def user_file() -> Path:
     """The file that ``tuner power calibrate`` writes."""
-    return platformdirs.user_state_path("tuner") / "sensors.json"
+    return user_folder("state") / "sensors.json"
 
 
 def calibrated(identity: DeviceIdentity, *files: Path) -> Callable[[str], Response | None]:

@@ -1,61 +1,68 @@
-"""What builds take: compiler flags, and a C header with macros per GPU."""
+"""What builds take: options of nvcc, and a C header with macros per GPU."""
 
 import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.errors import InputError
+from tuner.exchange.build import Build
 from tuner.exchange.exported_run import ExportedRun
-from tuner.model import Configuration, TunableValue
+from tuner.model import Configuration
+from tuner.untrusted.build_texts import define_line, macro_value, plain_label
+
+_TUNED = "TUNED_"  # begins the name of a value that is no macro of a source
 
 
 def flags(runs: Sequence[ExportedRun]) -> str:
     """The best configurations as ``-Dname=value``, a line per workload; with several, each under a comment.
 
     Raises:
-        InputError: a run has no answer.
+        InputError: a run has no answer, or one of its values is not safe in a command.
     """
     lines = [
-        (comment_text(f"# {name} on {run.device}, for {run.objective}"), flag_line(values))
+        (f"# {plain_label(name)} on {plain_label(run.device)} for {plain_label(run.objective)}", build)
         for run in runs
-        for name, values in zip(run.workloads, run.macros(), strict=True)
+        for name, build in zip(run.workloads, run.builds(), strict=True)
     ]
-    return "".join(f"{comment}\n{line}\n" if len(lines) > 1 else f"{line}\n" for comment, line in lines)
+    written = [(comment, " ".join(_words(build))) for comment, build in lines]
+    return "".join(f"{comment}\n{line}\n" if len(lines) > 1 else f"{line}\n" for comment, line in written)
+
+
+def _words(build: Build) -> list[str]:
+    try:
+        return build.words()
+    except InputError as error:
+        raise InputError(f"{error}; --format header writes it as a macro") from error
 
 
 def notes(runs: Sequence[ExportedRun]) -> list[str]:
-    """What else builds need than flags: template arguments, and the source that pragmas are expanded to."""
+    """What else builds need than flags: the source that pragmas are expanded to, what launches are told."""
     found = []
     for run in runs:
-        for name, build in zip(run.workloads, run.expanded, strict=False):
-            if build is not None:
-                if build.macros and build.source is not None:
-                    found.append(
-                        f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
-                        " --output FOLDER` writes; with its pragmas a source keeps its own values"
-                    )
-                found += [f"{name}: launch {entry}" for entry in build.entries if "<" in entry]
+        for name, build in zip(run.workloads, run.builds(), strict=True):
+            if build.macros and build.source is not None:
+                found.append(
+                    f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
+                    " --output FOLDER` writes; with its pragmas a source keeps its own values"
+                )
+            found += [f"{name}: launch {words}" for words in build.launches()]
+            if any("," in macro_value(value) for value in build.macros.values()):
+                found.append(
+                    rf"{name}: \, is how nvcc is told of a comma in $(tuner export ...); where the words are"
+                    " read by a shell once more, as in a Makefile, take --format header"
+                )
     return list(dict.fromkeys(found))
-
-
-def flag_line(values: Mapping[str, TunableValue]) -> str:
-    """A configuration as flags, quoted for a shell where that is needed."""
-    return " ".join(shlex.quote(f"-D{name}={macro_value(value)}") for name, value in values.items())
-
-
-def macro_value(value: TunableValue) -> str:
-    """A value as a macro: truth values are 1 and 0."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def header(runs: Sequence[ExportedRun]) -> str:
     """A C header with the best configurations of all GPUs, chosen by ``TARGET_<GPU>``; else of the first.
 
-    The names of tunables are the macros; with several workloads each begins with the workload.
+    Macros of the sources have their names. Other tunables, as those of launches and templates, begin with
+    ``TUNED_``. With several workloads the names go on with the workload.
 
     Raises:
-        InputError: a run has no answer, or two of one GPU have different ones for a workload.
+        InputError: a run has no answer, two of one GPU have different ones for a workload, or a name or a
+            value would define anything else.
     """
     macros = _by_target(runs)
     workloads = list(dict.fromkeys(name for run in runs for name in run.workloads))
@@ -79,43 +86,42 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
     macros: dict[str, list[str]] = {}
     for run in runs:
         target = f"TARGET_{identifier(run.device)}"
-        answers = zip(run.workloads, run.answer().configurations, run.macros(), strict=True)
-        for name, configuration, expanded in answers:
-            values = {**configuration, **expanded}  # programs of the host need all tunables
+        answers = zip(run.workloads, run.answer().configurations, run.builds(), strict=True)
+        for name, configuration, build in answers:
             known = seen.setdefault((target, name), configuration)
             if known != configuration:
                 raise InputError(
                     f"{name} on {run.device} has two answers, {known} and {configuration}; name one run"
                 )
             prefix = f"{identifier(name)}_" if several else ""
-            defines = [
-                f"#define {prefix}{identifier(key)} {_whole_line(key, one)}" for key, one in values.items()
+            others = {key: value for key, value in configuration.items() if key not in build.macros}
+            lines = [
+                f"/* {comment_text(name)}, for {comment_text(run.objective)} */",
+                *(define_line(f"{prefix}{key}", value) for key, value in build.macros.items()),
+                *(define_line(f"{_TUNED}{prefix}{identifier(key)}", one) for key, one in others.items()),
             ]
-            title = f"/* {comment_text(name)}, for {comment_text(run.objective)} */"
-            of_templates = [key for key in configuration if key not in expanded]
-            if of_templates:
-                names = comment_text(", ".join(of_templates))
-                title += f"\n/* Parameters of templates: {names}. Include this file behind the kernel. */"
-            macros.setdefault(target, []).extend([title, *defines])
+            if build.options:
+                lines.insert(1, f"/* Compiled with {comment_text(' '.join(build.options))} */")
+            macros.setdefault(target, []).extend(lines)
+    for target, lines in macros.items():
+        _check_defined_once(target, lines)
     return macros
+
+
+def _check_defined_once(target: str, lines: Sequence[str]) -> None:
+    """Refuse a header in which one line undoes another, as of workloads whose names differ in signs only."""
+    defined: dict[str, str] = {}
+    for line in dict.fromkeys(one for one in lines if one.startswith("#")):
+        name = line.split()[1]
+        if name in defined:
+            raise InputError(f"{target}: {name} would be defined twice, once as {line!r}; write two files")
+        defined[name] = line
 
 
 def identifier(text: str) -> str:
     """A text as a C identifier: every run of other characters is one underscore."""
     word = re.sub(r"[^0-9A-Za-z_]+", "_", text.strip()).strip("_") or "unnamed"
     return f"_{word}" if word[0].isdigit() else word
-
-
-def _whole_line(name: str, value: TunableValue) -> str:
-    """A value that stays in the line of its ``#define``.
-
-    Raises:
-        InputError: it would not.
-    """
-    text = macro_value(value)
-    if not text.isprintable() or "/*" in text or text.endswith("\\"):
-        raise InputError(f"{name}: its value {text!r} cannot be a macro of a header")
-    return text
 
 
 def comment_text(text: str) -> str:

@@ -4,8 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.config import KernelFile
+from tuner.config.builds import build_record
+from tuner.config.stream_priority import stored_configuration
 from tuner.errors import InputError, suggestion
-from tuner.model import Configuration, Measurement, Status, Trial, TunableValue, WorkloadName
+from tuner.exchange.build import Build, build_of
+from tuner.model import (
+    Configuration,
+    Measurement,
+    Status,
+    Trial,
+    TunableValue,
+    WorkloadName,
+)
 from tuner.recordings import RecordedSpace, checks
 
 _MS = 1e3  # of a second
@@ -49,21 +60,6 @@ class ExportedTrial:
 
 
 @dataclass(frozen=True)
-class ExpandedBuild:
-    """What builds an answer whose tunables are template arguments, or pragmas of the source.
-
-    Attributes:
-        source: with pragmas its name, of which ``tuner kernels expand`` writes the one that takes the macros.
-        macros: of the source, the expanded one with pragmas.
-        entries: functions that are launched, with template arguments.
-    """
-
-    source: str | None
-    macros: Mapping[str, str]
-    entries: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ExportedRun:
     """A run.
 
@@ -74,7 +70,7 @@ class ExportedRun:
         trials: in the order they were measured.
         best: the answer; None where there is none.
         problem_size: sizes that are numbers, of all workloads.
-        expanded: per workload the build of the answer, where its tunables are no macros of the source.
+        expanded: per workload the record of the build of its answer, where it is known (``build_of``).
     """
 
     device: str
@@ -83,7 +79,7 @@ class ExportedRun:
     trials: tuple[ExportedTrial, ...]
     best: ExportedTrial | None
     problem_size: tuple[int, ...] = ()
-    expanded: tuple[ExpandedBuild | None, ...] = ()
+    expanded: tuple[Mapping[str, Any] | None, ...] = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -104,17 +100,17 @@ class ExportedRun:
         trials = [*self.trials, *([self.best] if self.best is not None else [])]
         return list(dict.fromkeys(name for trial in trials for name in self.parameters(trial)))
 
-    def macros(self) -> tuple[Mapping[str, TunableValue], ...]:
-        """What flags of the answer define, per workload; template arguments are none of it.
+    def builds(self) -> tuple[Build, ...]:
+        """What builds the answer, per workload.
 
         Raises:
-            InputError: the run has none.
+            InputError: the run has none, or the record of a build is none.
         """
         values = self.answer().configurations
-        builds = self.expanded or (None,) * len(values)
-        return tuple(
-            one if build is None else build.macros for one, build in zip(values, builds, strict=True)
-        )
+        try:
+            return tuple(map(build_of, values, self.expanded or (None,) * len(values)))
+        except (ValueError, LookupError) as error:
+            raise InputError(f"{' + '.join(self.workloads)}: no document of a run: {error}") from error
 
     def of_workload(self, name: str) -> "ExportedRun":
         """One of its workloads with its part of the answer; times and joules stay those of a round of all.
@@ -150,18 +146,6 @@ class ExportedRun:
         return self.best
 
 
-def _expanded(workload: Mapping[str, Any]) -> ExpandedBuild | None:
-    found = workload.get("expanded")
-    if found is None:
-        return None
-    macros = checks.table(found, "macros", "expanded")
-    return ExpandedBuild(
-        source=None if found.get("source") is None else checks.one(found, "source", "expanded", checks.NAME),
-        macros={name: checks.one(macros, name, "expanded macros", checks.TEXT) for name in macros},
-        entries=tuple(checks.one(found, "entries", "expanded", checks.TEXTS)),
-    )
-
-
 def _sizes(workloads: Iterable[str]) -> tuple[int, ...]:
     parsed = [WorkloadName.parse(name).sizes for name in workloads]
     return tuple(int(value) for sizes in parsed for _, value in sizes if value.isdecimal())
@@ -193,10 +177,50 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
             trials=tuple(_trial(one, workloads, f"trials[{i}]") for i, one in enumerate(trials)),
             best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
             problem_size=_sizes(workloads),
-            expanded=tuple(map(_expanded, checks.objects(document, "workloads", where))),
+            expanded=tuple(one.get("expanded") for one in checks.objects(document, "workloads", where)),
         )
     except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error
+
+
+def held_against_kernels(
+    run: ExportedRun, document: Mapping[str, Any], kernels: Mapping[str, KernelFile]
+) -> tuple[ExportedRun, list[str]]:
+    """A run whose configurations are those of its kernels, with the builds that these say.
+
+    Args:
+        run: of a document, which whoever wrote it may have changed.
+        document: the document.
+        kernels: those that are here, by name.
+
+    Returns:
+        The run, and its workloads of which no kernel is here as it was tuned: their values are not looked at.
+
+    Raises:
+        InputError: a configuration is none of its kernel; the message names the run's workload and the value.
+    """
+    sources = document.get("sources")
+    sources = sources if isinstance(sources, Mapping) else {}
+    trials = [*run.trials, *([] if run.best is None else [run.best])]
+    unknown, builds = [], list(run.expanded)
+    for place, (name, told) in enumerate(zip(run.workloads, document["workloads"], strict=True)):
+        kernel = kernels.get(run.kernels[place])
+        if kernel is None or sources.get(kernel.name) != kernel.fingerprint:
+            unknown.append(name)
+            continue
+        try:
+            workload = kernel.workload(dict(WorkloadName.parse(name).sizes), told.get("batch"))
+            held = {
+                values: stored_configuration(kernel, workload, values)
+                for values in dict.fromkeys(trial.configurations[place] for trial in trials)
+            }
+            if run.best is not None:
+                builds[place] = build_record(kernel, workload, held[run.best.configurations[place]])
+        except InputError as error:
+            raise InputError(
+                f"{name}: a configuration of its run is none of the kernel, so nothing is exported: {error}"
+            ) from error
+    return replace(run, expanded=tuple(builds)), unknown
 
 
 def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial:  # noqa: ANN401 - any JSON value
@@ -207,7 +231,7 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
         {"energy_j": record.get("energy_j")}, "energy_j", where, checks.AMOUNT, optional=True
     )
     return ExportedTrial(
-        configurations=tuple(Configuration(checks.table(configurations, name, where)) for name in workloads),
+        configurations=tuple(_configuration(configurations, name, where) for name in workloads),
         status=Status(checks.one(record, "status", where, checks.STATUS)),
         detail=next(filter(None, details), ""),
         time_s=checks.one(record, "time_s", where, checks.POSITIVE, optional=True),
@@ -216,6 +240,11 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
         clock_mhz=record.get("clock_mhz"),
         power_limit_w=record.get("power_limit_w"),
     )
+
+
+def _configuration(configurations: Mapping[str, Any], name: str, where: str) -> Configuration:
+    values = checks.table(configurations, name, where)
+    return Configuration({tunable: checks.one(values, tunable, where, checks.VALUE) for tunable in values})
 
 
 def run_of_space(space: RecordedSpace, objective: str = "time") -> ExportedRun:

@@ -43,7 +43,7 @@ def read_foreign(path: Path) -> ForeignFile:
         text = packed_text(path)
         document = closed_json(text)
         if is_t1(document):
-            return ForeignFile("t1", document, None)
+            return ForeignFile("t1", load_json(text), None)
         if is_t4(document):
             return ForeignFile("T4 results", document, space_of_t4(document, path.name.partition(".")[0]))
     except (ValueError, RecursionError, OverflowError) as error:

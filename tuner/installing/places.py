@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from tuner.errors import InputError
+from tuner.system.user_folders import user_home
 
 SHIPPED_PREFIX = "/opt/tuner"  # what the units name as they are shipped
 SYSTEM_UNITS = ("tuner-clockd.socket", "tuner-clockd.service", "tuner.socket", "tuner.service")
@@ -145,7 +146,7 @@ def is_jetson(root: Path = Path("/")) -> bool:
 def user_config(environment: Mapping[str, str] = os.environ) -> Path:
     """The user's directory of configuration, as systemd's ``%E`` has it."""
     named = Path(environment.get("XDG_CONFIG_HOME", ""))
-    return named if named.is_absolute() else Path.home() / ".config"
+    return named if named.is_absolute() else user_home() / ".config"
 
 
 def _shipped() -> Path:

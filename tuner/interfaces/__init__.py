@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         StageLaunch,
     )
     from tuner.interfaces.power import (
+        LEAST_W,
+        MOST_W,
         ClockControl,
         ClockReading,
         PowerLimitControl,
@@ -75,6 +77,8 @@ else:
             "StageLaunch",
         ),
         "power": (
+            "LEAST_W",
+            "MOST_W",
             "ClockControl",
             "ClockReading",
             "PowerLimitControl",
@@ -101,6 +105,8 @@ else:
 
 
 __all__ = [
+    "LEAST_W",
+    "MOST_W",
     "Anchor",
     "Candidate",
     "Check",

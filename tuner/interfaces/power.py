@@ -6,6 +6,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+LEAST_W = -2.0  # an INA238 without load has shown -0.4 W by its offset; no rail gives back more
+MOST_W = 5000.0  # more than any module draws; a driver in trouble answers with all ones
+_MOST_J = 1e15  # more than any counter has counted; its origin may be anything
 _FORGOTTEN = 7.0  # time constants, until less than 0.1 % of a short program's energy is still to be shown
 
 
@@ -80,6 +83,8 @@ class SensorInfo:
         resolution: smallest step of a reading, in watts (joules for a counter).
         response: how the reading follows power.
         longest_pause_s: how seldom a counter that wraps may be read, not to lose count; 0 for any other.
+        may_be_zero: True for a part of a board that may be switched off. A GPU, a processor and a board that
+            are read draw power, so that 0 W of them is no reading.
     """
 
     name: str
@@ -90,6 +95,13 @@ class SensorInfo:
     resolution: float = 0.0
     response: Response = Response()
     longest_pause_s: float = 0.0
+    may_be_zero: bool = False
+
+    def is_reading(self, value: float) -> bool:
+        """False for a number that is none, or that nothing of this kind draws or has counted."""
+        if self.kind == "counter":
+            return abs(value) <= _MOST_J
+        return (value >= LEAST_W if self.may_be_zero else value > 0.0) and value <= MOST_W
 
 
 @dataclass(frozen=True)
@@ -154,19 +166,21 @@ class PowerSource(Protocol):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """GPU clock and what holds it back.
+    """GPU clock, what holds it back, and the temperature at which it is so.
 
     Attributes:
         mhz: None where it cannot be read.
         throttle_reasons: why it is below the clock asked for.
         power_limit_w: the power limit in force; None where it is not told.
         limit_scope: the scope of readings that the limit applies to, as in ``SensorInfo.scope``.
+        temperature_c: of the chip, in degrees Celsius; None where it is not told.
     """
 
     mhz: float | None
     throttle_reasons: tuple[str, ...] = ()
     power_limit_w: float | None = None
     limit_scope: str = "gpu"
+    temperature_c: float | None = None
 
 
 class SettableClocks(Protocol):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tuner.errors import InputError
+from tuner.expressions import function_digest
 from tuner.interfaces import Check
 from tuner.kernel_tuner.arguments import Given, GivenArray, on_host, restored
 from tuner.kernel_tuner.parameters import UserValue
@@ -48,6 +49,12 @@ class Judge:
             for i, one in enumerate(self.arguments)
             if isinstance(one, GivenArray) and (self.answer is None or self.answer[i] is not None)
         )
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides which answers are right."""
+        answer = [None if one is None else on_host(one) for one in self.answer or ()]
+        return function_digest((answer, self.atol, self.verify))
 
     def check(self, device: OutputSource, plan: Plan, seed: int) -> Check:
         """Run a plan once and judge what it leaves."""

@@ -48,6 +48,7 @@ class KernelCall:
         options: of the compiler.
         tunables: values by name.
         rules: restrictions.
+        smem_args: as given.
     """
 
     name: str
@@ -60,6 +61,7 @@ class KernelCall:
     options: tuple[str, ...]
     tunables: Mapping[str, tuple[TunableValue, ...]]
     rules: Sequence[Expression] = ()
+    smem_args: Any = None
 
     @property
     def arrays(self) -> tuple[GivenArray, ...]:
@@ -136,6 +138,7 @@ def read_call(
         options=options,
         tunables=tunables,
         rules=rules_of(restrictions, list(tunables)),
+        smem_args=smem_args,
     )
 
 
@@ -220,6 +223,36 @@ def fingerprint(call: KernelCall) -> str:
     parts += [call.defines, call.sources.first, *(rule.text for rule in call.rules)]
     parts += [rule.digest for rule in call.rules if isinstance(rule, PythonExpression)]
     return repr([function_digest(part) for part in parts])
+
+
+def conditions_of(call: KernelCall) -> dict[str, str]:
+    """What decides the times of a configuration, by the arguments of the call that say it, as digests.
+
+    Arrays count with types and shapes, scalars with their values. Restrictions do not: they choose.
+    """
+    sources, geometry = call.sources, call.geometry
+    if callable(sources.first):
+        source: object = (sources.first, dict(sources.listed), sources.include_sha256)
+    else:
+        source = sources.source({}, {}).sha256
+    arguments = [_digested(one) for one in (*call.arguments, *call.constants)]
+    parts: dict[str, object] = {
+        "kernel_source": source,
+        "arguments": arguments,
+        "problem_size": geometry.problem_size if callable(geometry.problem_size) else None,  # else compared
+        **{f"grid_div_{axis}": one for axis, one in zip("xyz", geometry.divisors, strict=True)},
+        "block_size_names": geometry.block_names,
+        "smem_args": call.smem_args,
+        "defines": call.defines,
+        "compiler_options": call.options,
+    }
+    return {name: function_digest(part)[:16] for name, part in parts.items()}
+
+
+def _digested(one: Given) -> object:
+    if isinstance(one, GivenArray):
+        return one.name, one.array.dtype.str, one.array.shape
+    return one.name, one.value.dtype.str, one.value.item()
 
 
 def _argument(one: Given, paths: Mapping[str, Path], written: Sequence[str]) -> dict[str, Any]:

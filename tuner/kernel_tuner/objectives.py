@@ -1,5 +1,6 @@
 """Objectives and metrics: what is searched for, and what is computed from every result."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +55,8 @@ class Aim:
     def cost(self, row: Mapping[str, Any]) -> float:
         """What a result costs, infinity for one that failed."""
         value = row.get(self.key)
-        if "__error__" in row or not isinstance(value, int | float):
-            return float("inf")
+        if "__error__" in row or not isinstance(value, int | float) or not math.isfinite(value):
+            return math.inf
         return -value if self.higher else value
 
 

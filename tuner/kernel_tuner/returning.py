@@ -1,20 +1,22 @@
 """What ``tune_kernel`` returns: results in order, the environment, and the cache file beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.config import KernelFile
 from tuner.errors import VerificationError
 from tuner.expressions import PythonExpression
 from tuner.interfaces import Device
-from tuner.kernel_tuner.cache import CacheFile, Row, open_cache
-from tuner.kernel_tuner.kernel import KernelCall
+from tuner.kernel_tuner.cache import CacheFile, Row, Wanted, open_cache
+from tuner.kernel_tuner.kernel import KernelCall, conditions_of
 from tuner.kernel_tuner.listening import say
 from tuner.kernel_tuner.parameters import PLACEHOLDER, Parameters, shown
 from tuner.kernel_tuner.results import best_of, dropped_rows, environment, params_of, row_of
 from tuner.kernel_tuner.tuning_call import TuningCall
 from tuner.kernel_tuner.util import get_config_string
 from tuner.model import Configuration
+from tuner.model.records import PROTOCOL
 from tuner.search.tuning import TuningResult
 
 
@@ -42,21 +44,40 @@ def _dropped(
 # --- the cache file ------------------------------------------------------------------------------
 
 
-def cache_of(call: TuningCall, device: Device) -> CacheFile | None:
+def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:
     """The cache file of a call; None where it asks for none.
+
+    Args:
+        call: the call.
+        device: its device.
+        kernel: with all configurations of the call.
 
     Raises:
         InputError: it cannot be used.
     """
     if not call.cache:
         return None
+    (workload,) = kernel.workloads()
+
+    def is_allowed(row: Mapping[str, Any]) -> bool:
+        """Hold a result against the parameters and the restrictions of this call."""
+        values = {name: row.get(name, listed[0]) for name, listed in call.kernel.tunables.items()}
+        return kernel.allowed(workload, values) is not None
+
+    made_with = {
+        **conditions_of(call.kernel),
+        "answer": "none" if call.judge is None else call.judge.digest[:16],
+        "driver": device.identity.driver,
+        "CUDA": device.identity.runtime,
+        "way of measuring": str(PROTOCOL),
+    }
     return open_cache(
         call.cache,
         device_name=device.identity.name,
         kernel_name=call.kernel.name,
         problem_size=call.kernel.geometry.problem_size,
         tunables={n: values for n, values in call.kernel.tunables.items() if n != PLACEHOLDER},
-        objective=call.aim.key,
+        wanted=Wanted(made_with, call.aim, call.metrics, is_allowed),
     )
 
 

@@ -51,8 +51,13 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
-        cache = cache_of(call, setup.device)
-        kernel = kernel_file_of(without_known(call.kernel, cache), paths, writable(call.kernel, call.judge))
+            if setup.device.identity.modelled:
+                say(
+                    "No work is stated: modelled times are lower bounds, by the compiled code and the arrays."
+                )
+        written = writable(call.kernel, call.judge)
+        cache = cache_of(call, setup.device, kernel_file_of(call.kernel, paths, written))
+        kernel = kernel_file_of(without_known(call.kernel, cache), paths, written)
         try:
             (workload,) = kernel.workloads()
             space = kernel.space(workload)

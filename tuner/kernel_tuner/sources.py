@@ -72,13 +72,14 @@ class KernelSources:
                 with_factors(text, factors),
                 self._headers(text, factors),
                 self.include_paths,
-                self._include_sha256,
+                self.include_sha256,
             )
             self._made[key] = self._made.setdefault(source, source)  # one object for the same text
         return self._made[key]
 
     @cached_property
-    def _include_sha256(self) -> str:
+    def include_sha256(self) -> str:
+        """Of all files below the include paths."""
         return folders_sha256([Path(path) for path in self.include_paths])
 
     def _text(self, params: Parameters) -> str:

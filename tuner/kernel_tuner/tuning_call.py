@@ -39,14 +39,19 @@ class TuningCall:
     verbose: bool = False
 
     def request(self, workload: str, budget: int | None) -> Request:
-        """The same in the words of a run."""
+        """The same in the words of a run.
+
+        A search for energy spares trials their joules that cannot be the best; metrics and cache files need
+        those, and so does a window that is as long as the sensor needs.
+        """
+        all_joules = self.aim.objective == "time" or self.metrics or self.cache
         return Request(
             workloads=(workload,),
             objective=self.aim.objective,
             policy=self.search.policy,
             budget=budget,
             time_limit_s=self.search.time_limit_s,
-            window_s=_WINDOW_S if self.aim.is_metric else None,
+            window_s=_WINDOW_S if self.aim.is_metric and not self.aim.joules else None,
             seed=self.search.seed,
-            joules=self.aim.joules and self.aim.objective == "time",
+            joules=self.aim.joules and bool(all_joules),
         )

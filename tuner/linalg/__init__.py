@@ -1,8 +1,8 @@
 """Dense linear algebra on the GPU by the catalogue's tuned kernels, with the names and shapes of SciPy.
 
-Matrices are the last two axes of CuPy arrays, or of anything on the GPU that has DLPack or
-``__cuda_array_interface__``; axes before them are a batch. Results are new CuPy arrays, in CuPy's current
-stream. Configurations are chosen as ``tuner.apply`` chooses them. See docs/linear-algebra.md.
+Matrices are the last two axes of arrays that ``tuner.apply`` takes, with any strides; axes before them are a
+batch. Results are new arrays of the caller's library, in its current stream. Configurations are chosen as
+``tuner.apply`` chooses them. See docs/linear-algebra.md.
 """
 
 from tuner.linalg.factorisations import cholesky, lu, lu_factor, qr

@@ -4,23 +4,24 @@ Kernels take matrices that are column-major: element (i, j) of matrix b is ``arr
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tuner.application.borrowed_calls import borrowed_call
+from tuner.application.capture import ALLOCATES
 from tuner.devices.cuda import probe
-from tuner.errors import DeviceError, InputError
+from tuner.errors import InputError
 
 Array: TypeAlias = Any
 """``cupy.ndarray``, which has no type information."""
 
 DTYPES = ("float32", "float64")
 MATRIX_AXES = 2  # axes
-_ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,12 @@ class Call:
     Attributes:
         name: what messages begin with, e.g. ``tuner.linalg.qr``.
         cp: CuPy.
+        returned: makes an array of CuPy, made in this call, one of the caller's library.
     """
 
     name: str
     cp: ModuleType
+    returned: Callable[[Array], Any]
 
     def wrong(self, what: str) -> InputError:
         """An error of this call."""
@@ -41,76 +44,43 @@ class Call:
 
 
 @contextmanager
-def called(name: str, **given: Any) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - whatever callers have
-    """The call and its arguments as CuPy arrays; their GPU is current meanwhile.
+def called(
+    name: str,
+    also: Mapping[str, Any] = MappingProxyType({}),
+    /,
+    **given: Any,  # noqa: ANN401 - whatever callers have
+) -> Iterator[tuple[Any, ...]]:
+    """The call and its arguments as CuPy arrays; their GPU and the stream of the call are current meanwhile.
 
     Args:
         name: of the function.
-        given: arguments by name.
+        also: arguments of other types, by name; they come last.
+        given: matrices by name.
 
     Raises:
         InputError: an argument is no array on a GPU, is of another type than float32 and float64, or is of
-            another type or on another GPU than the first.
+            another type or on another GPU than the first; or a current stream is being captured.
         DeviceUnavailableError: there is no driver, or no CuPy.
         DeviceError: the GPU has no room for copies and results.
     """
     label = f"tuner.linalg.{name}"
-    call = Call(label, probe.import_cupy(label))
-    arrays = {key: on_gpu(call, key, value) for key, value in given.items()}
-    first, *others = arrays.items()
-    for key, array in arrays.items():
-        if array.dtype.name not in DTYPES:
-            raise call.wrong(f"{key} has dtype {array.dtype}; it must be float32 or float64")
-    for key, array in others:
-        if array.dtype != first[1].dtype:
-            raise call.wrong(f"{key} has dtype {array.dtype}; it must be {first[1].dtype} as {first[0]} is")
-        check_same_gpu(call, first, (key, array))
-    try:
-        with call.cp.cuda.Device(int(first[1].data.device_id)):
-            yield (call, *arrays.values())
-    except call.cp.cuda.memory.OutOfMemoryError as error:
-        raise DeviceError(f"{label}: copies and results do not fit on the GPU: {error}") from error
-
-
-def on_gpu(call: Call, name: str, value: Any) -> Array:  # noqa: ANN401 - whatever callers have
-    """An argument as a CuPy array of the same memory.
-
-    Raises:
-        InputError: it is no array on a GPU, or does not give its memory away.
-    """
-    try:
-        array = _shared(call.cp, value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # of PyTorch: a gradient is required
-        raise call.wrong(f"{name} cannot be read as an array on the GPU: {error}") from error
-    if array is None:
-        kind = type(value)
-        raise call.wrong(
-            f"{name} is a {kind.__module__}.{kind.__qualname__}; it must be an array on the GPU"
-            " (cupy.asarray copies one to it)"
-        )
-    return array
-
-
-def _shared(cp: ModuleType, value: Any) -> Array | None:  # noqa: ANN401 - whatever callers have
-    if isinstance(value, cp.ndarray):
-        return value
-    if hasattr(value, "__cuda_array_interface__"):
-        return cp.asarray(value)
-    if hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] in _ON_GPU:
-        return cp.from_dlpack(value)
-    return None
-
-
-def check_same_gpu(call: Call, first: tuple[str, Array], other: tuple[str, Array]) -> None:
-    """Refuse arrays of two GPUs, each with its name.
-
-    Raises:
-        InputError: the second is on another GPU than the first.
-    """
-    (name, array), (key, value) = first, other
-    here, there = array.data.device_id, value.data.device_id
-    if here != there:
-        raise call.wrong(f"{key} is on GPU {there}; it must be on GPU {here} as {name} is")
+    cp = probe.import_cupy(label)
+    arrays = [(key, value, False) for key, value in {**given, **also}.items()]
+    borrowed = borrowed_call(cp, label, arrays, (), None, refused=ALLOCATES)
+    with borrowed.computing() as returned:
+        call = Call(label, cp, returned)
+        lent = dict(zip((*given, *also), borrowed.arrays, strict=True))
+        (first, one), *_ = lent.items()
+        for key, other in lent.items():
+            if key in given and other.dtype not in DTYPES:
+                raise call.wrong(f"{key} has dtype {other.dtype}; it must be float32 or float64")
+        for key, other in lent.items():
+            if key in given and other.dtype != one.dtype:
+                raise call.wrong(f"{key} has dtype {other.dtype}; it must be {one.dtype} as {first} is")
+            here, there = one.array.data.device_id, other.array.data.device_id
+            if here != there:
+                raise call.wrong(f"{key} is on GPU {there}; it must be on GPU {here} as {first} is")
+        yield (call, *(other.array for other in lent.values()))
 
 
 def check_matrices(call: Call, name: str, array: Array, *, square: bool = False) -> None:

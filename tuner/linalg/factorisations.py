@@ -48,11 +48,11 @@ def cholesky(a: Any, lower: bool = False, *, check: bool = True) -> Array:  # no
         lower = flag(call, "lower", lower)
         lead, _ = square_shape(call, matrices, "potrf")
         if not matrices.size:
-            return call.cp.zeros(matrices.shape, matrices.dtype)
+            return call.returned(call.cp.zeros(matrices.shape, matrices.dtype))
         factor = (column_major if lower else row_major)(call, matrices)
         potrf(call, factor, lead, check=check)
         factor[...] = call.cp.triu(factor)
-        return as_matrices(factor, lead) if lower else factor.reshape(matrices.shape)
+        return call.returned(as_matrices(factor, lead) if lower else factor.reshape(matrices.shape))
 
 
 def potrf(call: Call, columns: Array, lead: tuple[int, ...], *, check: bool) -> None:
@@ -88,7 +88,8 @@ def lu_factor(a: Any, *, check: bool = True) -> tuple[Array, Array]:  # noqa: AN
         scipy.linalg.LinAlgWarning: a matrix has a pivot that is exactly zero.
     """
     with called("lu_factor", a=a) as (call, matrices):
-        return _lu_factor(call, matrices, check=check)
+        factors, pivots = _lu_factor(call, matrices, check=check)
+        return call.returned(factors), call.returned(pivots)
 
 
 def _lu_factor(call: Call, matrices: Array, *, check: bool) -> tuple[Array, Array]:
@@ -158,12 +159,13 @@ def lu(
         inverse[...] = cp.argsort(order, axis=1)  # row i of a is row inverse[i] of L U
         inverse = inverse.reshape(*lead, m)
         if permute_l:
-            return cp.take_along_axis(lower, inverse[..., None], axis=-2), upper
-        if p_indices:
-            return inverse, lower, upper
-        matrix = cp.zeros((*lead, m, m), matrices.dtype)
-        matrix[...] = inverse[..., None] == cp.arange(m)
-        return matrix, lower, upper
+            moved = cp.take_along_axis(lower, inverse[..., None], axis=-2)
+            return call.returned(moved), call.returned(upper)
+        order = inverse
+        if not p_indices:
+            order = cp.zeros((*lead, m, m), matrices.dtype)
+            order[...] = inverse[..., None] == cp.arange(m)
+        return call.returned(order), call.returned(lower), call.returned(upper)
 
 
 def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
@@ -201,15 +203,16 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
         upper = cp.empty((*lead, rows, n), matrices.dtype)
         upper[...] = cp.triu(found[..., :rows, :])
         if mode == "r":
-            return (upper,)
+            return (call.returned(upper),)
         if mode == "raw":
-            return (found, compact(tau[:, :least]).reshape(*lead, least)), upper
+            scales = compact(tau[:, :least]).reshape(*lead, least)
+            return (call.returned(found), call.returned(scales)), call.returned(upper)
         columns = m if mode == "full" else least
         if order and not route(call, "geqrf", order).batched:
             q = _large_orthogonal(call, factors[:, :least, :m], tau[:, :least], columns)
         else:
             q = compact(_orthogonal(call, factors, tau)[:, :m, :columns])
-        return q.reshape(*lead, m, columns), upper
+        return call.returned(q.reshape(*lead, m, columns)), call.returned(upper)
 
 
 def _large_orthogonal(call: Call, factors: Array, tau: Array, columns: int) -> Array:

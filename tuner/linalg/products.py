@@ -64,7 +64,7 @@ def gemm(
         made = _scaled(call, left, right, lead, scale)
         if added_scale:
             made += added * added_scale
-        return made
+        return call.returned(made)
 
 
 def _scaled(call: Call, left: Array, right: Array, lead: tuple[int, ...], scale: Any) -> Array:  # noqa: ANN401 - a number

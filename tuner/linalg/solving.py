@@ -14,10 +14,8 @@ from tuner.linalg.arrays import (
     as_matrices,
     called,
     check_matrices,
-    check_same_gpu,
     column_major,
     common_batch,
-    on_gpu,
     place,
     row_major,
     set_diagonal,
@@ -63,7 +61,7 @@ def solve(
         own, _ = square_shape(call, matrices, "getrf" if assume_a in _GENERAL else "potrf")
         system = _System(call, matrices, right)
         if system.empty:
-            return system.zeros()
+            return call.returned(system.zeros())
         if assume_a in _GENERAL:
             factors, pivots, info = getrf(call, matrices)
             found = first_failure(info) if check else None
@@ -71,12 +69,13 @@ def solve(
                 raise np.linalg.LinAlgError(
                     f"{place(found[0], own)}Matrix is singular: diagonal {found[1]} of U is exactly zero."
                 )
-            return _by_lu(system, as_matrices(factors, own), pivots)
+            return call.returned(_by_lu(system, as_matrices(factors, own), pivots))
         factor = (column_major if lower else row_major)(call, matrices)
         potrf(call, factor, own, check=check)
         triangle = as_matrices(factor, own)
         forward = system.solved(triangle, system.right(), lower=True)
-        return system.shaped(system.solved(triangle.swapaxes(-1, -2), forward, lower=False))
+        solution = system.solved(triangle.swapaxes(-1, -2), forward, lower=False)
+        return call.returned(system.shaped(solution))
 
 
 def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
@@ -95,13 +94,11 @@ def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arra
     if not isinstance(lu_and_piv, (tuple, list)) or len(lu_and_piv) != 2:  # noqa: PLR2004 - two arrays
         raise InputError("tuner.linalg.lu_solve: lu_and_piv must be the pair (lu, piv) of lu_factor")
     factors, pivots = lu_and_piv
-    with called("lu_solve", lu=factors, b=b) as (call, matrices, right):
+    with called("lu_solve", {"piv": pivots}, lu=factors, b=b) as (call, matrices, right, exchanged):
         check_matrices(call, "lu", matrices, square=True)
         n = matrices.shape[-1]
         check_order(call, "trsm", n)
         shape = (*matrices.shape[:-2], n)
-        exchanged = on_gpu(call, "piv", pivots)
-        check_same_gpu(call, ("lu", matrices), ("piv", exchanged))
         if exchanged.shape != shape or exchanged.dtype.kind != "i":
             raise call.wrong(
                 f"piv has dtype {exchanged.dtype} and shape {exchanged.shape}; it must be whole numbers of"
@@ -109,8 +106,8 @@ def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arra
             )
         system = _System(call, matrices, right, "lu")
         if system.empty:
-            return system.zeros()
-        return _by_lu(system, matrices, exchanged.reshape(-1, n).astype("int32"))
+            return call.returned(system.zeros())
+        return call.returned(_by_lu(system, matrices, exchanged.reshape(-1, n).astype("int32")))
 
 
 def solve_triangular(
@@ -145,7 +142,7 @@ def solve_triangular(
         own, n = square_shape(call, matrices, "trsm")
         system = _System(call, matrices, right)
         if system.empty:
-            return system.zeros()
+            return call.returned(system.zeros())
         if check and not unit_diagonal:
             diagonal = matrices.diagonal(0, -2, -1).reshape(-1, n).get()
             failed = np.argwhere(np.asarray(diagonal) == 0)
@@ -156,7 +153,7 @@ def solve_triangular(
                 )
         triangle = matrices.swapaxes(-1, -2) if turned else matrices
         solution = system.solved(triangle, system.right(), lower=lower != turned, unit=unit_diagonal)
-        return system.shaped(solution)
+        return call.returned(system.shaped(solution))
 
 
 def trsm(
@@ -210,7 +207,7 @@ def trsm(
                 columns *= scale
             solution = system.solved(triangle, columns, lower=lower != turned, unit=unit_diagonal)
             found = system.shaped(solution)
-        return found.swapaxes(-1, -2) if from_right else found
+        return call.returned(found.swapaxes(-1, -2) if from_right else found)
 
 
 class _System:
@@ -292,8 +289,23 @@ class _System:
         blas = Blas(self.call)
         wide = self.call.cp.broadcast_to(triangles, (*self._lead, self._n, self._n))
         for number, at in enumerate(np.ndindex(*self._lead)):
-            blas.solve(wide[at], columns[number].T, lower=lower, unit=unit)
+            triangle, right = wide[at], columns[number].T
+            if not unit:
+                triangle = self._with_reciprocals(triangle, right)
+            blas.solve(triangle, right, lower=lower, unit=unit)
         return columns
+
+    def _with_reciprocals(self, triangle: Array, right: Array) -> Array:
+        """A copy with rows scaled, in place those of ``right`` too, so that all pivots have reciprocals.
+
+        Those of denormal pivots overflow, those of the largest are denormal; cuBLAS may multiply by them.
+        """
+        cp, limits = self.call.cp, np.finfo(triangle.dtype)
+        pivots, least = abs(triangle.diagonal()), 4 * float(limits.smallest_normal)
+        factors = cp.where(pivots < least, 1 / float(limits.eps), cp.where(pivots > 1 / least, 1 / 16, 1))
+        rows = factors.astype(triangle.dtype)[:, None]
+        right *= rows
+        return triangle * rows
 
 
 def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:

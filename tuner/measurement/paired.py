@@ -8,9 +8,9 @@ once, minutes apart. How much that may mean is learnt from the contenders, which
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from tuner.measurement.pooling import join, joined_mean
+from tuner.measurement.pooling import join, joined_mean, scaled_energy
 from tuner.measurement.scatter import RATIO_DRIFT, ratio_scatter
 from tuner.model import Measurement, Part, Trial, contracted, expanded, student_factor
 from tuner.model.objective import COVERAGE, Objective
@@ -69,15 +69,49 @@ class Repeatability:
 
 @dataclass(frozen=True)
 class PairedRepeats:
-    """Repeats of the contenders: each measures every contender once, and later ones leave some out."""
+    """Repeats of the contenders: each measures every contender once, and later ones leave some out.
+
+    Attributes:
+        repeats: the paired repeats.
+        end: default and answer once more, when the GPU was warmest; empty where that was not measured.
+    """
 
     repeats: tuple[Mapping[Trial, Measurement], ...] = ()
+    end: Mapping[Trial, Measurement] = field(default_factory=dict)
 
     def joined(self) -> dict[Trial, Measurement]:
         """Each contender's repeats in one measurement."""
         trials = dict.fromkeys(trial for repeat in self.repeats for trial in repeat)
         return {
             trial: join([repeat[trial] for repeat in self.repeats if trial in repeat]) for trial in trials
+        }
+
+    def at_end(self) -> dict[Trial, Measurement]:
+        """Each contender's repeats in one measurement, with the joules of the end of the run.
+
+        How the joules of default and answer have changed since their repeats is common to all contenders, as
+        is what the GPU has warmed by. A change that the windows' own uncertainties explain is none.
+        """
+        joined = self.joined()
+        if not joined:
+            return dict(self.end)
+        before = [(joined[trial].energy, last.energy) for trial, last in self.end.items() if trial in joined]
+        pairs = [(one, last) for one, last in before if one is not None and last is not None and one.joules]
+        if not pairs:
+            return joined
+        factor = statistics.fmean(last.joules / one.joules for one, last in pairs)
+        own = (energy.uncertainty_j / energy.joules for pair in pairs for energy in pair if energy.joules)
+        unsure = math.hypot(*own) / len(pairs)
+        if abs(factor - 1.0) <= COVERAGE * unsure:
+            factor, unsure = 1.0, 0.0
+        celsius = [one.temperature_c for one in self.end.values() if one.temperature_c is not None]
+        return {
+            trial: replace(
+                one,
+                energy=None if one.energy is None else scaled_energy(one.energy, factor, unsure),
+                temperature_c=statistics.fmean(celsius) if celsius else None,
+            )
+            for trial, one in joined.items()
         }
 
     def ratio(self, trial: Trial, other: Trial, objective: Objective) -> Ratio | None:
@@ -138,6 +172,12 @@ class PairedRepeats:
         return {lowest: rivals[lowest]} | {
             trial: ratio for trial, ratio in known.items() if ratio.value <= margin
         }
+
+    def answer(self, objective: Objective, precision: float) -> Trial | None:
+        """The fastest contender that ties with the lowest; None where all failed."""
+        joined = self.joined()
+        rivals = self.tied(objective, precision)
+        return min(rivals, key=lambda trial: joined[trial].makespan_s or 0.0, default=None)
 
     def undecided(self, objective: Objective, precision: float) -> list[Trial]:
         """Contenders to measure further: those that may cost least, where that is not known to ``precision``.

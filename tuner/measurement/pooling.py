@@ -32,6 +32,7 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
     makespans = [(repeat.makespan_s or 0.0, repeat.makespan_uncertainty_s, None) for repeat in repeats]
     makespan_s, makespan_u, _ = joined_mean(makespans)
     clocks = [repeat.clock_mhz for repeat in repeats if repeat.clock_mhz is not None]
+    warm = [repeat.temperature_c for repeat in repeats if repeat.temperature_c is not None]
     return replace(
         repeats[-1],
         results=tuple(map(_result, zip(*(repeat.results for repeat in repeats), strict=True))),
@@ -43,6 +44,7 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         rounds=sum(repeat.rounds for repeat in repeats),
         window_s=math.fsum(repeat.window_s for repeat in repeats),
         clock_mhz=statistics.median(clocks) if clocks else None,
+        temperature_c=statistics.fmean(warm) if warm else None,
         flags=_flags(repeats),
         check_s=math.fsum(repeat.check_s for repeat in repeats),
         energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
@@ -110,3 +112,28 @@ def joined_mean(
     if between.variance > sure * chance:
         return mean, *expanded([between])
     return mean, uncertainty, degrees
+
+
+def scaled_energy(energy: Energy, factor: float, uncertainty: float, time_factor: float = 1.0) -> Energy:
+    """Joules scaled; watts are scaled so that the time of a round is.
+
+    Args:
+        energy: with the uncertainty of its windows.
+        factor: of joules.
+        uncertainty: of the factor, relative; it is added to that of the joules.
+        time_factor: of the time of a round.
+    """
+    joules, power = energy.joules * factor, factor / time_factor
+    own = contracted(energy.uncertainty_j * factor, energy.degrees)
+    uncertainty_j, degrees = expanded([own, Part((joules * uncertainty) ** 2)])
+    if energy.uncertainty_j * factor > uncertainty_j:  # few degrees, which a known part makes seem more
+        uncertainty_j, degrees = energy.uncertainty_j * factor, energy.degrees
+    return replace(
+        energy,
+        joules=joules,
+        uncertainty_j=uncertainty_j,
+        degrees=degrees,
+        watts=energy.watts * power,
+        idle_watts=None if energy.idle_watts is None else energy.idle_watts * power,
+        idle_uncertainty_w=energy.idle_uncertainty_w * power,
+    )

@@ -1,4 +1,4 @@
-"""How windows scatter over minutes, as a run shows it; ``tuner.model.long_run`` makes intervals of it.
+"""How windows scatter and drift over minutes, as a run shows it; ``model.long_run`` makes intervals of it.
 
 The uncertainty of a window is about that window. The same work a minute later takes joules that differ by 0.2
 to 0.5 % on an H200, ten times what a good counter's window is uncertain of. Whoever pays for joules pays for
@@ -10,6 +10,12 @@ of what neither trial nor column explains, one window varies by ``MS_r (I - 1) /
 of freedom by Welch and Satterthwaite, less what its own uncertainty explains. Repeats are seconds apart and
 share what takes minutes: their scatter is not divided by their number.
 
+*Drift*: a GPU that is still warming takes more later. What is left of that when the run ends is taken to be
+at most what its slope makes in another minute, where a trial was measured again a minute later or more: so it
+is of any rise that has a time constant below 87 s. A shorter run cannot tell: ± 1.2 % are assumed, or what it
+the repeats have changed by since the first, if that is more. No thermometer tells it: an H200 took 0.8 % more
+within half a minute in which its chip stayed at 44 °C.
+
 *Assumed*: 0.4 % (standard deviation) where a run has too few repeats, or they span less than a minute, unless
 they scatter by more. Less than 0.2 % is never believed: no run lasts as long as its answer is used. A ratio
 of two trials, turn by turn, is taken to drift by 0.3 % in minutes; three configurations of an H200 drifted by
@@ -19,10 +25,11 @@ of two trials, turn by turn, is taken to drift by 0.3 % in minutes; three config
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tuner.model import Measurement, Part, Trial, contracted, expanded
-from tuner.model.long_run import ASSUMED, WindowScatter
-from tuner.model.objective import Objective
+from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter
+from tuner.model.objective import COVERAGE, Objective
 
 LEAST_SCATTER = 0.002
 """The least that a run is believed."""
@@ -41,13 +48,47 @@ _ENERGY = Objective("energy")
 Repeats = Sequence[Mapping[Trial, Measurement]]
 
 
-def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> WindowScatter:
-    """The scatter that a run has shown, or the assumed one.
+def window_scatter(
+    searched: Mapping[Trial, Measurement], repeats: Repeats, end: Mapping[Trial, Measurement] | None = None
+) -> WindowScatter:
+    """The scatter and the drift that a run has shown, or the assumed ones.
 
     Args:
         searched: what the search measured; it may itself be the first of the repeats.
         repeats: the paired repeats of the contenders.
+        end: what was measured once more at the end of the run.
     """
+    drift = _drift([searched, *repeats, *([end] if end else [])])
+    assumed = replace(ASSUMED, drift=drift)
+    learnt, span_s = _scatter(searched, repeats)
+    if learnt is None or span_s < LONG_S:  # what seconds show has the drift of these seconds in it
+        return max(assumed, learnt or assumed, key=lambda one: one.interval)
+    return replace(learnt, drift=drift)
+
+
+def _drift(columns: Repeats) -> float:
+    """What is left of the drift behind the last of the columns: the search, the repeats, and the end."""
+    minutes, seconds = [], [0.0]
+    for trial, last in columns[-1].items():
+        before = [column[trial] for column in columns[:-1] if trial in column and column[trial] is not last]
+        long = [one for one in before if last.ended_s - one.ended_s >= LONG_S and _alike(one, last)]
+        if long:
+            minutes.append(_change(long[-1], last) * LONG_S / (last.ended_s - long[-1].ended_s))
+        elif len(before) > 1:
+            seconds.append(_change(before[1], last))  # the first, of the search, may be of a cold GPU
+    if minutes:
+        return abs(statistics.fmean(minutes)) / COVERAGE
+    return max(ASSUMED_DRIFT, max(map(abs, seconds)) / COVERAGE)
+
+
+def _change(one: Measurement, other: Measurement) -> float:
+    """Logarithm of the joules of another window by those of the one; 0 where one has none."""
+    first, second = _ENERGY.known(one), _ENERGY.known(other)
+    return math.log(second / first) if 0 < first < math.inf and 0 < second < math.inf else 0.0
+
+
+def _scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> tuple[WindowScatter | None, float]:
+    """The scatter that a run has shown, and the seconds that its repeats span; None where too few tell."""
     again = repeats[0] if repeats else {}
     alike = {
         trial: one
@@ -57,7 +98,7 @@ def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> W
     columns = [alike, *repeats] if alike else list(repeats)
     found = _components([_logarithms(column, _ENERGY) for column in columns])
     if found is None:
-        return ASSUMED
+        return None, 0.0
     trials, count, between, rest = found
     own = statistics.fmean(_own_variance(column[trial]) for column in columns[:count] for trial in trials)
     parts = [Part(between.variance / len(trials), between.degrees)]
@@ -66,12 +107,10 @@ def window_scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> W
     variance = math.fsum(part.variance for part in parts)
     degrees = _degrees(parts) or math.fsum(part.degrees or 0.0 for part in parts)
     if degrees < _ENOUGH:
-        return ASSUMED
-    learnt = WindowScatter(math.sqrt(max(variance - own, LEAST_SCATTER**2)), degrees)
+        return None, 0.0
     ended = [column[trial].ended_s for column in columns[:count] for trial in trials]
-    if max(ended) - min(ended) < LONG_S and learnt.interval < ASSUMED.interval:
-        return ASSUMED
-    return learnt
+    learnt = WindowScatter(math.sqrt(max(variance - own, LEAST_SCATTER**2)), degrees, 0.0)
+    return learnt, max(ended) - min(ended)
 
 
 def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:

@@ -1,9 +1,9 @@
 """Settled power: warm-up before windows count, and the power of the idle GPU that net joules are net of.
 
 A GPU that was idle, or had another clock, spends other joules for some seconds. Joules of a round are
-watched, not power: a GPU at its power limit gets slower as it warms up. What is left of the drift is in the
-repeatability that trials of a search are compared with, and in no answer: the default trial, which the
-warm-up measures, is measured again at the end, in turn with the contenders.
+watched, not power: a GPU at its power limit gets slower as it warms up. What takes minutes is not waited for:
+the default trial is measured again at the end, in turn with the contenders, and every interval of joules
+holds what is left of the drift (``scatter``).
 """
 
 import logging

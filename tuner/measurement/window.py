@@ -150,7 +150,7 @@ class WindowRunner:
         )
         if recording is None:
             flags = (*measurement.flags, *self._clock.flags(clock)) if measurement.ok else measurement.flags
-            return replace(measurement, clock_mhz=clock.mhz, flags=flags)
+            return replace(measurement, clock_mhz=clock.mhz, temperature_c=clock.temperature_c, flags=flags)
         measurement = replace(measurement, energy_total_j=recording.joules())
         return self._with_power(measurement, record, recording) if measurement.ok else measurement
 
@@ -174,6 +174,7 @@ class WindowRunner:
             measurement,
             energy=energy,
             clock_mhz=clock.mhz,
+            temperature_c=clock.temperature_c,
             flags=flags,
             power=self._series(recording, record),
         )

@@ -5,11 +5,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from tuner.errors import StoreError
 from tuner.model.device import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
+from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.model.typed import UnfitError, typed
 
@@ -24,9 +25,6 @@ up to three times too long. Of small sets that stay within the L2, 64 go round.
 """
 
 Record = dict[str, Any]
-
-CONTENT = "content"
-"""Key of the conditions that says which package has measured, and binds nothing: the protocol does."""
 
 
 class RunStatus(str, Enum):
@@ -75,20 +73,20 @@ class Conditions:
         """The workloads without their batches."""
         return tuple(name for name, _ in self.workloads)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> RunConditions:
         """As a JSON object."""
         return {
-            "workloads": [list(pair) for pair in self.workloads],
+            "workloads": list(self.workloads),
             "sources": dict(self.sources),
-            "device": vars(self.device),
+            "device": device_document(self.device),
             "objective": self.objective,
             "policy": self.policy,
             "seed": self.seed,
             "clocks": self.clocks,
-            "settings": dict(self.settings),
+            "settings": cast("RunSettings", dict(self.settings)),
             "asked": dict(self.asked),
             "protocol": PROTOCOL,
-            CONTENT: self.content,
+            "content": self.content,
         }
 
 
@@ -125,8 +123,8 @@ class StoredRun:
     objective: str
     started_at: str
     ended_at: str | None
-    conditions: dict[str, Any]
-    answer: dict[str, Any] | None
+    conditions: RunConditions
+    answer: RunDocument | None
     trials: int
     origin: RunOrigin | None = None
 
@@ -164,8 +162,8 @@ def digest(document: object) -> str:
 
 
 def binding(conditions: Mapping[str, Any]) -> Record:
-    """What two runs have in common of which one goes on with, or answers for, the other."""
-    return {name: value for name, value in conditions.items() if name != CONTENT}
+    """Conditions without the content of the package, which binds nothing: the protocol says what compares."""
+    return {name: value for name, value in conditions.items() if name != "content"}
 
 
 def fingerprint(conditions: Mapping[str, Any]) -> str:
@@ -177,20 +175,21 @@ def fingerprint(conditions: Mapping[str, Any]) -> str:
     return digest(binding(conditions))
 
 
-def trial_record(trial: Trial, workloads: Sequence[str]) -> Record:
+def trial_record(trial: Trial, workloads: Sequence[str]) -> TrialRecord:
     """A trial as ``{"configurations": {workload: {...}}, "clock_mhz": int | None}``.
 
     Where a power limit is set, it is there as ``power_limit_w``.
     """
-    limit = {} if trial.power_limit_w is None else {"power_limit_w": trial.power_limit_w}
-    return {
+    record: TrialRecord = {
         "configurations": {
             name: dict(configuration)
             for name, configuration in zip(workloads, trial.configurations, strict=True)
         },
         "clock_mhz": trial.clock_mhz,
-        **limit,
     }
+    if trial.power_limit_w is not None:
+        record["power_limit_w"] = trial.power_limit_w
+    return record
 
 
 @dataclass(frozen=True)
@@ -227,8 +226,9 @@ def measurement_record(measurement: Measurement) -> Record:
     record["flags"] = [str(flag) for flag in measurement.flags]
     if not measurement.power:
         del record["power"]  # earlier versions do not know it
-    if measurement.gpu is None:
-        del record["gpu"]  # as above
+    for name in ("temperature_c", "gpu"):
+        if record[name] is None:
+            del record[name]  # as above
     return record
 
 

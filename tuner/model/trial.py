@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from tuner.model.amounts import Amount, Number, Positive
 from tuner.model.plan import Configuration
 
 _POWER_CAP = "sw-power-cap"  # NVML's name of the throttle reason of a GPU at its power limit
@@ -134,10 +135,10 @@ class WorkloadResult:
     """
 
     status: Status
-    time_s: float | None = None
-    spread_s: float = 0.0
+    time_s: Positive | None = None
+    spread_s: Amount = 0.0
     detail: str = ""
-    restore_s: float = 0.0
+    restore_s: Amount = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,15 +163,15 @@ class Energy:
         window_degrees: its degrees of freedom; None for many.
     """
 
-    joules: float
-    uncertainty_j: float
-    watts: float
+    joules: Number
+    uncertainty_j: Amount
+    watts: Number
     sensor: str
     scope: str
     degrees: float | None = None
-    idle_watts: float | None = None
-    idle_uncertainty_w: float = 0.0
-    window_uncertainty_j: float | None = None
+    idle_watts: Number | None = None
+    idle_uncertainty_w: Amount = 0.0
+    window_uncertainty_j: Amount | None = None
     window_degrees: float | None = None
 
     @property
@@ -203,9 +204,9 @@ class AnchorRatio:
         energy_uncertainty: its standard uncertainty, relative.
     """
 
-    time: float = 1.0
+    time: Positive = 1.0
     time_uncertainty: float = 0.0
-    energy: float = 1.0
+    energy: Positive = 1.0
     energy_uncertainty: float = 0.0
 
     @property
@@ -258,26 +259,28 @@ class Measurement:
         ended_s: the device's clock when the trial had ended (a simulated device resumes from there).
         power: power over time of its windows, packed (``tuner.model.power_series``); of the default trial and
             of contenders, of which the first three repeats are kept.
+        temperature_c: mean temperature of the chip in the window, degrees Celsius; None where nobody tells.
         gpu: of a pool, the GPU that measured it: times and joules of a round are scaled to home, what the
             trial cost is not. None where one GPU measures all trials.
     """
 
     results: tuple[WorkloadResult, ...]
-    makespan_s: float | None = None
-    makespan_spread_s: float = 0.0
-    makespan_uncertainty_s: float = 0.0
+    makespan_s: Positive | None = None
+    makespan_spread_s: Amount = 0.0
+    makespan_uncertainty_s: Amount = 0.0
     repeats: int = 1
     energy: Energy | None = None
-    estimated_j: float | None = None
+    estimated_j: Number | None = None
     rounds: int = 0
-    window_s: float = 0.0
-    clock_mhz: float | None = None
+    window_s: Amount = 0.0
+    clock_mhz: Number | None = None
     flags: tuple[Flag, ...] = ()
     modelled: bool = False
-    check_s: float = 0.0
-    energy_total_j: float = 0.0
-    ended_s: float = 0.0
+    check_s: Number = 0.0
+    energy_total_j: Number = 0.0
+    ended_s: Number = 0.0
     power: tuple[str, ...] = ()
+    temperature_c: float | None = None
     gpu: PoolGpu | None = None
 
     @property

@@ -2,16 +2,18 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from tuner.model.amounts import WIDEST
 from tuner.model.trial import Flag
 
-_LARGEST = 2**63  # of whole numbers: what SQLite keeps
+LARGEST = 2**63
+"""Whole numbers are smaller, where they are no counts: SQLite keeps these."""
 _DEEPEST = 32  # what this program writes has seven levels
 _SHOWN = 40  # characters of a wrong value
 
@@ -39,6 +41,10 @@ def document(text: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnfitError(f"it is {_kind(value)}, not an object")
     _plain(value, _DEEPEST)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UnfitError("a text in it has half of a character") from error
     return value
 
 
@@ -51,7 +57,7 @@ def _plain(value: object, levels: int) -> None:
             _plain(inner, levels - 1)
     elif isinstance(value, float) and not math.isfinite(value):
         raise UnfitError(f"a number in it is {value}")
-    elif isinstance(value, int) and abs(value) >= _LARGEST:
+    elif isinstance(value, int) and abs(value) > WIDEST:
         raise UnfitError("a number in it has too many digits")
 
 
@@ -59,8 +65,10 @@ def typed(kind: Any, value: object, place: str = "") -> Any:  # noqa: ANN401 - w
     """A value as a type has it: dataclasses of objects, enumerations of their values, tuples of lists.
 
     Args:
-        kind: a dataclass, an enumeration, bool, int, float, str, Any, an object of one, or a list of them.
-        value: what JSON has; every field of a dataclass without a default is there, and no other.
+        kind: a dataclass, a TypedDict, an enumeration, texts to choose from, bool, int, float, str, Any, an
+            object of one, or a list of them.
+        value: what JSON has; every field of a dataclass without a default is there, and no other. An object
+            of a TypedDict may have others.
         place: what it is, for the message.
 
     Raises:
@@ -72,29 +80,41 @@ def typed(kind: Any, value: object, place: str = "") -> Any:  # noqa: ANN401 - w
 @cache
 def _check_of(kind: Any) -> Check:  # noqa: ANN401, PLR0911 - a type; one return for each form of one
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is not None:
+        return _composed(origin, inner)
     if kind is Any:
         return lambda value, _: value
-    if origin in (Union, UnionType):
-        return _one_of(inner)
-    if origin is tuple:
-        return _list_of(inner[0]) if inner[1:] == (...,) else _fixed(inner)
-    if origin is not None and issubclass(origin, Mapping):
-        return _object_of(inner[1])
+    if is_typeddict(kind):
+        return _document_of(kind)
     if kind is Flag:
         return lambda value, place: Flag.parse(_plain_kind(value, str, place))
     if is_dataclass(kind):
         return _record_of(kind)
     if issubclass(kind, Enum):
-        return _member_of(kind)
+        return _member_of({member.value: member for member in kind})
     if kind is float:
         return _number
     return lambda value, place: _plain_kind(value, kind, place)
 
 
+def _composed(origin: Any, inner: tuple[Any, ...]) -> Check:  # noqa: ANN401 - as above
+    if origin in (Union, UnionType):
+        return _one_of(inner)
+    if origin is Annotated:
+        return _at_least(*inner)
+    if origin is Literal:
+        return _member_of({each: each for each in inner})
+    if origin is list:
+        return _list_of(inner[0], list)
+    if origin is tuple:
+        return _list_of(inner[0]) if inner[1:] == (...,) else _fixed(inner)
+    return _object_of(inner[1])
+
+
 def _plain_kind(value: Any, kind: type, place: str) -> Any:  # noqa: ANN401 - of that type
     if type(value) is not kind:
         raise UnfitError(f"{place} is {_told(value)}, not {_WORDS.get(kind, kind.__name__)}")
-    if isinstance(value, int) and abs(value) >= _LARGEST:
+    if isinstance(value, int) and abs(value) >= LARGEST:
         raise UnfitError(f"{place} has too many digits")
     return value
 
@@ -105,7 +125,7 @@ _WORDS = {str: "a text", int: "a whole number", bool: "true or false", NoneType:
 def _number(value: Any, place: str) -> float | int:  # noqa: ANN401 - whatever JSON has
     if type(value) not in (float, int) or not abs(value) < math.inf:
         raise UnfitError(f"{place} is {_told(value)}, not a finite number")
-    if type(value) is int and abs(value) >= _LARGEST:
+    if type(value) is int and abs(value) >= LARGEST:
         raise UnfitError(f"{place} has too many digits")
     return value  # type: ignore[no-any-return]
 
@@ -127,13 +147,28 @@ def _one_of(kinds: tuple[Any, ...]) -> Check:
     return check
 
 
-def _list_of(kind: Any) -> Check:  # noqa: ANN401 - a type
+def _at_least(kind: type, least: float) -> Check:
+    name = "a whole number" if kind is int else "a finite number"
+
+    def check(value: Any, place: str) -> float:  # noqa: ANN401 - whatever JSON has
+        if type(value) not in (kind, int) or not abs(value) < math.inf:
+            raise UnfitError(f"{place} is {_told(value)}, not {name}")
+        if value < least:
+            raise UnfitError(f"{place} is {_cut(value)}, less than {least:g}")
+        if value and not 1 / WIDEST <= abs(value) <= WIDEST:
+            raise UnfitError(f"{place} is {_cut(value)}, not of a size that was ever measured")
+        return value  # type: ignore[no-any-return]
+
+    return check
+
+
+def _list_of(kind: Any, made: type[Any] = tuple) -> Check:  # noqa: ANN401 - a type
     inner = _check_of(kind)
 
-    def check(value: Any, place: str) -> tuple[Any, ...]:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, list | tuple):
             raise UnfitError(f"{place} is {_told(value)}, not a list")
-        return tuple(inner(one, place) for one in value)
+        return made(inner(one, f"{place}[{i}]") for i, one in enumerate(value))
 
     return check
 
@@ -160,10 +195,8 @@ def _object_of(kind: Any) -> Check:  # noqa: ANN401 - a type
     return check
 
 
-def _member_of(kind: type[Enum]) -> Check:
-    members = {member.value: member for member in kind}
-
-    def check(value: Any, place: str) -> Enum:  # noqa: ANN401 - whatever JSON has
+def _member_of(members: dict[str, Any]) -> Check:
+    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, str) or value not in members:
             raise UnfitError(f"{place} is {_told(value)}, not one of {', '.join(members)}")
         return members[value]
@@ -172,7 +205,7 @@ def _member_of(kind: type[Enum]) -> Check:
 
 
 def _record_of(kind: Any) -> Check:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     checks = {field.name: _check_of(hints[field.name]) for field in fields(kind)}
     needed = {
         field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
@@ -189,6 +222,24 @@ def _record_of(kind: Any) -> Check:  # noqa: ANN401 - a dataclass
         if not needed <= found.keys():
             raise UnfitError(f"{before}{min(needed - found.keys())} is missing")
         return kind(**found)
+
+    return check
+
+
+def _document_of(kind: Any) -> Check:  # noqa: ANN401 - a TypedDict
+    checks = {name: _check_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    needed = kind.__required_keys__
+
+    def check(value: Any, place: str) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has
+        if not isinstance(value, dict):
+            raise UnfitError(f"{place or 'it'} is {_told(value)}, not an object")
+        before = f"{place}." if place else ""
+        if not needed <= value.keys():
+            raise UnfitError(f"{before}{min(needed - value.keys())} is missing")
+        return {
+            name: checks[name](one, f"{before}{name}") if name in checks else one
+            for name, one in value.items()
+        }
 
     return check
 

@@ -17,12 +17,8 @@ from tuner.client.transport import Transport
 from tuner.errors import InputError, TunerError
 from tuner.page.guard import Headers, Refusal, refusal_of_site, refusal_to_read, refusal_to_write
 from tuner.page.live_stream import live_stream, until_closed
-from tuner.page.peer_user import is_another_user
 from tuner.page.session import Session
 from tuner.page.upstream import asked
-
-HOST = "127.0.0.1"
-"""Where the page is served."""
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -78,17 +74,15 @@ class PageServer:
     Args:
         transport: to the daemon.
         session: who has opened the link.
-        port: where the page is served, on 127.0.0.1.
 
     Attributes:
         closing: set when the server closes; streams end then.
     """
 
-    def __init__(self, transport: Transport, session: Session, port: int) -> None:
+    def __init__(self, transport: Transport, session: Session) -> None:
         self.closing = asyncio.Event()
         self._transport = transport
         self._session = session
-        self._port = port
         self._assets = assets()
 
     def application(self) -> Starlette:
@@ -101,28 +95,8 @@ class PageServer:
             ("/{path:path}", self._forward, ["GET", "POST"]),
         ]
         return Starlette(
-            routes=[
-                Route(path, self._of_this_user(handler), methods=methods) for path, handler, methods in routes
-            ]
+            routes=[Route(path, _told(handler), methods=methods) for path, handler, methods in routes]
         )
-
-    def _of_this_user(self, handler: Handler) -> Handler:
-        """A handler that answers no other user of this machine."""
-
-        async def handle(request: Request) -> Response:
-            if self._is_another_user(request):
-                return _refused(Refusal(403, "this page is another user's; start `tuner open` yourself"))
-            try:
-                return await handler(request)
-            except TunerError as error:
-                status = 400 if isinstance(error, InputError) else 503
-                return _error(status, str(error), "input" if status == 400 else "away")  # noqa: PLR2004
-
-        return handle
-
-    def _is_another_user(self, request: Request) -> bool:
-        client = request.client
-        return client is not None and is_another_user((client.host, client.port), (HOST, self._port))
 
     async def _enter(self, request: Request) -> Response:
         refusal = refusal_of_site(_headers(request))
@@ -181,6 +155,19 @@ class PageServer:
             content = await answer.body()
             media_type = answer.header("content-type") or "application/json"
             return Response(content, answer.status, _HEADERS, media_type)
+
+
+def _told(handler: Handler) -> Handler:
+    """A handler whose errors are answers."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except TunerError as error:
+            status = 400 if isinstance(error, InputError) else 503
+            return _error(status, str(error), "input" if status == 400 else "away")  # noqa: PLR2004
+
+    return handle
 
 
 def _headers(request: Request) -> Headers:

@@ -8,13 +8,15 @@ import os
 from pathlib import Path
 
 TABLE = Path("/proc/net/tcp")
-_LOCAL, _REMOTE, _UID = 1, 2, 7  # columns, see proc_pid_net(5)
+_LOCAL, _REMOTE, _STATE, _UID = 1, 2, 3, 7  # columns, see proc_pid_net(5)
+_ESTABLISHED = "01"
 
 
 def is_another_user(client: tuple[str, int], server: tuple[str, int], table: Path = TABLE) -> bool:
-    """True where the kernel says that a client's socket belongs to another user than this process's, or root.
+    """False for a client of this process's user, or of root, that is still there.
 
-    Where it says nothing, as across the border of a container, this is False.
+    A socket that nobody holds any more is told as root's, or not at all, whoever had it: who has closed it is
+    taken for another user. Where the kernel has no table, everybody is this user.
 
     Args:
         client: address and port of the client's end, IPv4.
@@ -29,8 +31,9 @@ def is_another_user(client: tuple[str, int], server: tuple[str, int], table: Pat
     for line in lines:
         fields = line.split()
         if [fields[_LOCAL], fields[_REMOTE]] == wanted:
-            return int(fields[_UID]) not in (0, os.geteuid())
-    return False
+            left = fields[_STATE] != _ESTABLISHED and int(fields[_UID]) == 0
+            return left or int(fields[_UID]) not in (0, os.geteuid())
+    return True
 
 
 def _hex(host: str, port: int) -> str:

@@ -7,19 +7,26 @@ import os
 import socket
 import webbrowser
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import uvicorn
 
 from tuner.client.transport import Transport
 from tuner.errors import InputError
-from tuner.page.app import HOST, PageServer
+from tuner.page.app import PageServer
+from tuner.page.peer_user import is_another_user
 from tuner.page.session import Session
+from tuner.system.timed_connection import TimedConnection
+
+HOST = "127.0.0.1"
+"""Where the page is served."""
 
 DEFAULT_PORT = 8750
 """Taken where it is free and no other was named."""
 
 _BACKLOG = 64
 _CONNECTIONS = 64
+_REQUEST_TIMEOUT_S = 10.0  # a browser on this machine sends a request at once
 _GRACE_S = 1  # for answers under way; streams do not end by themselves
 
 
@@ -53,6 +60,21 @@ def _bound(port: int) -> socket.socket:
     return listener
 
 
+class _Connection(TimedConnection):
+    """A connection of this user: others are closed before they have taken a place, or said a word."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Close it where it is another user's."""
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        try:
+            stranger = is_another_user(connection.getpeername(), connection.getsockname())
+        except OSError:  # gone already
+            stranger = True
+        if stranger:
+            self.end()
+
+
 class _Server(uvicorn.Server):
     """Ends streams when it closes, so that their browsers see an end and not a fault."""
 
@@ -66,17 +88,20 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def page_server(transport: Transport, session: Session, port: int) -> uvicorn.Server:
+def page_server(
+    transport: Transport, session: Session, request_timeout_s: float = _REQUEST_TIMEOUT_S
+) -> uvicorn.Server:
     """A server of the page that does not run yet.
 
     Args:
         transport: to the daemon.
         session: who may ask.
-        port: of 127.0.0.1 where it will be served.
+        request_timeout_s: for a request to arrive whole.
     """
-    page = PageServer(transport, session, port)
+    page = PageServer(transport, session)
     config = uvicorn.Config(
         page.application(),
+        http=partial(_Connection, request_timeout_s=request_timeout_s),  # type: ignore[arg-type]  # called as a class
         ws="none",
         lifespan="off",
         log_config=None,
@@ -102,7 +127,7 @@ def serve(transport: Transport, listener: socket.socket, opened: Callable[[str],
         port = listener.getsockname()[1]
         session = Session(port)
         opened(f"http://{HOST}:{port}/open/{session.link}")  # who comes before the server waits a moment
-        asyncio.run(page_server(transport, session, port).serve([listener]))
+        asyncio.run(page_server(transport, session).serve([listener]))
 
 
 def open_browser(link: str, environment: Mapping[str, str] = os.environ) -> bool:

@@ -3,17 +3,9 @@
 import math
 from dataclasses import replace
 
+from tuner.measurement.pooling import scaled_energy
 from tuner.measurement.race import ASSUMED_REPEATABILITY
-from tuner.model import (
-    AnchorRatio,
-    Energy,
-    Measurement,
-    Part,
-    PoolGpu,
-    WorkloadResult,
-    contracted,
-    expanded,
-)
+from tuner.model import AnchorRatio, Measurement, PoolGpu, WorkloadResult
 from tuner.model.long_run import ASSUMED_SCATTER
 
 
@@ -66,7 +58,9 @@ def scaled(measurement: Measurement, ratio: AnchorRatio) -> Measurement:
         makespan_s=None if makespan_s is None else makespan_s * ratio.time,
         makespan_spread_s=measurement.makespan_spread_s * ratio.time,
         makespan_uncertainty_s=math.hypot(measurement.makespan_uncertainty_s * ratio.time, of_ratio_s),
-        energy=None if measurement.energy is None else _scaled_energy(measurement.energy, ratio),
+        energy=None
+        if measurement.energy is None
+        else scaled_energy(measurement.energy, ratio.energy, ratio.energy_uncertainty, ratio.time),
         estimated_j=None if measurement.estimated_j is None else measurement.estimated_j * ratio.energy,
     )
 
@@ -82,22 +76,4 @@ def _scaled_result(result: WorkloadResult, factor: float) -> WorkloadResult:
         time_s=None if result.time_s is None else result.time_s * factor,
         spread_s=result.spread_s * factor,
         restore_s=result.restore_s * factor,
-    )
-
-
-def _scaled_energy(energy: Energy, ratio: AnchorRatio) -> Energy:
-    """Joules scaled; watts are scaled so that the time of a round is."""
-    joules, power = energy.joules * ratio.energy, ratio.energy / ratio.time
-    own = contracted(energy.uncertainty_j * ratio.energy, energy.degrees)
-    uncertainty_j, degrees = expanded([own, Part((joules * ratio.energy_uncertainty) ** 2)])
-    if energy.uncertainty_j * ratio.energy > uncertainty_j:  # few degrees, which a known part makes seem more
-        uncertainty_j, degrees = energy.uncertainty_j * ratio.energy, energy.degrees
-    return replace(
-        energy,
-        joules=joules,
-        uncertainty_j=uncertainty_j,
-        degrees=degrees,
-        watts=energy.watts * power,
-        idle_watts=None if energy.idle_watts is None else energy.idle_watts * power,
-        idle_uncertainty_w=energy.idle_uncertainty_w * power,
     )

@@ -1,5 +1,6 @@
 """A C header that picks a version of a kernel by the problem sizes: the tree, and macros of the versions."""
 
+import itertools
 import math
 import re
 import string
@@ -11,21 +12,12 @@ from tuner.prediction.c_condition import CConditions, same_text
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.portfolio import SizeFeature
 from tuner.prediction.trees import LEAF, FlatTree
+from tuner.untrusted.build_texts import is_c_name, is_plain_word
 
 ALWAYS = "True"  # a condition that all sizes satisfy
 _IDENTIFIER = r"[A-Za-z_]\w*"
 _PLAIN = frozenset(string.ascii_letters + string.digits + " !#$%&'()*+,-./:;<=>@[]^_`{|}~")
 _LARGEST_INT = 2**31 - 1
-_WORDS = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
-const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default
-delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
-int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
-public register reinterpret_cast requires restrict return short signed sizeof static static_assert
-static_cast struct switch template this thread_local throw true try typedef typeid typename union
-unsigned using virtual void volatile wchar_t while xor xor_eq
-"""
-_KEYWORDS = frozenset(_WORDS.split())  # of C and C++
 
 
 def c_selector(
@@ -46,11 +38,11 @@ def c_selector(
         expanded: name of a source with pragmas, whose expansion the options are for; empty for others.
 
     Raises:
-        InputError: a size's name is no name in C.
+        InputError: a size's name is no name in C, or an option would not stay one word.
     """
     name = re.sub(r"\W|^(?=\d)", "_", model.kernel, flags=re.ASCII)
     for size in model.ranges:
-        if not re.fullmatch(_IDENTIFIER, size, re.ASCII) or size in _KEYWORDS:
+        if not is_c_name(size):
             raise InputError(f"{model.kernel}: size {size!r} is no name in C")
     guard = f"{name.upper()}_SELECTOR_H"
     versions = model.portfolio.versions
@@ -69,6 +61,12 @@ def c_selector(
         *_selection(name, model),
         "",
     ]
+    for option in itertools.chain.from_iterable(options):
+        if not is_plain_word(option) or ("," in option and not option.startswith("--diag-")):
+            raise InputError(
+                f"{model.kernel}: the option {option!r} cannot stand in the table: a shell or nvcc would"
+                " read it otherwise; --format header takes such values of single runs"
+            )
     if options:
         place = (
             f", with the source of `tuner kernels expand {_comment(expanded)}`"
@@ -218,7 +216,7 @@ def _tunables(name: str, model: SelectionModel) -> list[str]:
     for tunable in versions[0]:
         values = [version.get(tunable) for version in versions]
         numbers = [int(value) for value in values if isinstance(value, int)]
-        taken = tunable in ("select", "options") or tunable.startswith("function_")
+        taken = tunable in ("select", "options") or tunable.startswith(("function_", "entry_"))
         if len(numbers) == len(values) and re.fullmatch(_IDENTIFIER, tunable, re.ASCII) and not taken:
             kind = "int" if max(map(abs, numbers)) <= _LARGEST_INT else "long long"
             listed = ", ".join(map(str, numbers))

@@ -6,10 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import InputError, UnknownNameError
-from tuner.report.flags import flags_of
+from tuner.exchange.build import build_of
+from tuner.model import shown_values
+from tuner.model.run_document import RunDocument
+from tuner.report.flags import pasted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,8 +80,8 @@ class Result:
         document: see there; uncertainties in it are standard uncertainties.
     """
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self.document = dict(document)
+    def __init__(self, document: RunDocument) -> None:
+        self.document = document.copy()
 
     # --- the answer ------------------------------------------------------------------------------
 
@@ -157,14 +160,16 @@ class Result:
             workload: which one, where several were tuned.
 
         Raises:
-            InputError: there is no best configuration, or several and none is named.
+            InputError: there is no best configuration, several and none is named, or a value is not safe in a
+                command of a shell.
             UnknownNameError: there is no such workload.
         """
         if workload is None:
-            return flags_of(self.best)
+            return pasted(build_of(self.best, self.document["workloads"][0].get("expanded")))
         if workload not in self.configurations:
             raise UnknownNameError(f"no workload {workload!r}; choose from {', '.join(self.workloads)}")
-        return flags_of(self.configurations[workload])
+        record = self.document["workloads"][self.workloads.index(workload)].get("expanded")
+        return pasted(build_of(self.configurations[workload], record))
 
     # --- the trials ------------------------------------------------------------------------------
 
@@ -231,7 +236,7 @@ class Result:
     def __repr__(self) -> str:
         if self.document["best"] is None:
             return f"Result({', '.join(self.workloads)}: no valid trial)"
-        values = " + ".join(flags_of(configuration) for configuration in self.configurations.values())
+        values = " + ".join(map(shown_values, self.configurations.values()))
         modelled = ", modelled" if self.modelled else ""
         return f"Result({', '.join(self.workloads)}: {values}, {_ms(self.time_s)}{modelled})"
 
@@ -251,9 +256,9 @@ class Result:
 
         return run_report(self.document, width, verbose)
 
-    def _of_best(self, key: str) -> float | None:
+    def _of_best(self, key: Literal["time_s", "energy_j", "energy_j_uncertainty"]) -> float | None:
         best = self.document["best"]
-        return None if best is None else best[key]
+        return None if best is None else best.get(key)
 
 
 def _row(number: int, trial: Mapping[str, Any]) -> TrialRow:

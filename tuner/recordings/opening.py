@@ -1,5 +1,6 @@
 """Recorded spaces by name: those that come with the package, and files of this and of other tuners."""
 
+import logging
 import zipfile
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -10,9 +11,11 @@ from tuner.errors import InputError
 from tuner.model import WorkloadName
 from tuner.recordings.files import RecordingFile
 from tuner.recordings.numpy_spaces import read_npz
-from tuner.recordings.other_tuners import OneSpace, read_cache
+from tuner.recordings.other_tuners import LEFT_OUT, OneSpace, read_cache
 from tuner.recordings.values import RecordedSpace
 from tuner.untrusted.archives import open_zip
+
+_LOG = logging.getLogger(__name__)
 
 SHIPPED = ("h200", "h200-applications", "h100")
 _NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
@@ -59,7 +62,10 @@ def open_recording(spec: str | Path) -> RecordedSpaces:
         what = "is a directory" if path.is_dir() else "there is no such file"
         raise InputError(f"{path}: {what}; name a file of recorded spaces, or {', '.join(SHIPPED)}")
     if not _is_zip(path):
-        return OneSpace(path, read_cache(path))
+        space = read_cache(path)
+        for sentence in space.provenance.get(LEFT_OUT, ()):
+            _LOG.warning("%s: left out: %s", path, sentence)
+        return OneSpace(path, space)
     return OneSpace(path, read_npz(path)) if _is_npz(path) else RecordingFile(path)
 
 

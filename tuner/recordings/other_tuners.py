@@ -40,6 +40,8 @@ STATUS = {
 }
 _MS = 1e-3
 _AXES = ("x", "y", "z")
+LEFT_OUT = "left_out"
+"""Key of the provenance: sentences about the entries of a file that are no measurements."""
 FAILURES = tuple(name for name in STATUS if name not in ("ok", "other"))
 _GZIP = b"\x1f\x8b"  # public caches are often packed
 _OPEN_ENDINGS = ("", "}", "}}")  # what a cache of a tuning that was stopped lacks
@@ -193,6 +195,8 @@ def packed_text(path: Path) -> str:
 def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     """The JSON value; a cache is written entry by entry, and closed only when its tuning has ended.
 
+    Not-a-number and infinity, which metrics may be and Python writes, are taken: readers look at numbers.
+
     Raises:
         ValueError: it is no JSON.
     """
@@ -201,7 +205,7 @@ def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     whole_entries = body[: body.rfind("}") + 1] + _OPEN_ENDINGS[-1]  # where it was stopped within an entry
     for closed in (*(body + ending for ending in _OPEN_ENDINGS), whole_entries):
         try:
-            return load_json(closed)
+            return load_json(closed, non_finite=True)
         except json.JSONDecodeError as error:  # noqa: PERF203 - four times at most
             troubles.append(error)
     raise ValueError(f"neither a recorded space nor a Kernel Tuner cache: not JSON: {troubles[0]}")
@@ -216,14 +220,19 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
             f"{where}: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
         )
     tunables = {name: value_list(name, lists[name]) for name in names}
-    rows = []
+    rows: dict[tuple[TunableValue, ...], Measurement] = {}
+    wrong = []
     for key, entry in checks.table(document, "cache", where).items():
         at = f"cache[{key!r}]"
-        values = [checks.one(entry, name, at, checks.VALUE) for name in names]
-        for name, value in zip(names, values, strict=True):
-            if value not in tunables[name]:
-                raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
-        rows.append((tuple(values), _entry(entry, at)))
+        try:
+            values = _values(entry, tunables, at)
+            if values in rows:
+                raise ValueError(f"{at}: its configuration is in it twice")  # noqa: TRY301 - told with others
+            rows[values] = entry_measurement(entry, at)
+        except ValueError as error:
+            wrong.append(str(error))
+    if wrong and not rows:
+        raise ValueError(wrong[0])
     kernel = checks.one(document, "kernel_name", where, checks.NAME)
     return one_workload(
         name=kernel,
@@ -231,17 +240,40 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
         device=checks.one(document, "device_name", where, checks.TEXT),
         sizes=axis_sizes(document.get("problem_size")),
         tunables=tunables,
-        rows=rows,
+        rows=rows.items(),
         provenance={
             "tuner": "Kernel Tuner",
             "file": path.name,
             "objective": str(document.get("objective", "")),
+            **({LEFT_OUT: wrong} if wrong else {}),
         },
     )
 
 
-def _entry(entry: Mapping[str, Any], at: str) -> Measurement:
-    """The measurement of an entry: it failed where any value is the name of a failure."""
+def _values(
+    entry: Any,  # noqa: ANN401 - any JSON value
+    tunables: Mapping[str, tuple[TunableValue, ...]],
+    at: str,
+) -> tuple[TunableValue, ...]:
+    values = tuple(checks.one(entry, name, at, checks.VALUE) for name in tunables)
+    for (name, listed), value in zip(tunables.items(), values, strict=True):
+        if value not in listed:
+            raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
+    return values
+
+
+def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any JSON value
+    """The measurement of an entry of a cache: it failed where any value is the name of a failure.
+
+    Args:
+        entry: a JSON value.
+        at: what messages call it.
+
+    Raises:
+        ValueError: its times are none, or it is no object.
+    """
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{at}: expected an object, found {checks.shown(entry)}")  # noqa: TRY004 - of a file
     failure = next((v for v in entry.values() if isinstance(v, str) and v in FAILURES), None)
     if failure is not None:
         return measurement(failure)

@@ -40,18 +40,14 @@ class Channel:
     Attributes:
         failure: why it shows nothing more; empty otherwise.
         due_s: when it is to be polled.
-        late_s: how long after a time a sample is due that tells what was after it.
     """
 
     def __init__(self, sampler: PowerSampler, *, alone: bool) -> None:
         self.sampler = sampler
         self.failure = ""
         self.due_s = 0.0
-        info = sampler.info
-        counts = info.kind == "counter"
-        periods = _LATER if not counts else _TICKS if alone else 1.0
-        age_s = info.response.delay_s + (info.response.mean_age_s if counts else 0.0)
-        self.late_s = max(0.0, age_s) + (periods + 1.0) * info.period_s
+        self._alone = alone
+        self._polled_s = -math.inf
         self._samples: deque[Sample] = deque()
         self._lock = threading.Lock()
 
@@ -59,6 +55,15 @@ class Channel:
     def info(self) -> SensorInfo:
         """The reading."""
         return self.sampler.info
+
+    @property
+    def late_s(self) -> float:
+        """How long after a time a sample is due that tells what was after it, by the period learnt so far."""
+        info = self.info
+        counts = info.kind == "counter"
+        periods = _LATER if not counts else _TICKS if self._alone else 1.0
+        age_s = info.response.delay_s + (info.response.mean_age_s if counts else 0.0)
+        return max(0.0, age_s) + (periods + 1.0) * info.period_s
 
     @property
     def oldest_s(self) -> float:
@@ -72,24 +77,26 @@ class Channel:
             newest_s = self._samples[-1].time_s if self._samples else -math.inf
         return bool(self.failure) or newest_s >= end_s + self.late_s - self.info.period_s
 
-    def hasten(self, end_s: float, now_s: float) -> None:
+    def hasten(self, end_s: float) -> None:
         """Be polled when a time can be known, not when it is convenient."""
-        wanted_s = max(end_s + self.late_s, now_s + self.info.period_s / 2.0)
+        wanted_s = max(end_s + self.late_s, self._polled_s + self.info.period_s / 2.0)
         self.due_s = min(self.due_s, max(wanted_s, self.sampler.due_s))
 
     def poll(self, now: Callable[[], float]) -> None:
         """Take fresh samples, if they are due."""
         if self.failure or now() < self.due_s:
             return
-        info = self.info
+        self._polled_s = now()
         try:
             fresh = self.sampler.poll()
         except PowerError as error:
-            self.failure = f"{info.name} stopped answering: {str(error).removeprefix(f'{info.name}: ')}"
+            name = self.info.name
+            self.failure = f"{name} stopped answering: {str(error).removeprefix(f'{name}: ')}"
             self.due_s = math.inf
             return
         with self._lock:
             self._samples.extend(fresh)
+        info = self.info
         counts = info.kind == "counter" and info.poll_interval_s > 0
         self.due_s = max(
             now() + (info.poll_interval_s if counts else min(pause_s(info), RING_S)), self.sampler.due_s

@@ -16,7 +16,7 @@ from tuner.tracing.recorder import RING_S
 KEEP_S = 60.0
 """Samples of so long are kept; what regions spent before is one number for each of them."""
 
-_LINGER_S = 0.5  # so long the recording goes on, or as long as a sensor is late: loops need not begin it anew
+_LINGER_S = 0.5  # so long the recording goes on, that loops need not begin it anew; then it looks once more
 _CROWD = 1000  # regions that have ended: of more, those that nobody holds are looked for
 _PATIENCE_S = 2.0  # beyond what a sensor is known to be late by
 
@@ -34,9 +34,10 @@ class Load(Protocol):
 class BackgroundRecording:
     """Samples of one device, polled by a thread while a region is open.
 
-    A region costs its thread two short calls, ``begin`` and ``end``. The polling ends when the last region
-    has, as soon as the sensors have shown it; the thread then waits without doing anything. Memory is
-    constant: after a minute the joules of open regions are added up and samples dropped.
+    A region costs its thread two short calls, ``begin`` and ``end``. The polling ends half a second after the
+    last region, and not before the sensors have shown its end, so that it is known whenever somebody asks;
+    the thread then waits without doing anything. Memory is constant: after a minute the joules of open
+    regions are added up and samples dropped.
 
     Args:
         samplers: of one device and scope: a reading of power, a counter or both. Whoever opened
@@ -63,14 +64,14 @@ class BackgroundRecording:
         self._open: dict[int, ref[RecordedSpan]] = {}  # by ``id``: who comes next to a dead one's replaces it
         self._ended: dict[int, ref[RecordedSpan]] = {}
         self._crowd = _CROWD
-        self._until_s = -math.inf
+        self._last_end_s = -math.inf
+        self._given_up_s = math.inf
         self._parked = True
         self._stopped = False
         self._wake = Signal()
         self._polled = threading.Condition()
         self._thread: threading.Thread | None = None
         power.span_energy([], Span(0.0, 1.0))  # imports now, not in the thread: a fork would cut that short
-        self._late_s = max(channel.late_s for channel in self._channels)
 
     @property
     def info(self) -> SensorInfo:
@@ -93,7 +94,8 @@ class BackgroundRecording:
             span.end_s = end_s
             self._open.pop(id(span), None)
             self._ended[id(span)] = ref(span)
-            self._until_s = end_s + max(_LINGER_S, self._late_s)
+            self._last_end_s = max(self._last_end_s, end_s)
+            self._given_up_s = math.inf
             if self._load is not None:
                 self._load.end(end_s)
 
@@ -104,7 +106,8 @@ class BackgroundRecording:
     def wait(self, span: RecordedSpan, timeout_s: float | None = None) -> None:
         """Wait until a region that has ended is known.
 
-        A sensor that shows nothing in time is not waited for: what it showed before counts.
+        A sensor that shows nothing in time is not waited for, nor one that nobody polls any more: what it
+        showed before counts.
 
         Args:
             span: of this recording.
@@ -115,14 +118,15 @@ class BackgroundRecording:
         """
         if span.energy is not None or span.end_s is None:
             return
-        patience_s = self._late_s + _PATIENCE_S if timeout_s is None else timeout_s
-        until_s = max(self.now(), span.end_s) + patience_s
-        while not self._has_shown(span.end_s) and self.now() < until_s and self._thread is not None:
+        late_s = self._late_s
+        until_s = max(self.now(), span.end_s) + (late_s + _PATIENCE_S if timeout_s is None else timeout_s)
+        while not (self._parked or self._has_shown(span.end_s)) and self.now() < until_s and self._thread:
             self._hasten(span.end_s)
+            self._wake.set()
             with self._polled:
-                self._polled.wait(max(0.001, min(self._late_s, until_s - self.now())))
+                self._polled.wait(max(0.001, min(late_s, until_s - self.now())))
         with self._adding:
-            span.settle(self._readings(), self._failures())
+            span.settle(self._readings(), self._failures(), self._not_shown(span.end_s))
 
     def step(self) -> float:
         """Poll what is due, and drop what is not needed; the time of the next poll, infinite for none."""
@@ -131,16 +135,21 @@ class BackgroundRecording:
             if len(self._ended) > self._crowd:
                 self._ended = _alive(self._ended)
                 self._crowd = max(_CROWD, 2 * len(self._ended))
-            self._parked = not self._open and self.now() >= self._until_s
             if self._parked:
                 return math.inf
+            linger_s = math.inf if self._open else self._last_end_s + _LINGER_S
+        if self.now() >= linger_s:
+            self._hasten(self._last_end_s)
+            self._given_up_s = min(self._given_up_s, self.now() + self._late_s + _PATIENCE_S)
         for channel in self._channels:
             channel.poll(self.now)
+        with self._lock:
+            self._parked = not self._open and self.now() >= linger_s and self._is_known()
         with self._polled:
             self._polled.notify_all()
         self._trim()
         due_s = min(channel.due_s for channel in self._channels)
-        return due_s if self._open else min(due_s, self._until_s)
+        return math.inf if self._parked else due_s if self.now() >= linger_s else min(due_s, linger_s)
 
     def close(self) -> bool:
         """End the recording; False where a sensor does not return, so that it must not be released."""
@@ -169,18 +178,31 @@ class BackgroundRecording:
     def _has_shown(self, end_s: float) -> bool:
         return all(channel.has_shown(end_s) for channel in self._channels)
 
+    def _is_known(self) -> bool:
+        """True when the sensors have shown the last end, or are not waited for any longer."""
+        return self._has_shown(self._last_end_s) or self.now() >= self._given_up_s
+
+    @property
+    def _late_s(self) -> float:
+        return max(channel.late_s for channel in self._channels)
+
     def _hasten(self, end_s: float) -> None:
         """Poll sensors that keep a history when they have shown a time, not when it is convenient."""
         for channel in self._channels:
             if not channel.has_shown(end_s):
-                channel.hasten(end_s, self.now())
-        self._wake.set()
+                channel.hasten(end_s)
 
     def _readings(self) -> Readings:
         return [(channel.info, channel.snapshot()) for channel in self._channels]
 
     def _failures(self) -> tuple[str, ...]:
         return tuple(channel.failure for channel in self._channels if channel.failure)
+
+    def _not_shown(self, end_s: float) -> tuple[str, ...]:
+        names = [channel.info.name for channel in self._channels if not channel.has_shown(end_s)]
+        return tuple(
+            f"not-shown: {name} had not shown the end of the region when it was asked" for name in names
+        )
 
     def _trim(self) -> None:
         """Add up what open regions have spent until half a minute ago, and drop older samples."""
@@ -199,7 +221,7 @@ class BackgroundRecording:
                 if span.end_s is None or span.end_s > mark_s:
                     span.carry(readings, mark_s)
                 else:
-                    span.settle(readings, self._failures())
+                    span.settle(readings, self._failures(), self._not_shown(span.end_s))
         with self._lock:
             self._ended = {key: one for key, one in self._ended.items() if (s := one()) and s.energy is None}
         for channel in self._channels:

@@ -42,12 +42,13 @@ class RecordedSpan:
         if self._add(readings, span):
             self._since_s = mark_s
 
-    def settle(self, readings: Readings, failures: Sequence[str]) -> None:
+    def settle(self, readings: Readings, failures: Sequence[str], notes: Sequence[str] = ()) -> None:
         """Find the energy of a region that has ended.
 
         Args:
             readings: with samples until after its end.
             failures: why readings show nothing more.
+            notes: on the readings.
         """
         if self.energy is not None or self.end_s is None:
             return
@@ -57,7 +58,7 @@ class RecordedSpan:
             names = ", ".join(info.name for info, _ in readings)
             self.problem = "; ".join(failures) or f"{names} showed nothing of the region"
             return
-        self.energy = replace(self._parts, notes=(*self._parts.notes, *failures))
+        self.energy = replace(self._parts, notes=(*self._parts.notes, *failures, *notes))
 
     def known(self) -> SpanEnergy:
         """The energy.

@@ -1,22 +1,26 @@
 """The answer of a run: its numbers, each workload's part, and what it gains against other trials."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from tuner.model import shown_values
+from tuner.model.run_document import Changes, RunDocument, TrialDocument, WorkloadDocument, WorkloadPart
 from tuner.report.layout import rows_in, table, wrapped
 from tuner.report.ranked_trials import cost_change, longest_s, objective_name, same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, label, percent_with_interval, si, significant, with_uncertainty
 
 _INDENT = "  "
-_COMPARED = (
+_Reference = Literal["default", "fastest", "solo_bests"]
+_COMPARED: tuple[
+    tuple[_Reference, Literal["against_default", "trade_off", "against_solo_bests"], str], ...
+] = (
     ("default", "against_default", "the default"),
     ("fastest", "trade_off", "the fastest"),
     ("solo_bests", "against_solo_bests", "solo bests together"),
 )
-_ITSELF = {
+_ITSELF: dict[_Reference, str] = {
     "default": "the default configuration",
     "fastest": "the fastest trial",
     "solo_bests": "the solo bests together",
@@ -24,57 +28,62 @@ _ITSELF = {
 _HIDING = 0.9  # of a round: a workload that takes as much alone leaves little to the others
 
 
-def totals(document: Mapping[str, Any]) -> list[str]:
-    """Time, joules, power, rate, clock and power limit of the answer; of a round of all workloads."""
+def totals(document: RunDocument) -> list[str]:
+    """Time, joules, power, rate, clock, temperature and power limit of the answer; of a round of them all."""
     best, workloads = document["best"], document["workloads"]
+    if best is None:
+        return []
     parts = [si(best["time_s"], "s")]
     if best["energy_j"] is not None:
-        parts += [energy_of(best), si(best["power_w"], "W")]
+        parts += [energy_of(best), si(best.get("power_w"), "W")]
     if len(workloads) == 1:
         parts += rates(workloads[0])
     else:
         parts[0] += " per round"
     clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
-    if best["clock_mhz"] is None and best.get("clock_seen_mhz") is not None:
-        clock += f" ({best['clock_seen_mhz']:.0f} MHz seen)"
-    limit = best.get("power_limit_w")
+    seen = best.get("clock_seen_mhz")
+    if best["clock_mhz"] is None and seen is not None:
+        clock += f" ({seen:.0f} MHz seen)"
+    celsius, limit = best.get("temperature_c"), best.get("power_limit_w")
+    warm = [] if celsius is None else [f"at {celsius:.0f} °C"]
     limits = [] if limit is None else [f"power limit {limit:g} W"]
-    return [*parts, clock, *limits, *([f"({label(document)})"] if label(document) else [])]
+    return [*parts, clock, *warm, *limits, *([f"({label(document)})"] if label(document) else [])]
 
 
-def rates(workload: Mapping[str, Any]) -> list[str]:
+def rates(workload: WorkloadDocument) -> list[str]:
     """What a workload achieves a second, in its own unit; empty where its work is not known."""
-    value = (workload.get("best") or {}).get("rate")
-    return [] if value is None else [_rate(value, workload["rate_name"])]
+    value = None if workload["best"] is None else workload["best"]["rate"]
+    return [] if value is None else [_rate(value, workload.get("rate_name", ""))]
 
 
 def _rate(value: float | None, unit: str) -> str:
     return "–" if value is None else f"{significant(value)} {unit}"
 
 
-def workload_cells(document: Mapping[str, Any]) -> list[list[str]]:
+def workload_cells(document: RunDocument) -> list[list[str]]:
     """A row per workload below the heads: batch, own time in the co-run, share of the joules, rate.
 
     The first cell is its name. Shares are modelled on every device.
     """
     workloads = document["workloads"]
-    parts = [workload["best"] for workload in workloads]
+    parts = _parts(document)
     columns = {"batch": [f"{workload['batch']:,}" for workload in workloads]}
     columns["own time"] = [si(part["time_s"], "s") for part in parts]
     if any(part["energy_share_j"] is not None for part in parts):
         columns[f"share ({MODELLED})"] = [_share(part) for part in parts]
     if any(part["rate"] is not None for part in parts):
-        columns["rate"] = [_rate(w["best"]["rate"], w["rate_name"]) for w in workloads]
+        columns["rate"] = [
+            _rate(part["rate"], one.get("rate_name", "")) for one, part in zip(workloads, parts, strict=True)
+        ]
     names = ["workload", *(workload["name"] for workload in workloads)]
     rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
     return [[name, *row] for name, row in zip(names, rows, strict=True)]
 
 
-def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
+def workloads_table(document: RunDocument, width: int) -> list[str]:
     """A row per workload with its configuration; the title above it says what kind of numbers these are."""
     named = workload_cells(document)
-    parts = [workload["best"] for workload in document["workloads"]]
-    notes = ["configuration", *(shown_values(part["configuration"]) for part in parts)]
+    notes = ["configuration", *(shown_values(part["configuration"]) for part in _parts(document))]
     if rows_in(named, width, indent=_INDENT) is not None:
         return table(named, notes, width, right=set(range(1, len(named[0]))), indent=_INDENT)
     notes = [f"{row[0]}: {note}" for row, note in zip(named, notes, strict=True)]
@@ -82,7 +91,12 @@ def workloads_table(document: Mapping[str, Any], width: int) -> list[str]:
     return table(rows, notes, width, right=set(range(len(rows[0]))), indent=_INDENT)
 
 
-def _share(part: Mapping[str, Any]) -> str:
+def _parts(document: RunDocument) -> list[WorkloadPart]:
+    """The workloads' parts of the answer, which every answer has."""
+    return [workload["best"] for workload in document["workloads"] if workload["best"] is not None]
+
+
+def _share(part: WorkloadPart) -> str:
     return with_uncertainty(part["energy_share_j"], interval(part["energy_share_j_uncertainty"]), "J")
 
 
@@ -100,7 +114,7 @@ class Gains:
     sentences: list[str]
 
 
-def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
+def comparisons(document: RunDocument, width: int) -> list[str]:
     """What the answer gains, as lines."""
     gains = gains_of(document)
     lines: list[str] = []
@@ -112,7 +126,7 @@ def comparisons(document: Mapping[str, Any], width: int) -> list[str]:
     ]
 
 
-def gains_of(document: Mapping[str, Any]) -> Gains:
+def gains_of(document: RunDocument) -> Gains:
     """The answer against the default, the fastest trial, the solo bests together, and one after another.
 
     A search for time says what the trial with the least joules would bring, where joules were measured.
@@ -121,7 +135,7 @@ def gains_of(document: Mapping[str, Any]) -> Gains:
     rows: list[list[str]] = []
     sentences: list[str] = []
     itself: list[str] = []
-    compared: list[Mapping[str, Any]] = []  # the trial of each row
+    compared: list[TrialDocument | None] = []  # the trial of each row
     for name, against, called in _COMPARED:
         trial, changes = document.get(name), document.get(against)
         before = next((i for i, other in enumerate(compared) if same(trial, other)), None)
@@ -160,7 +174,7 @@ class Change:
     sign: int
 
 
-def changes_of(document: Mapping[str, Any]) -> list[Change]:
+def changes_of(document: RunDocument) -> list[Change]:
     """Time and joules of the answer against the default, that of the objective first; none where it is it."""
     against = document.get("against_default")
     if against is None or same(document["best"], document.get("default")):
@@ -183,7 +197,7 @@ def _compared(rows: list[list[str]], energy_first: bool) -> list[list[str]]:
     return [[row[place] for place in filled] for row in (heads, *rows)]
 
 
-def _changes(against: Mapping[str, Any], energy_first: bool) -> list[str]:
+def _changes(against: Changes, energy_first: bool) -> list[str]:
     """Changes of time and joules, that of the objective first, and how they were measured."""
     time = percent_with_interval(against["slowdown"], against.get("slowdown_interval"))
     energy, once = "", ""
@@ -193,7 +207,7 @@ def _changes(against: Mapping[str, Any], energy_first: bool) -> list[str]:
     return [energy, time, once] if energy_first else [time, energy, once]
 
 
-def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Iterator[list[str]]:
+def _one_after_another(document: RunDocument, energy_first: bool) -> Iterator[list[str]]:
     """What running the workloads together brings; answers stored before that was measured lack it."""
     found = document.get("one_after_another")
     if found is None:
@@ -205,7 +219,7 @@ def _one_after_another(document: Mapping[str, Any], energy_first: bool) -> Itera
     yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
 
 
-def _solo_bests(document: Mapping[str, Any]) -> Iterator[str]:
+def _solo_bests(document: RunDocument) -> Iterator[str]:
     """Why the solo bests together are not compared; or that they cost less than the answer, and why."""
     if document.get("no_solo_bests"):
         yield f"solo bests together are not compared: {document['no_solo_bests']}"
@@ -218,14 +232,14 @@ def _solo_bests(document: Mapping[str, Any]) -> Iterator[str]:
     lower, half = cost_change(document, changes)
     if lower <= half:
         return
-    slow = solo["time_s"] > longest_s(document)
+    slow = (solo["time_s"] or 0.0) > longest_s(document)
     why = (
         "they are slower than --max-slowdown allows" if slow else "a tie, of which the answer is the fastest"
     )
     yield f"solo bests together cost less: the answer {percent_with_interval(lower, half)}; {why}"
 
 
-def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
+def _hidden(document: RunDocument) -> Iterator[str]:
     """That one workload alone takes most of a round, so that the others hardly count."""
     found = document.get("one_after_another")
     if found is None or not found["workloads"]:
@@ -241,7 +255,7 @@ def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _least_energy(document: Mapping[str, Any]) -> Iterator[str]:
+def _least_energy(document: RunDocument) -> Iterator[str]:
     """What a search for energy would save; only a search for time has to say it."""
     least, against = document.get("least_energy"), document.get("energy_trade_off")
     if objective_name(document) != "time" or least is None or against is None:

@@ -1,9 +1,9 @@
 """What other clocks would bring, as sentences and a table: the answer's configuration over the clock."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tuner.model.run_document import ClockPointDocument, RunDocument, SettingPoint
 from tuner.report.layout import ReportLine, lines_of, table
 from tuner.report.words import MODELLED, label, percent_with_interval, significant
 
@@ -13,7 +13,7 @@ _LOWER = 0.95  # of the highest clock: from there on, that it may be lowered is 
 _LEAST = 3  # points of a curve worth a table
 _INDENT = "  "
 
-Point = Mapping[str, Any]
+Point = ClockPointDocument
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SettingTable:
     sentences: list[str]
 
 
-def curve_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
+def curve_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
     """Sentences and the table; nothing where the clock was not searched."""
     found = clock_table(document)
     return iter(()) if found is None else setting_lines(found, width)
@@ -51,9 +51,9 @@ def setting_lines(found: SettingTable, width: int) -> Iterator[ReportLine]:
         yield from lines_of(_INDENT + sentence, width, hanging=_INDENT * 2)
 
 
-def clock_table(document: Mapping[str, Any]) -> SettingTable | None:
+def clock_table(document: RunDocument) -> SettingTable | None:
     """The clocks worth a row, and what they bring; None where the clock was not searched."""
-    points: Sequence[Point] = document.get("clock_curve") or ()
+    points = document.get("clock_curve") or ()
     best = document["best"]
     if len(points) < _LEAST or best is None or best["clock_mhz"] is None:
         return None
@@ -88,12 +88,12 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
             f" ({flat['kind']})"
         )
     answer = next((point for point in points if point["clock_mhz"] == answer_mhz), None)
-    lower = [one for one in points if one["clock_mhz"] < answer_mhz and one["joules_ratio"] is not None]
-    if answer is None or answer["joules"] is None or not lower:
+    lower = [one for one in points if one["clock_mhz"] < answer_mhz]
+    least = _of_least_energy(lower)
+    if answer is None or not answer["joules"] or least is None:
         return
-    least = min(lower, key=lambda one: float(one["joules"]))
-    saving, slower = 1 - least["joules"] / answer["joules"], least["time_s"] / answer["time_s"] - 1
-    unsure = (1 - saving) * least["joules_ratio_interval"] / least["joules_ratio"]
+    saving, slower = 1 - (least["joules"] or 0.0) / answer["joules"], least["time_s"] / answer["time_s"] - 1
+    unsure = (1 - saving) * (least["joules_ratio_interval"] or 0.0) / (least["joules_ratio"] or 1.0)
     if saving <= unsure:
         yield f"no clock below {_mhz(answer)} is seen to save energy, down to {_mhz(points[-1])}"
         return
@@ -107,6 +107,12 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
     )
 
 
+def _of_least_energy(points: Sequence[Point]) -> Point | None:
+    """The point of the fewest joules; None where none are known."""
+    known = [one for one in points if one["joules"] is not None and one["joules_ratio"] is not None]
+    return min(known, key=lambda one: one["joules"] or 0.0, default=None)
+
+
 def reference_of(points: Sequence[Point]) -> Point:
     """The point that ratios are against."""
     return next(one for one in points if one["kind"] != MODELLED and one["time_ratio_interval"] == 0.0)
@@ -117,11 +123,9 @@ def _rows(points: Sequence[Point], answer_mhz: float) -> list[Point]:
     chosen = [one for one in points if one["clock_mhz"] == answer_mhz]
     for allowed in _ALLOWED:
         within = [one for one in points if one["time_ratio"] <= 1 + allowed]
-        known = [one for one in within if one["joules"] is not None]
-        if known:
-            chosen.append(min(known, key=lambda one: float(one["joules"])))
-        elif within:
-            chosen.append(within[-1])
+        least = _of_least_energy(within)
+        if within:
+            chosen.append(least or within[-1])
     clocks = dict.fromkeys(one["clock_mhz"] for one in chosen)
     return [one for one in points if one["clock_mhz"] in clocks]
 
@@ -141,7 +145,7 @@ def heads_of(*, joules: bool) -> list[str]:
     return ["energy", "time", "saved per % slower"] if joules else ["time"]
 
 
-def ratio_cells(point: Point, *, joules: bool) -> list[str]:
+def ratio_cells(point: SettingPoint, *, joules: bool) -> list[str]:
     """Change of energy, change of time, and what is saved per percent of slowdown."""
     if point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0:  # what the others are against
         return ["–"] * (3 if joules else 1)
@@ -155,9 +159,8 @@ def ratio_cells(point: Point, *, joules: bool) -> list[str]:
 
 def _note(point: Point, points: Sequence[Point], answer_mhz: float) -> str:
     """What a row is known for, and whether it was measured."""
-    known = [one for one in points if one["joules"] is not None]
     notes = ["the answer's clock"] if point["clock_mhz"] == answer_mhz else []
-    if known and point is min(known, key=lambda one: float(one["joules"])):
+    if point is _of_least_energy(points):
         notes.append("least energy")
     return ", ".join([point["kind"], *notes])
 

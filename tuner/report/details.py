@@ -1,8 +1,8 @@
 """What ``--verbose`` adds to a report: how sure the numbers are, sensor and idle power, where time went."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from tuner.model.run_document import RunDocument, ScatterDocument, TrialDocument, WallDocument
 from tuner.report.ranked_trials import same
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import half_percent, label, percent, si, significant, with_uncertainty
@@ -10,7 +10,7 @@ from tuner.report.words import half_percent, label, percent, si, significant, wi
 _NOTABLE = 0.001  # of the tuning cost
 
 
-def detail_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def detail_lines(document: RunDocument) -> Iterator[str]:
     """Sentences on an answer and on the run that found it; stored answers of old lack some."""
     if document["best"] is not None:
         yield from _against(document)
@@ -24,42 +24,40 @@ def detail_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _wall(document)
 
 
-def _mark(document: Mapping[str, Any]) -> str:
+def _mark(document: RunDocument) -> str:
     return f", {label(document)}" if label(document) else ""
 
 
-def _against(document: Mapping[str, Any]) -> Iterator[str]:
+def _against(document: RunDocument) -> Iterator[str]:
     """The numbers that the answer is held against."""
-    for name, called in (
-        ("default", "default"),
-        ("fastest", "fastest"),
-        ("solo_bests", "solo bests together"),
+    for trial, called in (
+        (document["default"], "default"),
+        (document.get("fastest"), "fastest"),
+        (document.get("solo_bests"), "solo bests together"),
     ):
-        trial = document.get(name)
         if trial is not None and trial["time_s"] is not None and not same(document["best"], trial):
             numbers = [si(trial["time_s"], "s")]
             if trial["energy_j"] is not None:
-                numbers += [energy_of(trial), si(trial["power_w"], "W")]
+                numbers += [energy_of(trial), si(trial.get("power_w"), "W")]
             yield f"{called}: {', '.join(numbers)} per round{_mark(document)}"
     runs = document.get("solo_best_runs") or {}
     if runs:
         yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}"
 
 
-def _repeatability(document: Mapping[str, Any]) -> Iterator[str]:
+def _repeatability(document: RunDocument) -> Iterator[str]:
     again = document.get("repeatability")
     if again is None:
         return
-    for name in ("energy", "time"):
-        half = again.get(f"{name}_interval")
+    for name, half in (("energy", again.get("energy_interval")), ("time", again.get("time_interval"))):
         if half:
             yield (
                 f"trials repeat to ± {half_percent(half)} in {name} (95 %{_mark(document)}):"
-                f" {again['trials']} contenders, measured again after the search, turn by turn"
+                f" {again.get('trials', 0)} contenders, measured again after the search, turn by turn"
             )
 
 
-def _scatter(document: Mapping[str, Any]) -> Iterator[str]:
+def _scatter(document: RunDocument) -> Iterator[str]:
     """What every interval of joules contains beside its window's own."""
     scatter = document.get("window_scatter")
     if scatter is not None:
@@ -67,10 +65,17 @@ def _scatter(document: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "± of joules covers minutes: windows of one trial scatter by"
             f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{_mark(document)})"
+            f"{_drift(scatter)}"
         )
 
 
-def _co_run(document: Mapping[str, Any]) -> Iterator[str]:
+def _drift(scatter: ScatterDocument) -> str:
+    """What is left of the GPU's warming; answers stored before that was told lack it."""
+    drift = scatter.get("drift_interval")
+    return "" if not drift else f", of which ± {100 * drift:.2g} % for what the GPU may still warm by"
+
+
+def _co_run(document: RunDocument) -> Iterator[str]:
     found = document.get("one_after_another")
     if found is None:
         return
@@ -82,49 +87,55 @@ def _co_run(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"co-run: {times}{energies}, measured in turn (95 %{_mark(document)})"
 
 
-def _net(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
-    if best.get("energy_net_j") is None:
+def _net(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
+    net_j = best.get("energy_net_j")
+    if net_j is None:
         return
-    net_j, idle_w = best["energy_net_j"], best["idle_w"]
-    shown = with_uncertainty(net_j, interval(best["energy_net_j_uncertainty"]), "J")
-    idle = with_uncertainty(idle_w, interval(best["idle_w_uncertainty"]), "W")
+    shown = with_uncertainty(net_j, interval(best.get("energy_net_j_uncertainty")), "J")
+    idle = with_uncertainty(best.get("idle_w"), interval(best.get("idle_w_uncertainty")), "W")
     before = default.get("energy_net_j") if default is not None else None
-    another = before and before > 0 and not same(best, default)
-    change = f", {percent(net_j / before - 1)} against the default" if another else ""
+    change = ""
+    if before is not None and before > 0 and not same(best, default):
+        change = f", {percent(net_j / before - 1)} against the default"
     yield f"net of idle ({idle} at its clock): {shown} per round{change}"
 
 
-def _parts(document: Mapping[str, Any]) -> Iterator[str]:
+def _parts(document: RunDocument) -> Iterator[str]:
     """Each workload's time against that in the default, and its rate per watt, whose joules are a share."""
     for workload in document["workloads"]:
         best, default = workload["best"], workload["default"]
         words = []
-        if len(document["workloads"]) > 1 and default is not None and default["time_s"] and best["time_s"]:
-            words.append(f"{percent(best['time_s'] / default['time_s'] - 1)} time against the default")
-        if best.get("rate_per_watt") is not None:
-            words.append(f"{significant(best['rate_per_watt'])} {workload['rate_name']}/W (modelled)")
+        before = None if default is None else default["time_s"]
+        now = None if best is None else best["time_s"]
+        if len(document["workloads"]) > 1 and before and now:
+            words.append(f"{percent(now / before - 1)} time against the default")
+        per_watt = None if best is None else best.get("rate_per_watt")
+        if per_watt is not None:
+            words.append(f"{significant(per_watt)} {workload.get('rate_name', '')}/W (modelled)")
         if workload.get("work_assumed"):
             words.append("its kernel file states no [work]: every array is taken to move once")
         if words:
             yield f"{workload['name']}: {', '.join(words)}"
 
 
-def _sensor(best: Mapping[str, Any]) -> Iterator[str]:
+def _sensor(best: TrialDocument) -> Iterator[str]:
     if best.get("sensor"):
-        yield f"energy: {best['sensor']}, scope {best['scope']}; intervals are 95 %, the sensor's gain apart"
+        seen = f"{best['sensor']}, scope {best.get('scope')}"
+        yield f"energy: {seen}; intervals are 95 %, the sensor's gain apart"
 
 
-def _search(document: Mapping[str, Any]) -> Iterator[str]:
+def _search(document: RunDocument) -> Iterator[str]:
     space = document["space"]
-    if space.get("size") is None:
+    size, pruned = space.get("size"), space.get("pruned")
+    if size is None or pruned is None:
         return
     did = "replayed" if document.get("recorded") else "measured"
-    failed = f", {space['failed']:,} of them failed" if space.get("failed") else ""
+    failed = f", {space.get('failed'):,} of them failed" if space.get("failed") else ""
     drawn = any("listed" in workload["space"] for workload in document["workloads"])
     about = "about " if drawn else ""
     yield (
-        f"trials: {space['measured']:,} {did}{failed} of {about}{space['size']:,}"
-        f" ({about}{space['pruned']:,} after pruning); policy {document['policy']},"
+        f"trials: {space['measured']:,} {did}{failed} of {about}{size:,}"
+        f" ({about}{pruned:,} after pruning); policy {document.get('policy')},"
         f" status {document['status']}"
     )
     unseen = [
@@ -136,7 +147,7 @@ def _search(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"not looked at, so not compiled or only ahead: {', '.join(unseen)}"
 
 
-def _wall(document: Mapping[str, Any]) -> Iterator[str]:
+def _wall(document: RunDocument) -> Iterator[str]:
     wall = document.get("wall")
     if wall is None:
         return
@@ -146,11 +157,11 @@ def _wall(document: Mapping[str, Any]) -> Iterator[str]:
     joules = document.get("tuning_energy_j")
     spent = ""
     if joules is not None:
-        shown = with_uncertainty(joules, interval(document["tuning_energy_j_uncertainty"]), "J")
+        shown = with_uncertainty(joules, interval(document.get("tuning_energy_j_uncertainty")), "J")
         spent = f"{shown}{f' ({label(document)})' if label(document) else ''}, "
     modelled = f" ({label(document)})" if label(document) else ""
     yield (
-        f"tuning cost: {spent}{document['wall_s']:,.1f} s:"
+        f"tuning cost: {spent}{document.get('wall_s', 0.0):,.1f} s:"
         f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
     )
     unseen = document.get("tuning_energy_unseen")
@@ -162,14 +173,14 @@ def _wall(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"
 
 
-def _replayed(document: Mapping[str, Any], wall: Mapping[str, Any]) -> str:
+def _replayed(document: RunDocument, wall: WallDocument) -> str:
     """What the trials cost when they were recorded, and what replaying them took."""
     joules = document.get("tuning_energy_j")
     spent = ""
     if joules is not None:
-        shown = with_uncertainty(joules, interval(document["tuning_energy_j_uncertainty"]), "J")
+        shown = with_uncertainty(joules, interval(document.get("tuning_energy_j_uncertainty")), "J")
         spent = f" and {shown}, which include answer checks, warm-up and idle power around them"
     return (
         f"tuning cost ({label(document)}): windows of {wall['windows_s']:,.1f} s{spent};"
-        f" replaying took {document['wall_s']:,.1f} s"
+        f" replaying took {document.get('wall_s', 0.0):,.1f} s"
     )

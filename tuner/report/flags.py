@@ -1,26 +1,50 @@
-"""What to paste into a build: the tunables of a configuration as macros of a compiler."""
+"""What stands behind ``use:``: options of the compiler, else the command that writes a header."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
-from tuner.model.plan import TunableValue
+from tuner.errors import InputError
+from tuner.exchange.build import Build, build_of
+from tuner.model.run_document import TrialDocument, WorkloadDocument
 
 
-def flags_of(configuration: Mapping[str, TunableValue]) -> str:
-    """A configuration as options of nvcc: ``-DP=16 -Dshuffle=1``; booleans are 1 and 0, as kernels get them.
+def pasted(build: Build) -> str:
+    """The options of nvcc as a shell reads them.
 
-    Values that a shell would read otherwise are quoted.
+    Raises:
+        InputError: one is not safe in a command.
     """
-    values = (
-        (name, int(value) if isinstance(value, bool) else value) for name, value in configuration.items()
-    )
-    return " ".join(shlex.quote(f"-D{name}={value}") for name, value in values)
+    return shlex.join(build.words())
 
 
-def expanded_use(expanded: Mapping[str, Any]) -> str:
-    """The same where template arguments are tunables, or pragmas, which count in its expansion."""
-    macros, source = flags_of(expanded["macros"]), expanded["source"]
-    expands = f" with the source of tuner kernels expand {source}" if source else ""
-    built = [f"{macros}{expands}"] if macros else []
-    return "; ".join([*built, *(f"launch {entry}" for entry in expanded["entries"] if "<" in entry)])
+def use_of(
+    best: TrialDocument, workload: WorkloadDocument, run: int | None, named: str = ""
+) -> tuple[str, list[str]]:
+    """What builds the answer of a workload.
+
+    Args:
+        best: the answer.
+        workload: one of its workloads.
+        run: number of the run; None of one that is not stored.
+        named: what a command must say to read the run's database.
+
+    Returns:
+        Options or a command for a shell, empty where the compiler is told nothing; and lines about the source
+        and the launches, for people.
+    """
+    build = build_of(best["configurations"][workload["name"]], workload.get("expanded"))
+    lines = []
+    try:
+        use = pasted(build)
+    except InputError as error:
+        use = "" if run is None else header_command(run, named)
+        lines = [f"no options: {error}"] if run is None else []
+    if build.macros and build.source is not None:
+        lines.append(f"source: what tuner kernels expand {shlex.quote(build.source)} writes")
+    if launches := build.launches():
+        lines.append(f"launch: {'; '.join(launches)}")
+    return use, lines
+
+
+def header_command(run: int, named: str = "") -> str:
+    """The command that writes the answer of a stored run as a header, which takes any value and workloads."""
+    return f"tuner export {run} --format header{named} --output tuned.h"

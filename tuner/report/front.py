@@ -1,10 +1,10 @@
 """The Pareto front of a run: its points as a table, and the choice of one by a time budget."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from tuner.errors import InputError
 from tuner.model import shown_values
+from tuner.model.run_document import FrontPoint, RunDocument, TrialDocument
 from tuner.report.clock_curve import SettingTable, setting_lines
 from tuner.report.layout import ReportLine
 from tuner.report.ranked_trials import objective_name, same
@@ -17,10 +17,9 @@ _WHICH_CHOSEN = "the answer is the point of least energy at most {slower} % slow
 _HOW_TO_CHOOSE = (
     "of least energy at most 5 % slower than the fastest: tuner show {run} --max-slowdown 5%{named}"
 )
-_CHANGES = ("against_default", "trade_off", "against_solo_bests", "energy_trade_off")
 
 
-def within_slowdown(document: Mapping[str, Any], max_slowdown: float | None) -> dict[str, Any]:
+def within_slowdown(document: RunDocument, max_slowdown: float | None) -> RunDocument:
     """The document of a front whose answer is the point of least energy within a time budget.
 
     Args:
@@ -32,56 +31,58 @@ def within_slowdown(document: Mapping[str, Any], max_slowdown: float | None) -> 
         InputError: the run has no front, or a file says what no run has written.
     """
     if max_slowdown is None:
-        return dict(document)
+        return document
     if objective_name(document) != "pareto" or not document.get("front"):
         raise InputError(
             f"--max-slowdown {100 * max_slowdown:g}%: chooses a point of a Pareto front, and this run has"
             " none; tune with --objective pareto"
         )
-    try:
-        return _with_point(document, max_slowdown)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise InputError(f"front: its points are not as `tuner run --json` writes them ({found})") from error
+    return _with_point(document, max_slowdown)
 
 
-def _with_point(document: Mapping[str, Any], max_slowdown: float) -> dict[str, Any]:
+def _with_point(document: RunDocument, max_slowdown: float) -> RunDocument:
     """The document with the point of least energy within a slowdown in the place of its answer."""
     points = document["front"]
-    limit_s = points[0]["trial"]["time_s"] * (1 + max_slowdown)
+    limit_s = _time_s(points[0]) * (1 + max_slowdown)
     point = min(
-        (one for one in points if one["trial"]["time_s"] <= limit_s), key=lambda one: one["trial"]["energy_j"]
+        (one for one in points if _time_s(one) <= limit_s), key=lambda one: one["trial"]["energy_j"] or 0.0
     )
-    workloads = [
+    changed = document.copy()
+    changed["best"] = point["trial"]
+    changed["front_slowdown"] = max_slowdown
+    changed["against_default"] = point.get("against_default")
+    changed["trade_off"] = point.get("trade_off")
+    changed["against_solo_bests"] = point.get("against_solo_bests")
+    changed["energy_trade_off"] = point.get("energy_trade_off")
+    changed["workloads"] = [
         {**workload, "best": part, "expanded": expanded}
         for workload, part, expanded in zip(
             document["workloads"], point["parts"], point["expanded"], strict=True
         )
     ]
-    changed = {
-        **document,
-        **{name: point[name] for name in _CHANGES},
-        "best": point["trial"],
-        "workloads": workloads,
-        "front_slowdown": max_slowdown,
-    }
-    per_day = (document.get("break_even") or {}).get("runs_per_day")
-    return {**changed, "break_even": break_even(changed, "pareto", per_day)}
+    even = document.get("break_even")
+    changed["break_even"] = break_even(changed, "pareto", None if even is None else even["runs_per_day"])
+    return changed
 
 
-def point_words(document: Mapping[str, Any]) -> str:
+def _time_s(point: FrontPoint) -> float:
+    """Time of a point, which every one has."""
+    return point["trial"]["time_s"] or 0.0
+
+
+def point_words(document: RunDocument) -> str:
     """What a command must say to name the same point of the front; empty for the run's own answer."""
     chosen = document.get("front_slowdown")
     return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
 
 
-def front_lines(document: Mapping[str, Any], width: int, named: str = "") -> Iterator[ReportLine]:
+def front_lines(document: RunDocument, width: int, named: str = "") -> Iterator[ReportLine]:
     """The points of the front as lines; nothing where the run has none."""
     found = front_table(document, named)
     return iter(()) if found is None else setting_lines(found, width)
 
 
-def front_table(document: Mapping[str, Any], named: str = "") -> SettingTable | None:
+def front_table(document: RunDocument, named: str = "") -> SettingTable | None:
     """The points of the front, fastest first; None where the run has none.
 
     Args:
@@ -100,8 +101,9 @@ def front_table(document: Mapping[str, Any], named: str = "") -> SettingTable | 
         "energy": [energy_of(point["trial"]) for point in points],
         "against the default": [_saving(point) for point in points],
     }
-    for head, key, unit in (("clock", "clock_mhz", "MHz"), ("power limit", "power_limit_w", "W")):
-        values = [point["trial"].get(key) for point in points]
+    clocks = [point["trial"]["clock_mhz"] for point in points]
+    limits = [point["trial"].get("power_limit_w") for point in points]
+    for head, values, unit in (("clock", clocks, "MHz"), ("power limit", limits, "W")):
         if any(value is not None for value in values):
             cells[head] = ["as found" if value is None else f"{value:g} {unit}" for value in values]
     notes = [_note(document, point) for point in points]
@@ -109,7 +111,7 @@ def front_table(document: Mapping[str, Any], named: str = "") -> SettingTable | 
     return SettingTable(title, rows, ["configuration", *notes], [_sentence(document, named)])
 
 
-def _sentence(document: Mapping[str, Any], named: str) -> str:
+def _sentence(document: RunDocument, named: str) -> str:
     """Which point the answer is, and how to take another one."""
     chosen, run = document.get("front_slowdown"), document.get("run")
     if chosen is not None:
@@ -119,19 +121,19 @@ def _sentence(document: Mapping[str, Any], named: str) -> str:
     return f"{_WHICH}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
 
 
-def _time(trial: Mapping[str, Any]) -> str:
+def _time(trial: TrialDocument) -> str:
     return with_uncertainty(trial["time_s"], interval(trial.get("time_s_uncertainty")), "s")
 
 
-def _saving(point: Mapping[str, Any]) -> str:
+def _saving(point: FrontPoint) -> str:
     """Energy against the default, with its interval."""
-    changes = point.get("against_default") or {}
-    if "energy_saving" not in changes:
+    changes = point.get("against_default")
+    if changes is None or "energy_saving" not in changes:
         return "–"
     return percent_with_interval(-changes["energy_saving"], changes["energy_saving_interval"])
 
 
-def _note(document: Mapping[str, Any], point: Mapping[str, Any]) -> str:
+def _note(document: RunDocument, point: FrontPoint) -> str:
     configurations = "; ".join(shown_values(one) for one in point["trial"]["configurations"].values())
     marks = ["the answer"] if same(document["best"], point["trial"]) else []
     return ", ".join([*marks, *filter(None, [configurations])])

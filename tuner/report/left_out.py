@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from tuner.errors import LaunchMisfitError
 from tuner.model import shown_values
+from tuner.model.run_document import RunDocument, TrialDocument, WorkloadSpace
 
 _GROUPS_SHOWN = 3
 _EXAMPLE_CHARACTERS = 240
@@ -14,20 +15,21 @@ _FAILED_COMPILE = "does not compile"
 _CONSTRAINTS = "excluded by constraints"
 
 
-def dropped_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+def dropped_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
     """What was left out with every reason: of all workloads in a sentence, with ``verbose`` of each."""
     workloads = document["workloads"]
     recorded = bool(document.get("recorded"))
-    if recorded and document["space"].get("size") is not None:
-        yield _recorded(document)
+    size = document["space"].get("size")
+    if recorded and size is not None:
+        yield _recorded(document, size)
     groups = [[workload] for workload in workloads] if verbose else [workloads]
     for group in groups:
         counts: Counter[str] = Counter()
         for workload in group:
             counts.update(_reasons(workload["space"], recorded=recorded))
         counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0)  # what the kernel file says itself comes last
-        sizes = [one["space"].get("cartesian") or one["space"].get("size") for one in group]
-        total = "" if None in sizes or recorded else f" (of {sum(sizes):,})"
+        sizes = [one["space"].get("cartesian") or one["space"].get("size") or 0 for one in group]
+        total = f" (of {sum(sizes):,})" if all(sizes) and not recorded else ""
         of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
         sampled = any("listed" in one["space"] for one in group)  # of such a space the size is an estimate
         reasons = [
@@ -39,7 +41,7 @@ def dropped_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iter
             yield f"left out{of}: {', '.join(reasons)}{total}"
 
 
-def _recorded(document: Mapping[str, Any]) -> str:
+def _recorded(document: RunDocument, size: int) -> str:
     """What the recording has, as a product of the configurations of its workloads; and how much was tried.
 
     A recording has chosen configurations: that tunables have more values says nothing about it.
@@ -47,16 +49,16 @@ def _recorded(document: Mapping[str, Any]) -> str:
     space = document["space"]
     factors = [
         *(workload["space"].get("size") for workload in document["workloads"]),
-        *(len(space.get(key) or (1,)) for key in ("clocks_mhz", "power_limits_w")),
+        *(len(values or (1,)) for values in (space.get("clocks_mhz"), space.get("power_limits_w"))),
     ]
     told = [f"{factor:,}" for factor in factors if factor not in (None, 1)]
     product = f"{' × '.join(told)} = " if len(told) > 1 else ""
     what = "combinations of recorded configurations" if product else "recorded configurations"
-    tried = "all" if space["measured"] >= space["size"] else f"{space['measured']:,} of them"
-    return f"{what}: {product}{space['size']:,}, {tried} replayed"
+    tried = "all" if space["measured"] >= size else f"{space['measured']:,} of them"
+    return f"{what}: {product}{size:,}, {tried} replayed"
 
 
-def _reasons(space: Mapping[str, Any], *, recorded: bool) -> Counter[str]:
+def _reasons(space: WorkloadSpace, *, recorded: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
     threshold = space.get("min_occupancy")
     share = "" if threshold is None else f" of {100 * threshold:g} %"
@@ -69,7 +71,7 @@ def _reasons(space: Mapping[str, Any], *, recorded: bool) -> Counter[str]:
     return counts
 
 
-def failure_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+def failure_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
     """Each reason of a failure once, with a count and an example; with ``verbose`` every failure in full."""
     groups: dict[str, list[str]] = {}
     for kind, example in failures(document):
@@ -85,7 +87,7 @@ def failure_lines(document: Mapping[str, Any], *, verbose: bool = False) -> Iter
         yield f"failed for {others} other {'reason' if others == 1 else 'reasons'} too: --verbose"
 
 
-def failures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
     """Every failure once: what is common to failures of its kind, and its own text."""
     told: set[str] = set()
 
@@ -102,10 +104,12 @@ def failures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
     for workload in document["workloads"]:
         for message in workload.get("compile_errors", ()):
-            yield from new(_FAILED_COMPILE, message)
+            yield from new(
+                "launch-error" if LaunchMisfitError.reason in message else _FAILED_COMPILE, message
+            )
 
 
-def _default(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _default(document: RunDocument) -> list[TrialDocument]:
     """The only trial of a stored answer that may have failed."""
     default = document.get("default")
     return [] if default is None or "workloads" not in default else [default]

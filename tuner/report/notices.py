@@ -1,11 +1,11 @@
 """The notices of a run: those that change how its numbers are read, and the others."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from tuner import registry
 from tuner.model import Flag, FlagKind
+from tuner.model.run_document import RunDocument, TrialDocument
 
 _NO_GPU = "no GPU"
 _OF_TIES = re.compile("(tie|near):")
@@ -14,14 +14,12 @@ _CALM = re.compile(r"(break-even: stopped|spared:|stopped:)|.*: batch capped fro
 and the table show."""
 
 
-def stand_in(document: Mapping[str, Any], seen: Collection[str] = ()) -> list[str]:
+def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:
     """Why a simulated device stands in for a GPU, which is said before any number; empty where none does."""
     return [one for one in _new(document, seen) if one.startswith(_NO_GPU)]
 
 
-def warnings(
-    document: Mapping[str, Any], seen: Collection[str] = (), *, of_ties: bool = True
-) -> Iterator[str]:
+def warnings(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = True) -> Iterator[str]:
     """What must be known to read the numbers, a sentence each.
 
     Args:
@@ -36,7 +34,7 @@ def warnings(
         yield from (
             f"beware: {workload['name']} spills registers"
             for workload in document["workloads"]
-            if (workload.get("best") or {}).get("spills")
+            if workload["best"] is not None and workload["best"].get("spills")
         )
     for one in _new(document, seen):
         if one.startswith(_NO_GPU):
@@ -45,9 +43,7 @@ def warnings(
             yield one
 
 
-def notices_of(
-    document: Mapping[str, Any], seen: Collection[str] = (), *, of_ties: bool = False
-) -> Iterator[str]:
+def notices_of(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = False) -> Iterator[str]:
     """The other notices: what a policy said of itself, and how the search went."""
     yield from _verdict(document, seen, held=True)
     for one in _new(document, seen):
@@ -55,7 +51,7 @@ def notices_of(
             yield one
 
 
-def _verdict(document: Mapping[str, Any], seen: Collection[str], *, held: bool) -> Iterator[str]:
+def _verdict(document: RunDocument, seen: Collection[str], *, held: bool) -> Iterator[str]:
     """What came of a verification, where it held or where it did not; an older run calls both verified."""
     found = document.get("verification")
     if found and found["told"] not in seen and bool(found["held"]) is held:
@@ -63,11 +59,11 @@ def _verdict(document: Mapping[str, Any], seen: Collection[str], *, held: bool) 
         yield told if found["held"] is not False else f"refuted: {told.partition(': ')[2]}"
 
 
-def _new(document: Mapping[str, Any], seen: Collection[str]) -> Iterator[str]:
+def _new(document: RunDocument, seen: Collection[str]) -> Iterator[str]:
     yield from (one for one in dict.fromkeys(document.get("notices", ())) if one not in seen)
 
 
-def _is_wanted(text: str, trial: Mapping[str, Any]) -> bool:
+def _is_wanted(text: str, trial: TrialDocument) -> bool:
     """True for what a power limit that was set does: the load reaches it."""
     flag = Flag.parse(text)
     reached = flag.only_power_limit or flag.kind is FlagKind.POWER_LIMIT

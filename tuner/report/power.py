@@ -101,6 +101,8 @@ def trace_lines(trace: ProgramTrace) -> Iterator[str]:
             yield f"  {part.info.scope} {joules(part)}, net of idle {net_joules(part)}"
     for reading in (*trace.readings, *trace.host):
         yield _reading(trace, reading)
+    if trace.gpu.uuid:
+        yield f"read of {trace.gpu.name}, {trace.gpu.uuid}"
     if trace.reference is not None:
         yield from _reference(trace, trace.reference)
     clock = trace.clock

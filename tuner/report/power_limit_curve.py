@@ -1,20 +1,20 @@
 """What other power limits bring, as a table."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from tuner.model.run_document import PowerLimitPoint, RunDocument
 from tuner.report.clock_curve import SettingTable, heads_of, ratio_cells, setting_lines
 from tuner.report.layout import ReportLine
 from tuner.report.words import label
 
 
-def limit_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
+def limit_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
     """The table as lines; nothing where the answer was measured at one power limit."""
     found = limit_table(document)
     return iter(()) if found is None else setting_lines(found, width)
 
 
-def limit_table(document: Mapping[str, Any]) -> SettingTable | None:
+def limit_table(document: RunDocument) -> SettingTable | None:
     """The answer's configurations at every power limit they were measured at; None where that is one."""
     points, best = document.get("power_limit_curve") or (), document["best"]
     if not points or best is None:
@@ -32,5 +32,5 @@ def limit_table(document: Mapping[str, Any]) -> SettingTable | None:
     return SettingTable(title, [heads, *cells], ["", *notes], [])
 
 
-def _seen(point: Mapping[str, Any]) -> str:
+def _seen(point: PowerLimitPoint) -> str:
     return "–" if point["clock_seen_mhz"] is None else f"{point['clock_seen_mhz']:,.0f} MHz"

@@ -1,11 +1,11 @@
 """The trials of a run's document, best first, and what each of them is known for."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.model.objective import NAMES, UNITS
+from tuner.model.run_document import PARTS, Changes, RunDocument, TrialDocument
 
 _TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
 GOALS = {
@@ -15,7 +15,6 @@ GOALS = {
     "ed2p": "least energy × time²",
     "pareto": "Pareto front of time and energy",
 }
-PARTS = ("best", "fastest", "least_energy", "default", "solo_bests")  # trials that a document names
 
 
 @dataclass(frozen=True)
@@ -35,35 +34,35 @@ class RankedTrial:
     rank: int | None
     cost: float | None
     marks: tuple[str, ...]
-    trial: Mapping[str, Any]
+    trial: TrialDocument
 
 
-def objective_name(document: Mapping[str, Any]) -> str:
+def objective_name(document: RunDocument) -> str:
     """The name of a document's objective, without its slowdown limit."""
     name = str(document["objective"]).split(" ", 1)[0]
     return name if name in NAMES else "time"
 
 
-def goal(document: Mapping[str, Any]) -> str:
+def goal(document: RunDocument) -> str:
     """What the run looked for, in words."""
     limit = document.get("max_slowdown")
     within = "" if limit is None else f" within {100 * limit:g} % of the fastest"
     return GOALS[objective_name(document)] + within
 
 
-def unit_of_cost(document: Mapping[str, Any]) -> str:
+def unit_of_cost(document: RunDocument) -> str:
     """The unit of what the objective counts."""
     return UNITS[objective_name(document)]
 
 
-def same(trial: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+def same(trial: TrialDocument | None, other: TrialDocument | None) -> bool:
     """True for the same configurations at the same clock and power limit."""
     if trial is None or other is None:
         return False
     return all(trial.get(key) == other.get(key) for key in ("configurations", "clock_mhz", "power_limit_w"))
 
 
-def ranked_trials(document: Mapping[str, Any]) -> list[RankedTrial]:
+def ranked_trials(document: RunDocument) -> list[RankedTrial]:
     """All trials of a document, the answer first, then by cost; those without a cost last."""
     listed = document.get("trials")
     numbered = [(0, trial) for trial in _named(document)]
@@ -72,7 +71,7 @@ def ranked_trials(document: Mapping[str, Any]) -> list[RankedTrial]:
     best, limit_s = document["best"], longest_s(document)
     costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
 
-    def place(pair: tuple[int, Mapping[str, Any]]) -> tuple[bool, float]:
+    def place(pair: tuple[int, TrialDocument]) -> tuple[bool, float]:
         cost = costs[id(pair[1])]
         return (not same(best, pair[1]), math.inf if cost is None else cost)
 
@@ -90,9 +89,9 @@ def top(trials: Sequence[RankedTrial], count: int) -> list[RankedTrial]:
     return head + [one for one in trials if one not in head and set(one.marks) - {"too slow"}]
 
 
-def _named(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _named(document: RunDocument) -> Iterator[TrialDocument]:
     """The trials that a stored answer names, each once."""
-    seen: list[Mapping[str, Any]] = []
+    seen: list[TrialDocument] = []
     for part in PARTS:
         trial = document.get(part)
         if trial is not None and not any(same(trial, other) for other in seen):
@@ -100,7 +99,7 @@ def _named(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield trial
 
 
-def cost_change(document: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[float, float]:
+def cost_change(document: RunDocument, changes: Changes) -> tuple[float, float]:
     """Change of the cost of a trial against another one, and half of its 95 % interval; both relative.
 
     Args:
@@ -108,14 +107,15 @@ def cost_change(document: Mapping[str, Any], changes: Mapping[str, Any]) -> tupl
         changes: a comparison of the document, such as ``against_default``.
     """
     name = objective_name(document)
+    half = changes.get("slowdown_interval") or 0.0
     if name == "time" or "energy_saving" not in changes:
-        return changes["slowdown"], changes["slowdown_interval"]
+        return changes["slowdown"], half
     power = _TIME_EXPONENT[name]
     ratio = math.pow(1 + changes["slowdown"], power) * (1 - changes["energy_saving"])
-    return ratio - 1, math.hypot(power * changes["slowdown_interval"], changes["energy_saving_interval"])
+    return ratio - 1, math.hypot(power * half, changes["energy_saving_interval"])
 
 
-def longest_s(document: Mapping[str, Any]) -> float:
+def longest_s(document: RunDocument) -> float:
     """The longest time that the answer may take."""
     slowdown, fastest = document.get("max_slowdown"), document.get("fastest")
     if slowdown is None or fastest is None or not fastest["time_s"]:
@@ -123,7 +123,7 @@ def longest_s(document: Mapping[str, Any]) -> float:
     return float(fastest["time_s"] * (1 + slowdown))
 
 
-def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> float | None:
+def _cost(document: RunDocument, trial: TrialDocument, limit_s: float) -> float | None:
     time_s: float | None = trial["time_s"]
     energy_j: float | None = trial["energy_j"]
     if trial["status"] != "ok" or time_s is None or time_s > limit_s:
@@ -134,7 +134,7 @@ def _cost(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float)
     return None if energy_j is None else energy_j * math.pow(time_s, _TIME_EXPONENT[name])
 
 
-def _marks(document: Mapping[str, Any], trial: Mapping[str, Any], limit_s: float) -> Iterator[str]:
+def _marks(document: RunDocument, trial: TrialDocument, limit_s: float) -> Iterator[str]:
     words = {
         "best": "answer",
         "fastest": "fastest",

@@ -1,25 +1,23 @@
 """Two runs side by side: their answers, times and joules, and what differs in how they were made."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Group
 
+from tuner.model.run_document import RunDocument, TrialDocument
 from tuner.report.layout import LEAST_WIDTH, ReportLine, lines_of, rendered, table, wrapped
 from tuner.report.ranked_trials import goal
-from tuner.report.trials_table import differences, energy_of
-from tuner.report.words import label, moment, percent_with_interval, si
+from tuner.report.trials_table import differences, interval
+from tuner.report.words import label, moment, percent_with_interval, si, with_uncertainty
 
 _COVERAGE = 1.96
 _INDENT = "  "
 _UNKNOWN = "–"
 
 
-def diff_report(
-    one: Mapping[str, Any], other: Mapping[str, Any], titles: tuple[str, str], width: int
-) -> Group:
+def diff_report(one: RunDocument, other: RunDocument, titles: tuple[str, str], width: int) -> Group:
     """How the second run differs from the first, as rich prints it.
 
     Args:
@@ -63,9 +61,7 @@ class RunDifferences:
         return "conditions that differ" if self.conditions else "the conditions are the same"
 
 
-def differences_of(
-    one: Mapping[str, Any], other: Mapping[str, Any], titles: tuple[str, str]
-) -> RunDifferences:
+def differences_of(one: RunDocument, other: RunDocument, titles: tuple[str, str]) -> RunDifferences:
     """How the second run differs from the first; arguments as of ``diff_report``."""
     rows = [["", "A", "B", "B against A"], *_numbers(one, other)]
     if not any(row[3] for row in rows[1:]):
@@ -83,7 +79,7 @@ def _indented(text: str, width: int) -> list[str]:
     return wrapped(text, width, _INDENT, _INDENT * 3)
 
 
-def _title(title: str, document: Mapping[str, Any]) -> str:
+def _title(title: str, document: RunDocument) -> str:
     names = " + ".join(workload["name"] for workload in document["workloads"])
     parts = [title]
     if document.get("started_at"):
@@ -94,59 +90,84 @@ def _title(title: str, document: Mapping[str, Any]) -> str:
     return " · ".join([*parts, names, f"{device}{mark}", goal(document)])
 
 
-def _numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[list[str]]:
+def _numbers(one: RunDocument, other: RunDocument) -> Iterator[list[str]]:
     """Rows of numbers of the answers and of the runs, with changes where the workloads are the same."""
-    a, b = one["best"] or {}, other["best"] or {}
+    a, b = one["best"], other["best"]
     alike = {w["name"] for w in one["workloads"]} == {w["name"] for w in other["workloads"]}
 
-    def change(key: str) -> str:
-        return _change(a, b, key) if alike else ""  # of other work a change would say nothing
-
-    yield ["time", si(a.get("time_s"), "s"), si(b.get("time_s"), "s"), change("time_s")]
-    yield ["energy", energy_of(a), energy_of(b), change("energy_j")]
-    yield ["power", si(a.get("power_w"), "W"), si(b.get("power_w"), "W"), change("power_w")]
-    yield ["clock", _setting(a, "clock_mhz", "MHz"), _setting(b, "clock_mhz", "MHz"), ""]
-    if any(one.get("power_limit_w") is not None for one in (a, b)):
-        limits = [_setting(one, "power_limit_w", "W") for one in (a, b)]
-        yield ["power limit", *limits, ""]
+    for name, unit, before, after in quantities(a, b):
+        both = [
+            with_uncertainty(x, interval(u), unit) if name == "energy" else si(x, unit)
+            for x, u in (before, after)
+        ]
+        # of other work a change would say nothing
+        yield [name, *both, _change(before, after) if alike else ""]
+    yield ["clock", *(_setting(one, one and one["clock_mhz"], "MHz") for one in (a, b)), ""]
+    limits = [None if one is None else one.get("power_limit_w") for one in (a, b)]
+    if any(limit is not None for limit in limits):
+        yield [
+            "power limit",
+            *(_setting(one, limit, "W") for one, limit in zip((a, b), limits, strict=True)),
+            "",
+        ]
     yield ["trials", *(f"{document['space']['measured']:,}" for document in (one, other)), ""]
     walls = [si(document.get("wall_s"), "s", 3) for document in (one, other)]
     yield ["wall time", *walls, ""]
     yield ["status", one["status"], other["status"], ""]
 
 
-def _change(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> str:
+Quantity = tuple[float | None, float | None]
+"""A value and its standard uncertainty."""
+
+
+def quantities(
+    a: TrialDocument | None, b: TrialDocument | None
+) -> Iterator[tuple[str, str, Quantity, Quantity]]:
+    """Name and unit of what two answers are compared by, with what it is in both."""
+    numbers = [_quantities(one) for one in (a, b)]
+    yield from zip(("time", "energy", "power"), ("s", "J", "W"), *numbers, strict=True)
+
+
+def _quantities(trial: TrialDocument | None) -> list[Quantity]:
+    if trial is None:
+        return [(None, None)] * 3
+    return [
+        (trial["time_s"], trial.get("time_s_uncertainty")),
+        (trial["energy_j"], trial.get("energy_j_uncertainty")),
+        (trial.get("power_w"), None),
+    ]
+
+
+def _change(before: Quantity, after: Quantity) -> str:
     """A change in words."""
-    found = change_of(a, b, key)
+    found = change_of(before, after)
     return _UNKNOWN if found is None else percent_with_interval(*found)
 
 
-def change_of(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> tuple[float, float | None] | None:
-    """A change from one trial to another, with half of the 95 % interval that its two values have.
+def change_of(a: Quantity, b: Quantity) -> tuple[float, float | None] | None:
+    """A relative change from one value to another, with half of its 95 % interval.
 
     Returns:
         None where a value is not known; the interval is None where an uncertainty is not.
     """
-    before, after = a.get(key), b.get(key)
+    (before, known), (after, other) = a, b
     if not before or after is None:
         return None
-    known = [part.get(f"{key}_uncertainty") for part in (a, b)]
     half = None
-    if known[0] is not None and known[1] is not None and after:
-        relative = math.hypot(known[0] / before, known[1] / after)
-        half = _COVERAGE * relative * after / before
+    if known is not None and other is not None and after:
+        half = _COVERAGE * math.hypot(known / before, other / after) * after / before
     return after / before - 1, half or None
 
 
-def _setting(trial: Mapping[str, Any], key: str, unit: str) -> str:
-    if not trial:
+def _setting(trial: TrialDocument | None, value: float | None, unit: str) -> str:
+    if trial is None:
         return _UNKNOWN
-    return "as found" if trial.get(key) is None else f"{trial[key]:g} {unit}"
+    return "as found" if value is None else f"{value:g} {unit}"
 
 
-def _answers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _answers(one: RunDocument, other: RunDocument) -> Iterator[str]:
     """For each workload what its configuration is in both, or what differs."""
-    found = [(document["best"] or {}).get("configurations", {}) for document in (one, other)]
+    found = [best["configurations"] if (best := document["best"]) else {} for document in (one, other)]
     for name in dict.fromkeys((*found[0], *found[1])):
         if name not in found[0] or name not in found[1]:
             yield f"{name}: only in {'A' if name in found[0] else 'B'}"
@@ -157,34 +178,24 @@ def _answers(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
         yield "neither run has an answer"
 
 
-def _conditions(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+def _conditions(one: RunDocument, other: RunDocument) -> Iterator[str]:
     """What differs in device, sources, batches and options; what only one document knows is not compared."""
-    for key, words in (
-        ("objective", "objective"),
-        ("policy", "policy"),
-        ("seed", "seed"),
-        ("clocks", "clocks"),
-    ):
-        yield from _differing(words, one.get(key), other.get(key))
+    yield from _differing("objective", one["objective"], other["objective"])
+    yield from _differing("policy", one.get("policy"), other.get("policy"))
+    yield from _differing("seed", one.get("seed"), other.get("seed"))
+    yield from _differing("clocks", one.get("clocks"), other.get("clocks"))
     yield from _parts("device", one["device"], other["device"])
     batches = [{w["name"]: w.get("batch") for w in document["workloads"]} for document in (one, other)]
-    yield from _parts("batch of", *batches)
-    for name in _common(one, other, "sources"):
-        if one["sources"].get(name) != other["sources"].get(name):
+    yield from _parts("batch of", batches[0], batches[1])
+    sources, theirs = one.get("sources") or {}, other.get("sources") or {}
+    for name in sources:
+        if name in theirs and sources[name] != theirs[name]:
             yield f"source of {name}: its files or options have changed"
     if "settings" in one and "settings" in other:
         yield from _parts("option", one["settings"], other["settings"])
 
 
-def _known(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    return document.get(key) or {}
-
-
-def _common(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> Sequence[str]:
-    return [name for name in _known(one, key) if name in _known(other, key)]
-
-
-def _parts(words: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+def _parts(words: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[str]:
     for name in dict.fromkeys((*a, *b)):
         if (name in a and name in b) or words == "option":
             yield from _differing(f"{words} {name}", a.get(name), b.get(name))

@@ -1,18 +1,18 @@
 """The report of a run, made from its document: the answer first, on one screen, and no column lost."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 
 from tuner.model import shown_values
+from tuner.model.run_document import RunDocument, WorkloadDocument
 from tuner.report.answer import comparisons, totals, workloads_table
 from tuner.report.clock_curve import curve_lines
 from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
-from tuner.report.flags import expanded_use, flags_of
+from tuner.report.flags import header_command, use_of
 from tuner.report.front import front_lines, point_words
 from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
 from tuner.report.left_out import dropped_lines, failure_lines
@@ -28,7 +28,7 @@ _WARNING, _QUIET = "yellow", "dim"
 
 
 def show_run(
-    document: Mapping[str, Any],
+    document: RunDocument,
     console: Console,
     *,
     verbose: bool = False,
@@ -51,7 +51,7 @@ def show_run(
 
 
 def run_report(
-    document: Mapping[str, Any],
+    document: RunDocument,
     width: int,
     verbose: bool = False,
     *,
@@ -75,7 +75,7 @@ def run_report(
 
 
 def report_lines(
-    document: Mapping[str, Any],
+    document: RunDocument,
     width: int,
     *,
     verbose: bool = False,
@@ -114,7 +114,7 @@ def report_lines(
             yield from lines_of(line, width)
 
 
-def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
+def head_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
     """What was tuned, where and for what, how long it took, and what kind of numbers these are."""
     workloads = document["workloads"]
     names = " + ".join(tied(_named(document, workload)) for workload in workloads)
@@ -123,22 +123,23 @@ def head_lines(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     device = document["device"]
     where = f"{device['name']} ({device['spec']})" if device.get("spec") else device["name"]
     run = [f"run {document['run']}"] if document.get("run") is not None else []
-    if document.get("merged_from"):
-        run.append(origin_words(document["merged_from"]))
+    merged_from = document.get("merged_from")
+    if merged_from:
+        run.append(origin_words(merged_from))
     parts = [names, *map(tied, (where, goal(document), _measured(document), *run))]
     yield from lines_of(" · ".join(parts), width, "bold")
     if note(document):
         yield from lines_of(note(document), width, _WARNING)
 
 
-def _named(document: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
+def _named(document: RunDocument, workload: WorkloadDocument) -> str:
     """A workload, with its batch where no table tells it."""
     name, batch = str(workload["name"]), workload.get("batch")
     told = len(document["workloads"]) > 1 and document["best"] is not None
     return name if told or batch in (None, 1) else f"{name}, batch {batch:,}"
 
 
-def _measured(document: Mapping[str, Any]) -> str:
+def _measured(document: RunDocument) -> str:
     space, status = document["space"], document["status"]
     of = f" of {space['pruned']:,}" if space.get("pruned") is not None else ""
     wall_s = document.get("wall_s")
@@ -149,7 +150,7 @@ def _measured(document: Mapping[str, Any]) -> str:
     return f"{ended}{space['measured']:,}{of} {did}{lasted}{resumed}"
 
 
-def _answer(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
+def _answer(document: RunDocument, width: int) -> Iterator[ReportLine]:
     """The answer: its configuration and numbers, and what it gains."""
     best = document["best"]
     if best is None:
@@ -171,7 +172,7 @@ def _answer(document: Mapping[str, Any], width: int) -> Iterator[ReportLine]:
     yield from map(ReportLine, comparisons(document, width))
 
 
-def no_answer(document: Mapping[str, Any]) -> str:
+def no_answer(document: RunDocument) -> str:
     """Why there is no answer."""
     if document["status"] in ("running", "killed"):
         return f"no answer: the run is {document['status']}"
@@ -179,7 +180,7 @@ def no_answer(document: Mapping[str, Any]) -> str:
 
 
 def trial_lines(
-    document: Mapping[str, Any],
+    document: RunDocument,
     trials: Sequence[RankedTrial],
     total: int,
     width: int,
@@ -202,18 +203,16 @@ def database_words(database: Path | None) -> str:
     return "" if database is None else f" --database {shlex.quote(str(database))}"
 
 
-def _use(document: Mapping[str, Any], width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
+def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
     """What to paste into a build, and where there is more."""
     best, run, named = document["best"], document.get("run"), f"{point_words(document)}{named}"
     if best is None:
         pass
     elif len(document["workloads"]) == 1:
-        (configuration,) = best["configurations"].values()
-        expanded = document["workloads"][0].get("expanded")
-        use = flags_of(configuration) if expanded is None else expanded_use(expanded)
-        if use:
-            yield from lines_of(f"use: {use}", width)
+        use, further = use_of(best, document["workloads"][0], run, named)
+        for line in ([f"use: {use}"] if use else []) + further:
+            yield from lines_of(line, width)
     elif run is not None:
-        yield from lines_of(f"use: tuner export {run} --format flags{named}", width)
+        yield from lines_of(f"use: {header_command(run, named)}", width)
     if more and run is not None:
         yield from lines_of(f"more: tuner show {run}{named}", width)

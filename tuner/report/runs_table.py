@@ -1,10 +1,10 @@
 """The table of stored runs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group
 
+from tuner.model.run_document import RunRow
 from tuner.report.layout import LEAST_WIDTH, ReportLine, rendered, rows_in, table
 from tuner.report.trials_table import energy_of
 from tuner.report.words import label, moment, origin_words, si
@@ -12,7 +12,7 @@ from tuner.report.words import label, moment, origin_words, si
 _UTC = " UTC"
 
 
-def runs_report(runs: Sequence[Mapping[str, Any]], width: int) -> Group:
+def runs_report(runs: Sequence[RunRow], width: int) -> Group:
     """Stored runs as rich prints them; what has no room beside the numbers stands below them.
 
     Args:
@@ -31,7 +31,7 @@ def runs_report(runs: Sequence[Mapping[str, Any]], width: int) -> Group:
     return rendered([ReportLine(line) for line in table(rows, notes, width, right=right)])
 
 
-def _rows(runs: Sequence[Mapping[str, Any]], *, brief: bool) -> list[list[str]]:
+def _rows(runs: Sequence[RunRow], *, brief: bool) -> list[list[str]]:
     columns = {
         "run": [str(run["run"]) for run in runs],
         "started (UTC)": [moment(run["started_at"]).removesuffix(_UTC) for run in runs],
@@ -39,19 +39,20 @@ def _rows(runs: Sequence[Mapping[str, Any]], *, brief: bool) -> list[list[str]]:
     if not brief:
         columns["status"] = [run["status"] for run in runs]
         columns["trials"] = [f"{run['trials']:,}" for run in runs]
-    columns["time"] = [si((run["best"] or {}).get("time_s"), "s") for run in runs]
-    columns["energy"] = [energy_of(run["best"] or {}) for run in runs]
+    bests = [run["best"] for run in runs]
+    columns["time"] = [si(None if best is None else best["time_s"], "s") for best in bests]
+    columns["energy"] = [energy_of({} if best is None else best) for best in bests]
     return [list(columns), *map(list, zip(*columns.values(), strict=True))]
 
 
-def _note(run: Mapping[str, Any], *, brief: bool) -> str:
+def _note(run: RunRow, *, brief: bool) -> str:
     marked = f" ({label(run)})" if label(run) else ""
     parts = [
         " + ".join(run["workloads"]),
         f"{run['device']}{marked}",
         f"{run['objective']}, {run['policy']}",
     ]
-    if run.get("merged_from"):
+    if run["merged_from"] is not None:
         parts.append(origin_words(run["merged_from"]))
     if brief:
         parts.append(f"{run['status']}, {run['trials']:,} trials")

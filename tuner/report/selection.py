@@ -8,6 +8,7 @@ from typing import Any
 from tuner.errors import ExpressionError, InputError, suggestion
 from tuner.expressions import Expression
 from tuner.model import Status
+from tuner.model.run_document import RunDocument
 from tuner.report.ranked_trials import RankedTrial
 
 _STATUSES = tuple(one.value for one in Status if one is not Status.PRUNED)  # those that are stored
@@ -26,7 +27,7 @@ SHORT_NAMES = {
 """Names that conditions and orders may use instead; a tunable of this name goes first in a condition."""
 
 
-def values_of(document: Mapping[str, Any], one: RankedTrial) -> dict[str, Any]:
+def values_of(document: RunDocument, one: RankedTrial) -> dict[str, Any]:
     """What is known of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
 
     A tunable that only one workload of a set has goes by its own name too, and numbers by ``SHORT_NAMES``.
@@ -49,9 +50,9 @@ def values_of(document: Mapping[str, Any], one: RankedTrial) -> dict[str, Any]:
     return values
 
 
-def tunables_of(document: Mapping[str, Any]) -> list[list[str]]:
+def tunables_of(document: RunDocument) -> list[list[str]]:
     """The names of the tunables of each workload, as its trials have them."""
-    trials = document.get("trials") or [document[part] for part in ("best", "default") if document.get(part)]
+    trials = document.get("trials") or list(filter(None, (document["best"], document["default"])))
     return [
         list(dict.fromkeys(name for trial in trials for name in trial["configurations"][workload["name"]]))
         for workload in document["workloads"]
@@ -59,7 +60,7 @@ def tunables_of(document: Mapping[str, Any]) -> list[list[str]]:
 
 
 def selected(
-    document: Mapping[str, Any],
+    document: RunDocument,
     trials: Sequence[RankedTrial],
     *,
     sort: str = "rank",
@@ -126,7 +127,7 @@ def _place(value: object) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (0, value)
 
 
-def csv_of(document: Mapping[str, Any], trials: Sequence[RankedTrial]) -> str:
+def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
     """Trials as CSV with a head: numbers in SI units, tunables, marks and flags."""
     text = io.StringIO()
     rows = [values_of(document, one) for one in trials]

@@ -8,9 +8,10 @@ from rich.text import Text
 
 from tuner.client import Best
 from tuner.model import shown_values
-from tuner.model.objective import COVERAGE
+from tuner.model.run_document import AnswerTrial
 from tuner.report.layout import LEAST_WIDTH, ReportLine, lines_of, rendered, table
-from tuner.report.words import MODELLED, moment, si, with_moments, with_uncertainty
+from tuner.report.trials_table import energy_of
+from tuner.report.words import MODELLED, moment, si, with_moments
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
 _NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little
@@ -36,7 +37,7 @@ def show_best(best: Best, console: Console) -> None:
 def _lines(best: Best) -> Iterator[str]:
     clock = "as found" if best.clock_mhz is None else f"{best.clock_mhz} MHz"
     modelled = f", {MODELLED}" if best.device.get("modelled") else ""
-    trial = (best.answer or {}).get("best")
+    trial = None if best.answer is None else best.answer["best"]
     stored = trial if best.origin == "stored" else None
     numbers = f"{_totals(stored)} per round, " if stored else "nothing was measured, "
     limit = "" if best.power_limit_w is None else f", power limit {best.power_limit_w} W"
@@ -47,12 +48,13 @@ def _lines(best: Best) -> Iterator[str]:
     yield from best.notices
 
 
-def _totals(trial: Mapping[str, Any]) -> str:
+def _totals(trial: AnswerTrial) -> str:
     parts = [si(trial.get("time_s"), "s")]
     if trial.get("energy_j") is not None:
-        uncertainty_j = trial.get("energy_j_uncertainty")
-        interval_j = None if uncertainty_j is None else COVERAGE * uncertainty_j
-        parts += [with_uncertainty(trial["energy_j"], interval_j, "J"), si(trial.get("power_w"), "W")]
+        parts += [energy_of(trial), si(trial.get("power_w"), "W")]
+    celsius = trial.get("temperature_c")
+    if celsius is not None:
+        parts.append(f"at {celsius:.0f} °C")
     return ", ".join(parts)
 
 

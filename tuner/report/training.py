@@ -57,9 +57,10 @@ def _line(tuned: "TuningResult") -> str:
     """What came of one input."""
     outcome, document = tuned.outcome, tuned.document
     name, measured = document["workloads"][0]["name"], len(outcome.trials)
-    if outcome.answer is None:
+    best = document["best"]
+    if best is None:
         return f"{name}: no valid trial of {measured}"
-    values = document["best"]["configurations"][name]
+    values = best["configurations"][name]
     shown = " ".join(f"{key}={value}" for key, value in values.items())
     return f"{name}: {measured} trials, {shown}"
 

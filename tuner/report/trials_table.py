@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.model import TunableValue
 from tuner.model.objective import COVERAGE
+from tuner.model.run_document import HasEnergy, RunDocument, TrialDocument
 from tuner.report.layout import rows_in, table
 from tuner.report.ranked_trials import RankedTrial, same
 from tuner.report.words import si, with_uncertainty
@@ -16,13 +18,13 @@ def interval(uncertainty: float | None) -> float | None:
     return None if uncertainty is None else COVERAGE * uncertainty
 
 
-def energy_of(trial: Mapping[str, Any]) -> str:
+def energy_of(trial: HasEnergy | Mapping[str, Any]) -> str:
     """Joules of a round with their interval; a dash where there are none."""
     return with_uncertainty(trial.get("energy_j"), interval(trial.get("energy_j_uncertainty")), "J")
 
 
 def trials_table(
-    document: Mapping[str, Any], trials: Sequence[RankedTrial], width: int, *, numbered: bool = False
+    document: RunDocument, trials: Sequence[RankedTrial], width: int, *, numbered: bool = False
 ) -> list[str]:
     """Trials as lines: tunables that differ as columns where there is room, else beside or below the rows.
 
@@ -74,7 +76,7 @@ def _numbers(trials: Sequence[RankedTrial], *, numbered: bool) -> tuple[list[str
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
-def _flags(trial: Mapping[str, Any]) -> list[str]:
+def _flags(trial: TrialDocument) -> list[str]:
     """That it was repeated, and the kinds of its flags; details are in the document."""
     repeated = [f"{trial['bursts']} repeats"] if trial.get("confirmed") else []
     return repeated + [flag.partition(":")[0] for flag in trial.get("flags", ())]
@@ -84,13 +86,13 @@ def _setting(value: float | None, unit: str) -> str:
     return "as found" if value is None else f"{value:g} {unit}"
 
 
-def _differing(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
+def _differing(configurations: Sequence[Mapping[str, TunableValue]]) -> list[str]:
     """The tunables that do not have one value in all, in the order of declaration."""
     names = dict.fromkeys(name for one in configurations for name in one)
     return [name for name in names if len({_value(one, name) for one in configurations}) > 1]
 
 
-def _value(configuration: Mapping[str, Any], name: str) -> str:
+def _value(configuration: Mapping[str, TunableValue], name: str) -> str:
     """A value as kernels get it; a dash for a tunable that the configuration does not have."""
     if name not in configuration:
         return "–"
@@ -98,11 +100,11 @@ def _value(configuration: Mapping[str, Any], name: str) -> str:
     return str(int(value) if isinstance(value, bool) else value)
 
 
-def _words(configuration: Mapping[str, Any], names: Sequence[str]) -> str:
+def _words(configuration: Mapping[str, TunableValue], names: Sequence[str]) -> str:
     return " ".join(f"{name}={_value(configuration, name)}" for name in names if name in configuration)
 
 
-def differences(configuration: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
+def differences(configuration: Mapping[str, TunableValue], reference: Mapping[str, TunableValue]) -> str:
     """The tunables of a configuration that are not those of another: ``L=64 r=8``; empty where none are."""
     names = dict.fromkeys((*configuration, *reference))
     return " ".join(
@@ -112,7 +114,7 @@ def differences(configuration: Mapping[str, Any], reference: Mapping[str, Any]) 
     )
 
 
-def _deltas(document: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
+def _deltas(document: RunDocument, trial: TrialDocument) -> str:
     """What differs from the answer, by workload; whole configurations where there is no answer."""
     best = document["best"]
     if best is None:

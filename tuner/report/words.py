@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from tuner.model.run_document import MergedFrom, RunDocument, RunRow
+
 if TYPE_CHECKING:
     from tuner.interfaces import Response
 
@@ -19,7 +21,7 @@ _SHORT_S, _LONG_S, _LONG_MIN, _LEAST_MIN_S = 9.95, 119.5, 119.5, 60.0
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
-def label(document: Mapping[str, Any]) -> str:
+def label(document: RunDocument | RunRow | Mapping[str, Any]) -> str:
     """``modelled``, ``recorded``, both, or nothing for numbers that were measured now.
 
     Args:
@@ -29,7 +31,7 @@ def label(document: Mapping[str, Any]) -> str:
     return ", ".join([*words, MODELLED] if document["modelled"] else words)
 
 
-def note(document: Mapping[str, Any]) -> str:
+def note(document: RunDocument) -> str:
     """What stands beside the name of the GPU; empty for numbers that were measured now."""
     modelled = f"{MODELLED}: a simulated device made these numbers, no GPU ran"
     if not document.get("recorded"):
@@ -38,7 +40,7 @@ def note(document: Mapping[str, Any]) -> str:
     return f"{recorded}; {modelled}" if document["modelled"] else recorded
 
 
-def origin_words(merged_from: Mapping[str, Any]) -> str:
+def origin_words(merged_from: MergedFrom) -> str:
     """Where a merged run comes from: ``merged: run 12 of host-b``.
 
     Args:

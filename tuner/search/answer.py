@@ -124,11 +124,20 @@ def confirm_contenders(
     kept = tuple(dict.fromkeys(trial for trial in wanted if trial in valid))
     if objective.is_front:
         kept = tuple(dict.fromkeys((*points_to_confirm(valid), *kept)))
-        return driver.confirm((), kept, objective, math.inf)
+        paired = driver.confirm((), kept, objective, math.inf)
+        return driver.finish(paired, paired.answer(Objective("energy"), task.precision))
     chosen = to_confirm(objective, valid)
     if not task.steers_clocks or not chosen or task.kept:
-        return driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
-    return confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
+        paired = driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
+    else:
+        paired = confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
+    return driver.finish(paired, paired.answer(objective, task.precision))
+
+
+def finish_early(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+    """Default and answer once more, in the time that a search which a time limit ended has left for them."""
+    found = outcome_of(RunStatus.LIMITED, task, driver, PairedRepeats(), {})
+    return driver.finish(PairedRepeats(), None if found.answer is None else found.trials[found.answer][0])
 
 
 def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
@@ -183,20 +192,21 @@ def outcome_of(
 ) -> SearchOutcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
     searched = dict(driver.trials)
-    scatter = window_scatter(searched, paired.repeats)
+    again = paired.repeats or paired.end
+    scatter = window_scatter(searched, paired.repeats, paired.end) if again else driver.assumed
     trials = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in driver.trials]
     places = {trial: place for place, (trial, _) in enumerate(trials)}
     objective = final_objective(task, driver)
     found = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
 
-    once = [] if paired.repeats else [(trial, of_window(measurement)) for trial, measurement in trials]
+    once = [] if paired.repeats else [(trial, of_window(found)) for trial, found in driver.trials]
     ties = [] if objective.is_front else tied(objective, once, ASSUMED_REPEATABILITY, task.precision)
 
     def chosen(objective: Objective) -> int | None:
         if not paired.repeats:
             return choose(objective, once, ASSUMED_REPEATABILITY, task.precision)
-        rivals = [places[trial] for trial in paired.tied(objective, task.precision)]
-        return min(rivals, key=lambda i: trials[i][1].makespan_s or 0.0, default=None)
+        found = paired.answer(objective, task.precision)
+        return None if found is None else places[found]
 
     front: tuple[int, ...] = ()
     if objective.is_front:
@@ -218,7 +228,7 @@ def outcome_of(
         objective=objective,
         tied=alike,
         front=front,
-        searched=tuple(stated(found) for _, found in driver.trials),
+        searched=tuple(stated(found, driver.assumed) for _, found in driver.trials),
         paired=paired,
         scatter=scatter,
         repeatability={name: one for name, one in found.items() if one is not None},
@@ -340,6 +350,8 @@ def _imprecise(task: Task, answer: Measurement | None, scatter: WindowScatter) -
     if scatter.interval > (energy.window_uncertainty_j or 0.0) * COVERAGE / energy.joules:
         how = "as this run shows" if scatter.learnt else "assumed"
         why = f"the same work differs by ± {100 * scatter.interval:.2g} % over minutes ({how})"
+        if scatter.drift >= scatter.deviation:
+            why += ", as the GPU may still warm; a run of more than a minute knows better"
     notice = (
         f"precision: asked for ± {100 * task.precision:.2g} % of the answer's joules, reached"
         f" ± {100 * reached:.2g} %; {why}"

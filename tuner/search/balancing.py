@@ -16,6 +16,7 @@ from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.errors import DeviceError, InputError
 from tuner.interfaces import TrialStore
 from tuner.model import Configuration, Trial, Workload, WorkloadName
+from tuner.model.run_document import device_document
 from tuner.search.candidates import fit_batches
 from tuner.search.request import Request, conditions_of, resolve
 from tuner.search.setup import MeasurementSetup
@@ -258,7 +259,7 @@ def balance_document(setup: MeasurementSetup, found: Balance) -> dict[str, Any]:
     """The result as a JSON object; its keys are described in ``docs/run.md``."""
     same = found.after == found.before
     return {
-        "device": vars(setup.device.identity),
+        "device": device_document(setup.device.identity),
         "modelled": setup.device.identity.modelled,
         "most_apart": MOST_APART,
         "workloads": [_time_record(one) for one in found.before],

@@ -1,14 +1,13 @@
 """After how many runs a tuning has paid for itself."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.records import Record
+from tuner.model.run_document import BreakEven, RunDocument
 
 
-def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float | None) -> Record | None:
+def break_even(document: RunDocument, objective: str, runs_per_day: float | None) -> BreakEven | None:
     """What the tuning cost, what its answer saves per run against the default, and when the two are even.
 
     In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
@@ -24,19 +23,20 @@ def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float 
     Returns:
         None where there is no answer, or no default to compare it with.
     """
-    against, default = document["against_default"], document["default"]
+    against, default = document.get("against_default"), document["default"]
     energy = Objective(objective).needs_energy
-    if against is None or (energy and "energy_saving" not in against):
+    if against is None or default is None or (energy and "energy_saving" not in against):
         return None
+    unit: Literal["J", "s"] = "J" if energy else "s"
     if energy:
-        unit, cost, known = "J", document["tuning_energy_j"], document["tuning_energy_j_uncertainty"]
+        cost, known = document.get("tuning_energy_j"), document.get("tuning_energy_j_uncertainty")
         saving, half = against["energy_saving"], against["energy_saving_interval"]
         per_run = default["energy_j"]
     else:
-        unit, cost, known = "s", _seconds(document), 0.0
-        saving, half = -against["slowdown"], against["slowdown_interval"]
+        cost, known = _seconds(document), 0.0
+        saving, half = -against["slowdown"], against.get("slowdown_interval") or 0.0
         per_run = default["time_s"]
-    if cost is None:
+    if cost is None or per_run is None:
         return None
     cost_half = COVERAGE * (known or 0.0)
     saved, saved_half = per_run * saving, per_run * half
@@ -55,8 +55,8 @@ def break_even(document: Mapping[str, Any], objective: str, runs_per_day: float 
     }
 
 
-def _seconds(document: Mapping[str, Any]) -> float:
-    wall = document["wall"]
+def _seconds(document: RunDocument) -> float | None:
+    wall = document.get("wall")
     if not (document["modelled"] or document.get("recorded")):  # old documents lack the latter
-        return float(document["wall_s"])
-    return math.fsum(wall[part] for part in ("prepare_s", "windows_s", "checks_s"))
+        return document.get("wall_s")
+    return None if wall is None else math.fsum((wall["prepare_s"], wall["windows_s"], wall["checks_s"]))

@@ -9,14 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.config import KernelFile
-from tuner.errors import CompileError, DeviceError, EmptySpaceError, InputError, KernelFileError
+from tuner.errors import (
+    CompileError,
+    DeviceError,
+    EmptySpaceError,
+    InputError,
+    KernelFileError,
+    LaunchMisfitError,
+)
 from tuner.interfaces import Candidate, Device
 from tuner.model import Configuration, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
 from tuner.recordings import RecordedKernel
 from tuner.search.declared import BEFORE_COMPILING, TraitReader, place_of
 from tuner.search.large_spaces import CandidateSource, PlansOnDemand
 from tuner.space import Space
-from tuner.space.launches import candidate, launches, own_resources, own_stages
+from tuner.space.launches import candidate, holds_whole, launches, own_resources, own_stages
 from tuner.space.sampled import SampledSpace, rounded
 
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
@@ -252,7 +259,8 @@ def judge(
 ) -> Verdict:
     """Prune by compiled resources: what cannot be launched, spills, or does not fill the device."""
     if isinstance(report, CompileError):
-        return Verdict(None, "does not compile", str(report))
+        misfit = isinstance(report, LaunchMisfitError)
+        return Verdict(None, LaunchMisfitError.reason if misfit else "does not compile", str(report))
     found = candidate(
         plan.configuration,
         launches(limits, plan, report),
@@ -279,9 +287,7 @@ def _too_many_to_cooperate(plan: Plan, found: Candidate, limits: DeviceLimits) -
     """Whether a cooperative grid is not on the device as a whole."""
     stages = [plan.stages[place] for place in own_stages(plan)]
     return any(
-        stage.cooperative
-        and not stage.resident
-        and stage.blocks > launch.blocks_per_sm * limits.multiprocessors
+        not holds_whole(stage, launch.blocks_per_sm, limits)
         for stage, launch in zip(stages, found.launches, strict=False)
     )
 

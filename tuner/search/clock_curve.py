@@ -11,14 +11,14 @@ from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model import Configuration, Measurement, Trial
 from tuner.model.long_run import of_window
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.records import Record, trial_record
+from tuner.model.records import trial_record
+from tuner.model.run_document import ClockCurve, ClockPointDocument
 from tuner.search.answer import SearchOutcome
 
-MEASURED, MODELLED = "measured", "modelled"
 _ENOUGH = 3  # clocks of a curve, from which on the others are modelled
 
 
-def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequence[str]) -> Record:
+def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequence[str]) -> ClockCurve:
     """Time and joules of the answer's configurations over the clock, highest clock first.
 
     Where they were measured at too few clocks, as when they tie with others whose clocks were searched, it
@@ -35,7 +35,7 @@ def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequen
         ``clock_curve`` and ``clock_curve_of`` as ``docs/run.md`` describes them; an empty list and null where
         the clock was not searched.
     """
-    nothing: Record = {"clock_curve": [], "clock_curve_of": None}
+    nothing: ClockCurve = {"clock_curve": [], "clock_curve_of": None}
     if outcome.answer is None:
         return nothing
     trials = dict(outcome.trials)
@@ -94,7 +94,9 @@ def _but_clock(trial: Trial) -> tuple[tuple[Configuration, ...], int | None]:
     return trial.configurations, trial.power_limit_w
 
 
-def _record(outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint) -> Record:
+def _record(
+    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
+) -> ClockPointDocument:
     time_ratio, time_interval = _time_ratio(outcome, answer, point, reference)
     joules_ratio, joules_interval = _joules_ratio(outcome, answer, point, reference)
     slower = time_ratio - 1.0
@@ -113,7 +115,7 @@ def _record(outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference:
         "joules_ratio": joules_ratio,
         "joules_ratio_interval": joules_interval,
         "saving_per_slowdown": saving,
-        "kind": MEASURED if point.measured else MODELLED,
+        "kind": "measured" if point.measured else "modelled",
     }
 
 

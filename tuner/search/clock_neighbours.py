@@ -20,7 +20,7 @@ def confirm_neighbours(
     precision: float,
     valid: Mapping[Trial, Measurement],
     contenders: tuple[Trials, Trials],
-) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+) -> PairedRepeats:
     """Confirm contenders, and the neighbours of the best, until the neighbours of the best are among them.
 
     Args:
@@ -31,22 +31,22 @@ def confirm_neighbours(
         contenders: the trials that may cost least, the lowest first, and those that are kept beside them.
 
     Returns:
-        The paired repeats, and each trial's joined.
+        The paired repeats.
     """
     chosen, kept = contenders
-    paired, confirmed = PairedRepeats(), dict[Trial, Measurement]()
+    paired = PairedRepeats()
     best, missing = chosen[0], clock_neighbours(objective, valid, chosen[0])
     for _ in range(_ROUNDS):
         beside = tuple(dict.fromkeys((*kept, *missing)))
-        again, joined = driver.confirm(chosen, beside, objective, precision)
-        paired, confirmed = PairedRepeats((*paired.repeats, *again.repeats)), {**confirmed, **joined}
+        again = driver.confirm(chosen, beside, objective, precision)
+        paired = PairedRepeats((*paired.repeats, *again.repeats))
         best = next(iter(paired.rivals(objective)), best)
         neighbours = clock_neighbours(objective, valid, best)
-        missing = tuple(trial for trial in neighbours if trial not in confirmed)
+        missing = tuple(trial for trial in neighbours if trial not in paired.joined())
         if not missing or driver.out_of_time:
             break
         chosen, kept = (best,), ()
-    return paired, confirmed
+    return paired
 
 
 def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], one: Trial) -> Trials:

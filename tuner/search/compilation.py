@@ -1,10 +1,15 @@
 """Compiles candidates on demand: what is asked for now, what will be, and what is expected, in this order."""
 
+import math
+import re
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from tuner.compiler.compiler import usual_jobs
 from tuner.config import KernelFile
@@ -20,11 +25,14 @@ from tuner.search.candidates import (
     nothing_left,
     prepare,
 )
+from tuner.search.limits import LimitReachedError, SearchLimits
 
-_TOGETHER = (
-    8  # candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable
-)
+# Candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable.
+_TOGETHER = 8
+_ALIKE = 24  # beside the default: so many with one error, drawn from all of a space, are taken for all of it
+_FIRST_ERROR = re.compile(r"\S+\(\d+\): (?:catastrophic )?error.*")
 
+T = TypeVar("T")
 _Key = tuple[int, Configuration]  # place of a workload, and one of its configurations
 
 
@@ -67,6 +75,7 @@ class Compilation:
         self._under_way: set[_Key] = set()
         self._threads = 0
         self._closed = False
+        self._limits: SearchLimits | None = None
         self._verdicts: dict[_Key, Verdict | BaseException] = {}
         self._looked: dict[_Key, None] = {}
         for place, item in enumerate(self._prepared):
@@ -74,8 +83,11 @@ class Compilation:
                 if not one.declared:
                     self._verdicts[place, one.configuration] = Verdict(one)
 
-    def begin(self) -> list[PreparedWorkload]:
-        """Compile the defaults, and make sure that every workload has a candidate.
+    def begin(self, limits: SearchLimits) -> list[PreparedWorkload]:
+        """Compile the defaults, and make sure that every workload has a candidate, while there is time.
+
+        Args:
+            limits: of the search.
 
         Returns:
             The workloads without the candidates that this ruled out, all others as declared: the same
@@ -88,15 +100,9 @@ class Compilation:
             (place, item.default) for place, item in enumerate(self._prepared) if item.default in item.plans
         ]
         self._resolve(defaults)
-        for place, item in enumerate(self._prepared):
-            left = iter(item.candidates)
-            declared = {one.configuration for one in item.candidates}
-            found = item.default in declared and self._candidate((place, item.default)) is not None
-            while not found:
-                some = list(islice(left, _TOGETHER))
-                if not some:
-                    raise self._nothing_left(place)
-                found = any(self.resolve(place, some))
+        with suppress(LimitReachedError), self.within(limits):
+            for place in range(len(self._prepared)):
+                self._find_candidate(place)
         return [
             replace(
                 item,
@@ -104,6 +110,19 @@ class Compilation:
             )
             for place, item in enumerate(self._prepared)
         ]
+
+    def _find_candidate(self, place: int) -> None:
+        """Compile candidates of a workload until one is known to be left."""
+        item = self._prepared[place]
+        left = iter(spread(item.candidates, _ALIKE))
+        declared = {one.configuration for one in item.candidates}
+        found = item.default in declared and self._candidate((place, item.default)) is not None
+        while not found:
+            self._refuse_alike(place)
+            some = list(islice(left, _TOGETHER))
+            if not some:
+                raise self._nothing_left(place)
+            found = any(self.resolve(place, some))
 
     def resolve(self, place: int, candidates: Iterable[Candidate]) -> list[Candidate | None]:
         """Compile candidates of a workload now, in parallel; see ``Search.resolve``.
@@ -115,6 +134,19 @@ class Compilation:
         keys = [(place, one.configuration) for one in candidates]
         self._resolve(keys)
         return [self._candidate(key) for key in keys]
+
+    @contextmanager
+    def within(self, limits: SearchLimits) -> Iterator[None]:
+        """Wait for no verdict behind the time limit of a search in the block.
+
+        Raises:
+            LimitReachedError: by what waits then.
+        """
+        self._limits = limits
+        try:
+            yield
+        finally:
+            self._limits = None
 
     def resolve_all(self) -> list[PreparedWorkload]:
         """Compile everything: each workload with all its candidates and what ruled out the others.
@@ -192,6 +224,18 @@ class Compilation:
             spilling=item.spilling | {c for c, verdict in verdicts.items() if verdict.spills},
         )
 
+    def _refuse_alike(self, place: int) -> None:
+        """Give up on a workload whose default and many others fail to compile with one error."""
+        looked = [self._verdict(key) for key in self._looked if key[0] == place]
+        alike = {_first_error(verdict.error) for verdict in looked}
+        if len(looked) > _ALIKE and len(alike) == 1 and looked[0].error:
+            item = self._prepared[place]
+            raise EmptySpaceError(
+                f"{item.workload}: {len(looked)} of {len(item.space)} configurations, the default among them,"
+                f" fail to compile with one error, so that the others are not tried: {looked[0].error};"
+                " if others compile, make one of them the default"
+            )
+
     def _nothing_left(self, place: int) -> EmptySpaceError:
         item = self._known(place)
         dropped = (self._verdict((place, c)) for at, c in self._looked if at == place)
@@ -237,15 +281,25 @@ class Compilation:
                         raise DeviceError(f"{self._device.identity.spec}: nothing is compiled any more")
                     left = {key: None for key in missing if key not in self._verdicts}
                     if len(left) == len(missing):
-                        self._changed.wait()
+                        self._changed.wait(self._left_s())
                         continue
                     missing = left
                 self._progress(len(self._looked) - len(missing), len(self._looked))
         finally:
             with self._changed:
                 self._wanted.clear()  # nobody waits any more
+                for key in missing:
+                    if key not in self._verdicts:  # out of time: nothing is known of it
+                        del self._looked[key]
         for key in keys:
             self._verdict(key)
+
+    def _left_s(self) -> float | None:
+        """Seconds that are left to wait; None for no limit."""
+        if self._limits is None or self._limits.ends_s == math.inf:
+            return None
+        self._limits.check_time()
+        return self._limits.ends_s - time.monotonic()
 
     def _replace(self, queue: deque[_Key], trials: Sequence[Trial]) -> None:
         with self._changed:
@@ -302,6 +356,18 @@ class Compilation:
         plan = item.plans[configuration]
         (report,) = self._device.resources([plan])
         return judge(item, plan, report, limits_of(self._device))
+
+
+def spread(items: Sequence[T], first: int) -> list[T]:
+    """All items, the first of them taken from all over the sequence."""
+    step = max(1, len(items) // first)
+    return [*items[::step], *(item for place, item in enumerate(items) if place % step)]
+
+
+def _first_error(text: str) -> str:
+    """The first error of a compiler's output, without what names the configuration."""
+    found = _FIRST_ERROR.search(text)
+    return text if found is None else found[0]
 
 
 def _keys(trials: Iterable[Trial]) -> list[_Key]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tuner.config import KernelFile
 from tuner.interfaces import Candidate
 from tuner.model import Configuration, DeviceLimits, Plan, Workload
-from tuner.space.launches import bounds, candidate, own_stages
+from tuner.space.launches import bounds, candidate, own_stages, refusal
 from tuner.space.occupancy import upper_bound
 
 BEFORE_COMPILING = "occupancy, before compiling"
@@ -70,6 +70,8 @@ class TraitReader:
         )
         if found.blocks_per_sm == 0:
             return DeclaredTraits(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)
+        if any(refusal(plan.stages[place], self.limits) for place in own_stages(plan)):
+            return DeclaredTraits(plan, None, "cannot be launched (grid)", 0.0)
         if found.occupancy < self.min_occupancy:
             return DeclaredTraits(plan, None, BEFORE_COMPILING, found.occupancy)
         return DeclaredTraits(plan, found, "", found.occupancy)

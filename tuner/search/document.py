@@ -4,11 +4,32 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import cast
 
 from tuner.config import KernelFile
+from tuner.config.builds import build_record
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
+from tuner.model.objective import COVERAGE
 from tuner.model.records import Conditions, Record, trial_record
+from tuner.model.run_document import (
+    Comparisons,
+    Confirmation,
+    Expanded,
+    FrontPoint,
+    PoolGpuDocument,
+    RepeatabilityDocument,
+    RunDocument,
+    RunSettings,
+    ScatterDocument,
+    SpaceDocument,
+    TrialDocument,
+    TuningEnergy,
+    WallDocument,
+    WorkloadDocument,
+    WorkloadPart,
+    device_document,
+)
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
@@ -34,7 +55,7 @@ class WallTime:
 
 def document(
     task: Task, conditions: Conditions, outcome: SearchOutcome, timing: WallTime, *, with_trials: bool = True
-) -> Record:
+) -> RunDocument:
     """The run as a JSON object.
 
     Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; +- 1.96
@@ -44,13 +65,13 @@ def document(
     prepared = task.compilation.known()
     least = _least_energy(outcome)
 
-    def named(number: int | None) -> Record | None:
+    def named(number: int | None) -> TrialDocument | None:
         return None if number is None else trial_document(outcome.trials[number], names)
 
-    record: Record = {
+    record: RunDocument = {
         "run": outcome.run,
         "status": outcome.status.value,
-        "device": vars(conditions.device),
+        "device": device_document(conditions.device),
         "modelled": conditions.device.modelled,
         "recorded": conditions.device.recorded or None,
         "objective": conditions.objective,
@@ -60,7 +81,7 @@ def document(
         "seed": conditions.seed,
         "clocks": conditions.clocks,
         "sources": dict(conditions.sources),
-        "settings": dict(conditions.settings),
+        "settings": cast("RunSettings", dict(conditions.settings)),
         "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(prepared)],
         "space": _space(task, prepared, outcome),
         "best": named(outcome.answer),
@@ -79,7 +100,7 @@ def document(
         "repeatability": _repeatability(outcome),
         **_confirmation(outcome),
         "window_scatter": _scatter(outcome),
-        **_tuning_energy(outcome),
+        **_tuning_energy(outcome),  # type: ignore[typeddict-item]  # to mypy it may have any further key
         "resumed": outcome.resumed,
         "wall_s": timing.prepare_s + timing.search_s,
         "wall": _wall(outcome, timing),
@@ -91,12 +112,13 @@ def document(
     return record
 
 
-def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Record:
+def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> TrialDocument:
     """A trial with its measurement as the list ``trials`` of a document has it."""
     trial, measurement = pair
     energy = measurement.energy
     return {
-        **trial_record(trial, names),
+        "configurations": trial_record(trial, names)["configurations"],
+        "clock_mhz": trial.clock_mhz,
         "power_limit_w": trial.power_limit_w,
         "status": measurement.status.value,
         "time_s": measurement.makespan_s,
@@ -113,12 +135,13 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Rec
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
+        "temperature_c": measurement.temperature_c,
         "bursts": measurement.repeats,
         "confirmed": is_confirmed(measurement),
         "rounds": measurement.rounds,
         "window_s": measurement.window_s,
         "flags": [str(flag) for flag in measurement.flags],
-        "gpu": None if measurement.gpu is None else asdict(measurement.gpu),
+        "gpu": None if measurement.gpu is None else cast("PoolGpuDocument", asdict(measurement.gpu)),
         "workloads": {
             name: {
                 "status": result.status.value,
@@ -140,9 +163,11 @@ def _idle_uncertainty(energy: Energy | None) -> float | None:
     return None if energy is None or energy.idle_watts is None else energy.idle_uncertainty_w
 
 
-def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, with_candidates: bool) -> Record:
+def _workload(
+    item: PreparedWorkload, outcome: SearchOutcome, position: int, with_candidates: bool
+) -> WorkloadDocument:
     work = item.plans[next(iter(item.plans))].work
-    record = {
+    record: WorkloadDocument = {
         "name": str(item.workload),
         "batch": item.workload.batch,
         "space": {
@@ -166,7 +191,7 @@ def _workload(item: PreparedWorkload, outcome: SearchOutcome, position: int, wit
     return record
 
 
-def _comparisons(outcome: SearchOutcome, one: int | None, least: int | None) -> Record:
+def _comparisons(outcome: SearchOutcome, one: int | None, least: int | None) -> Comparisons:
     """A trial, the answer or a point of the front, against the trials that it is held against."""
     return {
         "against_default": against(outcome, one, outcome.default),
@@ -178,7 +203,7 @@ def _comparisons(outcome: SearchOutcome, one: int | None, least: int | None) -> 
 
 def _front_point(
     prepared: Sequence[PreparedWorkload], outcome: SearchOutcome, place: int, names: Sequence[str]
-) -> Record:
+) -> FrontPoint:
     """A point of the front, with all that a document says of its answer: either may take that place."""
     return {
         "number": place + 1,
@@ -191,24 +216,12 @@ def _front_point(
 
 def _expanded(
     item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
-) -> Record | None:
-    """What a trial needs of a build, where its tunables are no macros of the source as it is.
-
-    So it is with template arguments, and with pragmas, which keep macros from a source.
-    """
+) -> Expanded | None:
+    """See ``build_record``; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
         return None
     trial, _ = outcome.trials[index]
-    stages = item.plans[trial.configurations[position]].stages
-    if item.kernel.source_to_expand is None and not any("<" in stage.entry for stage in stages):
-        return None
-    options = dict.fromkeys(option for stage in stages for option in stage.options)
-    macros = (option[2:].partition("=") for option in options if option.startswith("-D"))
-    return {
-        "source": item.kernel.source_to_expand,
-        "macros": {name: value for name, _, value in macros},
-        "entries": list(dict.fromkeys(stage.entry for stage in stages)),
-    }
+    return build_record(item.kernel, item.workload, trial.configurations[position])
 
 
 def _candidate(candidate: Candidate) -> Record:
@@ -220,7 +233,9 @@ def _candidate(candidate: Candidate) -> Record:
     }
 
 
-def _part(item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int) -> Record | None:
+def _part(
+    item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
+) -> WorkloadPart | None:
     """One workload's part of a trial: its own time, its share of the joules (modelled), its rate."""
     if index is None:
         return None
@@ -264,7 +279,7 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
     return measurement.energy.joules * own / math.fsum(time for time in times if time is not None)
 
 
-def _tuning_energy(outcome: SearchOutcome) -> Record:
+def _tuning_energy(outcome: SearchOutcome) -> TuningEnergy:
     """What the tuning cost: all that the sensor saw from begin to end.
 
     Where nobody tells that, the joules of the trials; their uncertainty is the relative one of the windows,
@@ -281,19 +296,19 @@ def _tuning_energy(outcome: SearchOutcome) -> Record:
                 "time_s": spent.unseen_s,
             },
         }
-    unseen: Record = {"tuning_energy_unseen": None}
+    unseen: TuningEnergy = {"tuning_energy_unseen": None}
     relative = [
         one.energy.uncertainty_j / one.energy.joules
         for one in outcome.measurements
         if one.energy is not None and one.energy.joules > 0
     ]
     if not relative:
-        return unseen | {"tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
+        return {**unseen, "tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
     uncertainty_j = outcome.joules * statistics.fmean(relative)
-    return unseen | {"tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
+    return {**unseen, "tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
-def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> Record:
+def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> SpaceDocument:
     settings = max(1, len(task.clocks_mhz)) * max(1, len(task.power_limits_w))
     return {
         "size": math.prod(item.space.size for item in prepared) * settings,
@@ -313,8 +328,8 @@ def _least_energy(outcome: SearchOutcome) -> int | None:
     return min(joules, key=joules.__getitem__, default=None)
 
 
-def _scatter(outcome: SearchOutcome) -> Record | None:
-    """Scatter of joules from window to window, relative; None where no joules were measured."""
+def _scatter(outcome: SearchOutcome) -> ScatterDocument | None:
+    """Scatter and drift of joules over minutes, relative; None where no joules were measured."""
     if all(measurement.energy is None for _, measurement in outcome.trials):
         return None
     scatter = outcome.scatter
@@ -323,10 +338,11 @@ def _scatter(outcome: SearchOutcome) -> Record | None:
         "degrees": scatter.degrees,
         "energy_interval": scatter.interval,
         "assumed": not scatter.learnt,
+        "drift_interval": COVERAGE * scatter.drift,
     }
 
 
-def _confirmation(outcome: SearchOutcome) -> Record:
+def _confirmation(outcome: SearchOutcome) -> Confirmation:
     """Numbers of the trials that were measured again, and of those that tie with the lowest of them."""
     numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
     return {
@@ -335,7 +351,7 @@ def _confirmation(outcome: SearchOutcome) -> Record:
     }
 
 
-def _repeatability(outcome: SearchOutcome) -> Record | None:
+def _repeatability(outcome: SearchOutcome) -> RepeatabilityDocument | None:
     """How well trials repeat, in energy and in time; None where too few were measured again."""
     if not outcome.repeatability:
         return None
@@ -347,7 +363,7 @@ def _repeatability(outcome: SearchOutcome) -> Record | None:
     }
 
 
-def _wall(outcome: SearchOutcome, timing: WallTime) -> Record:
+def _wall(outcome: SearchOutcome, timing: WallTime) -> WallDocument:
     """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
     checks_s = math.fsum(one.check_s for one in outcome.measurements)
     return {

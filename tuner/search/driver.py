@@ -1,6 +1,7 @@
 """Lets a policy, the measurer and the store talk, trial by trial."""
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from tuner.interfaces import (
 from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats
 from tuner.measurement.scatter import window_scatter
 from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
-from tuner.model.long_run import of_window, stated
+from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
@@ -28,6 +29,7 @@ from tuner.search.trial_event import Observer, TrialEvent
 from tuner.tracing.marks import mark
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
+_WHOLE = 1.5  # windows: what one takes with its warm-up and the host's part
 _SEVERAL = 2  # trials of a list from which on a pool pays
 
 
@@ -36,6 +38,9 @@ class Driver:
 
     A trial asked for again is answered from memory; a new one is compiled, measured, stored and then told.
     One that compiled resources rule out is answered as ``pruned``: it costs nothing, and is not stored.
+
+    Args:
+        measures_end: default and answer are measured once more at the end; a time limit leaves room for it.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Driver:
         limits: SearchLimits,
         observer: Observer,
         pool: TrialPool | None = None,
+        measures_end: bool = False,
     ) -> None:
         self._prepared = prepared
         self._compilation = compilation
@@ -63,6 +69,7 @@ class Driver:
         self._limits = limits
         self._observer = observer
         self._pool = pool
+        self._measures_end = measures_end
         self._started_s = device.now_s()
         self._windows_before_s = measurer.windows_s  # of runs before this one
         self._memory: dict[Trial, Measurement] = {}
@@ -106,7 +113,8 @@ class Driver:
             whole: measure it to the end, also where it cannot be the best.
         """
         if trial not in self._memory:
-            self._limits.check(len(self.trials), out_of_time=self.out_of_time)
+            if self.trials:  # one is measured whatever it takes
+                self._limits.check(len(self.trials), out_of_time=self.out_of_time)
             refused = self._refused(trial)
             if refused is not None:
                 self._ruled_out.add(trial)
@@ -125,13 +133,13 @@ class Driver:
         precision: float,
         *,
         named: bool = False,
-    ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+    ) -> PairedRepeats:
         """Measure trials again in paired repeats, so that a drift meets all of them.
 
         What the search measured is left out: the best of many noisy values is too good to be true. After two
         repeats only those go on that may yet be the lowest, up to nine, until that is known to the wanted
         precision; those that are kept get three. Every other repeat goes in reverse order: a steady drift
-        then cancels, and no trial always follows the same one. Idle power is read once more at their clocks.
+        then cancels, and no trial always follows the same one.
         Once the time limit is reached there are no repeats beyond the third: more than that is precision.
 
         Trials that were named before anything was measured have been through one turn already, as no chance
@@ -146,7 +154,7 @@ class Driver:
             named: the trials were named before anything was measured.
 
         Returns:
-            The paired repeats, and each trial's joined, stored beside what the search measured.
+            The paired repeats.
         """
         order = list(dict.fromkeys((*kept, *trials)))
         paired = PairedRepeats()
@@ -154,7 +162,6 @@ class Driver:
         if named and self._recalled.isdisjoint(order):
             paired = PairedRepeats(({trial: self._memory[trial] for trial in order},))
             order.reverse()
-        clocks_mhz = dict.fromkeys(trial.clock_mhz for trial in order)
         places = {trial: number for number, (trial, _) in enumerate(self.trials, start=1)}
         mark("contenders again")
         for count in range(1 + len(paired.repeats), MOST_REPEATS + 1):
@@ -172,11 +179,39 @@ class Driver:
             if not order:
                 break
             order.reverse()
-        for clock_mhz in clocks_mhz:
+        return paired
+
+    def finish(
+        self, paired: PairedRepeats, answer: Trial | None
+    ) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+        """Measure default and answer once more, then idle power at the contenders' clocks, and store it all.
+
+        The GPU is warmest now: joules are those of the end of the run. Where a time limit has no room for
+        these windows, they are those of the repeats.
+
+        Args:
+            paired: the repeats of the contenders; none where the search was ended before.
+            answer: the trial that is to be the answer; None where all failed.
+
+        Returns:
+            The paired repeats with the end, and each contender's measurement, stored beside what the search
+            measured.
+        """
+        joined = paired.joined()
+        known = joined or self._memory
+        wanted = [] if answer is None or not self._measures_end else [self._default, answer]
+        again = [
+            trial for trial in dict.fromkeys(wanted) if trial in known and known[trial].energy is not None
+        ]
+        if again and not self._is_over(0.0):
+            end = {trial: self._measure(trial) for trial in again}
+            if all(one.ok and one.energy is not None for one in end.values()):
+                paired = replace(paired, end=end)
+        for clock_mhz in dict.fromkeys(trial.clock_mhz for trial in joined):
             self.joules += self._measurer.measure_idle(clock_mhz)
         confirmed = {
             trial: self._measurer.with_idle(measurement, trial.clock_mhz)
-            for trial, measurement in paired.joined().items()
+            for trial, measurement in paired.at_end().items()
         }
         self._store.confirm(self._run_id, self._settled(paired, confirmed))
         return paired, confirmed
@@ -186,13 +221,13 @@ class Driver:
     ) -> dict[int, Measurement]:
         """What is stored at the end, by number: contenders' repeats, and all that is stated otherwise now.
 
-        Trials were stored with the scatter between windows that is assumed; the run may have shown another.
+        Trials were stored with the scatter and the drift that are assumed; the run may have shown others.
         """
-        scatter = window_scatter(dict(self.trials), paired.repeats)
+        scatter = window_scatter(dict(self.trials), paired.repeats, paired.end)
         return {
             number: stated(confirmed.get(trial, measurement), scatter)
             for number, (trial, measurement) in enumerate(self.trials, start=1)
-            if trial in confirmed or (scatter.learnt and measurement.energy is not None)
+            if trial in confirmed or (scatter != ASSUMED and measurement.energy is not None)
         }
 
     def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
@@ -224,9 +259,28 @@ class Driver:
 
     @property
     def out_of_time(self) -> bool:
-        """True once the time limit of the run is reached."""
+        """True once the time limit of the run is reached, but for the time that its end takes."""
+        return self._is_over(self._end_s)
+
+    def _is_over(self, early_s: float) -> bool:
         time_limit_s = self._limits.time_limit_s
-        return time_limit_s is not None and self._device.now_s() - self._started_s >= time_limit_s
+        if time_limit_s is None:
+            return False
+        passed_s = self._device.now_s() - self._started_s
+        return passed_s >= time_limit_s - early_s or time.monotonic() >= self._limits.ends_s
+
+    @property
+    def _end_s(self) -> float:
+        """What default and answer once more take; 0 where they are not measured, or never fit."""
+        default = self._memory.get(self._default)
+        if not self._measures_end or default is None or default.energy is None:
+            return 0.0
+        return 2 * _WHOLE * default.window_s
+
+    @property
+    def assumed(self) -> WindowScatter:
+        """Of joules, before repeats show it; a recording is of a GPU that had been at work for long."""
+        return replace(ASSUMED, drift=0.0) if self._device.identity.recorded else ASSUMED
 
     @property
     def asked(self) -> dict[Trial, Measurement]:
@@ -339,7 +393,9 @@ class Driver:
         """Store a trial at once, remember it, and tell of it."""
         if trial != self._default:
             measurement = replace(measurement, power=())  # of contenders their repeats keep it
-        self._store.add(self._run_id, len(self.trials) + 1, trial, stated(measurement), self._names)
+        self._store.add(
+            self._run_id, len(self.trials) + 1, trial, stated(measurement, self.assumed), self._names
+        )
         self._remember(trial, measurement)
         self._tell(trial, measurement, objective, expected)
 
@@ -369,7 +425,7 @@ class Driver:
         self._observer(
             TrialEvent(
                 trial,
-                stated(measurement),
+                stated(measurement, self.assumed),
                 cost,
                 self._best[objective],
                 len(self.trials),

@@ -155,7 +155,7 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
             f"{spared} of {len(trials)} trials have no joules: tuner run --joules measures them too"
         )
     settings = chosen.conditions["settings"]
-    provenance = {
+    provenance: dict[str, Any] = {
         "date": alike[0].started_at,
         "command": "tuner db export",
         "runs": [run.id for run in alike],
@@ -204,15 +204,15 @@ def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
         conditions["workloads"],
         conditions["sources"],
         device,
-        conditions["protocol"],
+        conditions.get("protocol"),
         [settings.get(name) for name in _MEASURED_ALIKE],
     )
 
 
 def _size(runs: Sequence[StoredRun]) -> int | None:
     """Trials of the largest of the runs' spaces."""
-    spaces = [run.answer.get("space", {}) for run in runs if run.answer is not None]
-    return max((space["pruned"] for space in spaces if "pruned" in space), default=None)
+    sizes = [run.answer["space"].get("pruned") for run in runs if run.answer is not None]
+    return max((size for size in sizes if size is not None), default=None)
 
 
 def _device(identity: DeviceIdentity) -> Device | None:

@@ -210,8 +210,7 @@ def _kind(answer: StoredAnswer) -> tuple[object, ...]:
 def _group(answers: Sequence[StoredAnswer]) -> FleetGroup:
     """The group of answers, the newest first."""
     newest = answers[0]
-    bound = ("sources", "protocol")
-    alike = [one for one in answers if all(one.conditions[k] == newest.conditions[k] for k in bound)]
+    alike = [one for one in answers if _measured(one) == _measured(newest)]
     chosen: dict[str, StoredAnswer] = {}
     for one in sorted(alike, key=lambda one: not one.finished):  # stable: the newest of each first
         chosen.setdefault(one.uuid, one)
@@ -227,8 +226,13 @@ def _group(answers: Sequence[StoredAnswer]) -> FleetGroup:
     )
 
 
+def _measured(answer: StoredAnswer) -> tuple[Mapping[str, str], int | None]:
+    """Sources, and the way of measuring."""
+    return answer.conditions["sources"], answer.conditions.get("protocol")
+
+
 def _gpu_answer(answer: StoredAnswer) -> GpuAnswer:
-    best, default = answer.answer["best"], answer.answer.get("default") or {}
+    best, default = answer.answer["best"], answer.answer.get("default")
     return GpuAnswer(
         answer.uuid,
         str(answer.conditions["device"].get("spec", "")),
@@ -238,17 +242,14 @@ def _gpu_answer(answer: StoredAnswer) -> GpuAnswer:
         bool(answer.answer.get("verification")),
         bool(answer.refuted),
         answer.configurations,
-        _amount(best, "time_s"),
-        _amount(best, "energy_j"),
-        _amount(default, "energy_j"),
+        _amount(best["time_s"], best.get("time_s_uncertainty")),
+        _amount(best.get("energy_j"), best.get("energy_j_uncertainty")),
+        None if default is None else _amount(default.get("energy_j"), default.get("energy_j_uncertainty")),
     )
 
 
-def _amount(trial: Mapping[str, Any], name: str) -> Amount | None:
-    value = trial.get(name)
-    if not value or value <= 0.0:
-        return None
-    return Amount(float(value), COVERAGE * float(trial.get(f"{name}_uncertainty") or 0.0))
+def _amount(value: float | None, uncertainty: float | None) -> Amount | None:
+    return Amount(float(value), COVERAGE * float(uncertainty or 0.0)) if value else None
 
 
 def _median(amounts: Sequence[Amount]) -> Amount:

@@ -1,6 +1,8 @@
 """When a search ends before its policy does."""
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -9,11 +11,18 @@ class SearchLimits:
 
     Attributes:
         budget: trials measured at most; None for no limit.
-        time_limit_s: seconds on the device's clock; None for no limit.
+        time_limit_s: seconds at most, of the device's clock and of this machine's; None for no limit.
+        begun_s: when that time began, as ``time.monotonic`` has it.
     """
 
     budget: int | None = None
     time_limit_s: float | None = None
+    begun_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def ends_s(self) -> float:
+        """The end of the time on this machine's clock: a simulated device's stands while others compile."""
+        return math.inf if self.time_limit_s is None else self.begun_s + self.time_limit_s
 
     def check(self, trials: int, *, out_of_time: bool) -> None:
         """End the search where a limit is reached.
@@ -28,8 +37,21 @@ class SearchLimits:
         if self.budget is not None and trials >= self.budget:
             raise LimitReachedError(f"the budget of {self.budget} trials is used up")
         if out_of_time:
-            limit = f"the time limit of {self.time_limit_s:g} s is reached"
-            raise LimitReachedError(limit, out_of_time=True)
+            raise self._out_of_time()
+        self.check_time()
+
+    def check_time(self) -> None:
+        """End the search where the time has passed on this machine's clock.
+
+        Raises:
+            LimitReachedError: it has.
+        """
+        if time.monotonic() >= self.ends_s:
+            raise self._out_of_time()
+
+    def _out_of_time(self) -> "LimitReachedError":
+        limit = f"the time limit of {self.time_limit_s:g} s is reached"
+        return LimitReachedError(limit, out_of_time=True)
 
 
 class LimitReachedError(Exception):

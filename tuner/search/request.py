@@ -113,7 +113,8 @@ def resolve(
     ]
     if device.identity.modelled:
         notices += [
-            f"{name}: has no [work]: the model takes every array to move once, and no arithmetic"
+            f"{name}: has no [work]: its time is a lower bound, by the arithmetic of the compiled code"
+            " and every array moved once"
             for name, kernel in named.items()
             if kernel.recipe.work is None
         ]
@@ -267,18 +268,19 @@ def make_task(
         EmptySpaceError: nothing is left of a workload's space.
         InputError: all of a space that is too large is to be measured.
     """
+    limits = SearchLimits(request.budget, request.time_limit_s)  # its time begins here
     prepared = prepared_workloads(request, pairs, device)
     _refuse_exhaustive(request, prepared)
     compilation = Compilation(prepared, device, progress=progress)
     return Task(
-        prepared=compilation.begin(),
+        prepared=compilation.begin(limits),
         compilation=compilation,
         objective=request.objective,
         max_slowdown=request.max_slowdown,
         policy=request.policy,
         clocks_mhz=clocks_mhz,
         seed=request.seed,
-        limits=SearchLimits(request.budget, request.time_limit_s),
+        limits=limits,
         precision=request.energy_precision,
         options=request.policy_options,
         runs_per_day=request.runs_per_day,

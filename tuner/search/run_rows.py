@@ -1,12 +1,11 @@
 """Stored runs as rows: what ``tuner history --json`` and ``GET /v1/runs`` have of them."""
 
-from typing import Any
-
 from tuner.model.records import StoredRun
+from tuner.model.run_document import RunRow
 from tuner.search.stored import origin_record, status_of
 
 
-def run_row(run: StoredRun) -> dict[str, Any]:
+def run_row(run: StoredRun) -> RunRow:
     """A run in a list: what it measured, where, and its best trial; None without an answer."""
     conditions = run.conditions
     return {

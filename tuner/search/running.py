@@ -45,7 +45,7 @@ def run(
     device: str | None = None,
     database: Path | None = None,
     resume: bool = False,
-    may_begin: bool | None = None,
+    insisted: bool = True,
     allow_simulated: bool = False,
     exclusive_board: bool = False,
     opened: Callable[[MeasurementSetup], None] = lambda _: None,
@@ -62,15 +62,14 @@ def run(
         device: see ``open_device``.
         database: None for the user's own.
         resume: continue the newest unfinished run under the same conditions.
-        may_begin: whether a run begins where there is none to resume; None for no where ``resume`` is asked
-            for.
+        insisted: whether it is a user who wants to resume, see ``session.run``.
         allow_simulated: see ``open_device``.
         exclusive_board: take turns with runs on other GPUs of this host with a database in this folder.
         opened: is handed the open device before the search begins.
         opener: opens it; that of a pool where trials are measured on several GPUs.
 
     Raises:
-        InputError: kernels, sizes or options that cannot be, or nothing to resume.
+        InputError: kernels, sizes or options that cannot be, or the run to resume has finished.
         DeviceUnavailableError: the device cannot be opened.
         ClockError: clocks were asked for that cannot be set.
         KeyboardInterrupt, RunInterrupted: it was interrupted before it had a result.
@@ -87,8 +86,7 @@ def run(
             for notice in setup.notices:
                 listener.told(notice)
             opened(setup)
-            begins = not resume if may_begin is None else may_begin
-            tuned = tune(setup, request, catalog, store, listener, resume=resume, may_begin=begins)
+            tuned = tune(setup, request, catalog, store, listener, resume=resume, insisted=insisted)
             ended.append(replace(tuned, told=[*setup.notices, *tuned.told]))
     except (KeyboardInterrupt, RunInterrupted):
         if not ended:  # else only the closing was interrupted

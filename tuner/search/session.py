@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 from tuner import registry
 from tuner.errors import InputError, PoolLostError, RunInterrupted, StoreError
@@ -12,8 +11,16 @@ from tuner.interfaces import Device, Measurer, SpentEnergy, TrialPool, TrialStor
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
-from tuner.model.records import Conditions
-from tuner.search.answer import SearchOutcome, confirm_contenders, default_trial, final_objective, outcome_of
+from tuner.model.records import Conditions, fingerprint
+from tuner.model.run_document import RunDocument
+from tuner.search.answer import (
+    SearchOutcome,
+    confirm_contenders,
+    default_trial,
+    final_objective,
+    finish_early,
+    outcome_of,
+)
 from tuner.search.driver import Driver
 from tuner.search.limits import LimitReachedError
 from tuner.search.prior_runs import knowledge
@@ -36,12 +43,11 @@ def run(
     observer: Observer,
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
-    may_begin: bool = True,
-    says_new: bool = True,
+    insisted: bool = False,
     confirm: bool = True,
     spent_before: SpentEnergy | None = None,
     pool: TrialPool | None = None,
-    document: Callable[[SearchOutcome], dict[str, Any]],
+    document: Callable[[SearchOutcome], RunDocument],
 ) -> SearchOutcome:
     """Search, store and choose.
 
@@ -58,8 +64,7 @@ def run(
         observer: told after every trial.
         tell: hears at once what the policy says of itself; each sentence is a notice of the outcome too.
         resume: continue the newest unfinished run under the same conditions.
-        may_begin: whether a run begins where there is none to resume.
-        says_new: whether it is a notice that there was none to resume.
+        insisted: whether a user asked to resume: what has finished is not begun again, and a new run is told.
         confirm: whether contenders are measured again, and the answer compared.
         spent_before: what runs before this one cost on the same open meter.
         pool: measures lists of trials on several GPUs; None where the device is all there is.
@@ -69,23 +74,16 @@ def run(
         The outcome; also after Ctrl-C, with status ``interrupted``.
 
     Raises:
-        InputError: there is nothing to resume, and no run may begin.
+        InputError: the run to resume has finished, or another process is measuring it.
     """
     with _ended_in_any_case(store) as taken:
         begun = time.monotonic()
         notices: list[str] = []
         told: dict[str, None] = {}
         run_id = store.resume(conditions, taken.append) if resume else None
-        if resume and run_id is None:
-            if not may_begin:
-                task.compilation.close()
-                raise InputError(
-                    "--resume: there is nothing to resume: no unfinished run has these workloads, options,"
-                    " driver and sources on this GPU (`tuner history` lists runs); leave --resume out to"
-                    " begin one"
-                )
-            if says_new:
-                notices.append("nothing to resume under these conditions: this is a new run")
+        new = resume and insisted and run_id is None
+        if new:
+            _refuse_finished(store, conditions, task)
         known = [] if run_id is None else store.trials(run_id, conditions.names)
         run_id = store.begin(conditions, taken.append) if run_id is None else run_id
         driver = Driver(
@@ -99,6 +97,7 @@ def run(
             limits=task.limits,
             observer=observer,
             pool=pool,
+            measures_end=confirm and not device.identity.recorded and Objective(task.objective).needs_energy,
         )
 
         def tell_once(sentence: str) -> None:
@@ -106,6 +105,11 @@ def run(
                 told[sentence] = None
                 tell(sentence)
 
+        if new:
+            tell_once(
+                "--resume: no unfinished run has these workloads, options, driver and sources on this GPU"
+                " (`tuner history` lists runs): this is a new one"
+            )
         context = SearchContext(
             device.identity,
             device.limits,
@@ -119,8 +123,11 @@ def run(
             driver.recall(known)
             solo = find_solo_bests(task, conditions, store)
             limit = _search(task, driver, context, solo.trial)
-            if confirm and not device.identity.recorded and (limit is None or not limit.out_of_time):
-                paired, confirmed = confirm_contenders(task, driver, solo.trial)
+            if confirm and not device.identity.recorded:
+                cut = limit is not None and limit.out_of_time
+                paired, confirmed = (
+                    finish_early(task, driver) if cut else confirm_contenders(task, driver, solo.trial)
+                )
                 co_run = compare_answer(task, driver, paired, confirmed)
             if limit is not None:
                 notices.append(f"stopped: {limit}")
@@ -158,6 +165,19 @@ def _ended_in_any_case(store: TrialStore) -> Iterator[list[int]]:
         raise
 
 
+def _refuse_finished(store: TrialStore, conditions: Conditions, task: Task) -> None:
+    runs = store.answered(conditions.names, conditions.objective, conditions.device.uuid)
+    wanted = fingerprint(conditions.record())
+    same = (run for run in runs if fingerprint(run.conditions) == wanted)
+    ended = next((run for run in same if run.status is RunStatus.FINISHED), None)
+    if ended is not None:
+        task.compilation.close()
+        raise InputError(
+            f"--resume: there is nothing to resume: run {ended.id} has finished under these conditions"
+            f" (`tuner show {ended.id}`); leave --resume out to measure again"
+        )
+
+
 def _search(
     task: Task, driver: Driver, context: SearchContext, solo_bests: Trial | None
 ) -> LimitReachedError | None:
@@ -177,14 +197,15 @@ def _search(
     try:
         driver.prepare_pool()
         driver.measure(default_trial(task), objective, expected)
-        if solo_bests is not None:
-            driver.measure(solo_bests, objective, expected, whole=True)  # the answer is held against it
-        driver.search(policy, search, objective, expected)
-        if task.max_slowdown is not None:
-            driver.reference_s = driver.fastest_s()
-            objective = final_objective(task, driver)
-            search = task.search(objective, driver.asked, context)
+        with task.compilation.within(task.limits):
+            if solo_bests is not None:
+                driver.measure(solo_bests, objective, expected, whole=True)  # the answer is held against it
             driver.search(policy, search, objective, expected)
+            if task.max_slowdown is not None:
+                driver.reference_s = driver.fastest_s()
+                objective = final_objective(task, driver)
+                search = task.search(objective, driver.asked, context)
+                driver.search(policy, search, objective, expected)
     except LimitReachedError as limit:
         return limit
     return None

@@ -1,12 +1,13 @@
 """The answer's workloads each alone, in turn with the co-run: what running them together brings."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tuner.measurement.co_run import CoRunComparison, compared
 from tuner.measurement.paired import PairedRepeats
 from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.long_run import ASSUMED, WindowScatter, stated
+from tuner.model.objective import Objective
+from tuner.model.run_document import CoRunDocument, CoRunTotals
 from tuner.search.answer import outcome_of
 from tuner.search.driver import Driver
 from tuner.search.task import Task
@@ -55,7 +56,7 @@ def compare_answer(
 
 def record_of(
     comparison: CoRunComparison | None, names: Sequence[str], scatter: WindowScatter = ASSUMED
-) -> dict[str, Any] | None:
+) -> CoRunDocument | None:
     """The comparison in the document of a run; its keys are described in ``docs/run.md``.
 
     Args:
@@ -78,10 +79,10 @@ def record_of(
     }
 
 
-def _totals(measurement: Measurement, scatter: WindowScatter) -> dict[str, float | None]:
+def _totals(measurement: Measurement, scatter: WindowScatter) -> CoRunTotals:
     energy = stated(measurement, scatter).energy
     return {
-        "time_s": measurement.makespan_s,
+        "time_s": Objective("time").cost(measurement),
         "time_s_uncertainty": measurement.makespan_uncertainty_s,
         "energy_j": None if energy is None else energy.joules,
         "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,

@@ -1,18 +1,19 @@
 """The document of a stored run, with its trials: what ``tuner show`` reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import cast
 
 from tuner.database.runs import Store
 from tuner.model import RunStatus
 from tuner.model.records import StoredRun, StoredTrial
+from tuner.model.run_document import MergedFrom, RunDocument, TrialDocument
 from tuner.search.document import trial_document
 from tuner.search.trial_series import series_record
 from tuner.system.owner import is_alive
 
 
-def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) -> dict[str, Any]:
+def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) -> RunDocument:
     """The document of a run with its number, its start and its trials.
 
     A run without an answer, such as one that is still measured, has the keys that its conditions and trials
@@ -41,12 +42,12 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
     }
 
 
-def _with_series(one: StoredTrial, names: Sequence[str]) -> dict[str, Any]:
+def _with_series(one: StoredTrial, names: Sequence[str]) -> TrialDocument:
     series = series_record(one.searched, one.known, names, one.ended_at)
     return {"number": one.number, **trial_document((one.trial, one.known), names), **series}
 
 
-def _in_order(document: Mapping[str, Any], trial: dict[str, Any]) -> dict[str, Any]:
+def _in_order(document: RunDocument, trial: TrialDocument) -> TrialDocument:
     """A trial with its tunables as its kernel declares them: stored trials have them sorted by name."""
     configurations = dict(trial["configurations"])
     for workload in document["workloads"]:
@@ -59,7 +60,7 @@ def _in_order(document: Mapping[str, Any], trial: dict[str, Any]) -> dict[str, A
     return {**trial, "configurations": configurations}
 
 
-def run_document(run: StoredRun, failed: int) -> dict[str, Any]:
+def run_document(run: StoredRun, failed: int) -> RunDocument:
     """The document of a run with its number and its start, and without its trials.
 
     Args:
@@ -79,9 +80,9 @@ def run_document(run: StoredRun, failed: int) -> dict[str, Any]:
     }
 
 
-def origin_record(run: StoredRun) -> dict[str, Any] | None:
+def origin_record(run: StoredRun) -> MergedFrom | None:
     """Where a merged run comes from; None of a run that was measured for this database."""
-    return None if run.origin is None else asdict(run.origin)
+    return None if run.origin is None else cast("MergedFrom", asdict(run.origin))
 
 
 def status_of(run: StoredRun) -> str:
@@ -90,8 +91,8 @@ def status_of(run: StoredRun) -> str:
     return "killed" if killed else run.status.value
 
 
-def _without_answer(run: StoredRun, failed: int) -> dict[str, Any]:
-    conditions: Mapping[str, Any] = run.conditions
+def _without_answer(run: StoredRun, failed: int) -> RunDocument:
+    conditions = run.conditions
     device = conditions["device"]
     return {
         "status": status_of(run),

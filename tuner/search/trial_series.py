@@ -1,18 +1,17 @@
 """What ``--with-series`` adds to the trials of a document: the search's own numbers, and power over time."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tuner.model import Measurement
 from tuner.model.power_series import unpacked
-from tuner.model.records import Record
+from tuner.model.run_document import PowerSeriesDocument, RunDocument, TrialSeries
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import is_confirmed
 
 
 def series_record(
     searched: Measurement, known: Measurement, names: Sequence[str], ended_at: str | None = None
-) -> Record:
+) -> TrialSeries:
     """The further keys of a trial; ``docs/run.md`` describes them.
 
     Args:
@@ -41,7 +40,7 @@ def series_record(
     }
 
 
-def with_series(document: Mapping[str, Any], outcome: SearchOutcome) -> Record:
+def with_series(document: RunDocument, outcome: SearchOutcome) -> RunDocument:
     """The document of a run that has just ended, its trials with their series."""
     names = [workload["name"] for workload in document["workloads"]]
     pairs = zip(document["trials"], outcome.searched, outcome.trials, strict=True)
@@ -51,6 +50,6 @@ def with_series(document: Mapping[str, Any], outcome: SearchOutcome) -> Record:
     }
 
 
-def _power(packed: str) -> Record:
+def _power(packed: str) -> PowerSeriesDocument:
     series = unpacked(packed)
     return {"times_s": list(series.times_s), "watts": list(series.watts)}

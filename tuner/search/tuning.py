@@ -10,6 +10,7 @@ from tuner.errors import InputError, RunInterrupted
 from tuner.interfaces import Policy, TrialStore
 from tuner.model import RunStatus, Trial, Workload, WorkloadName
 from tuner.model.records import Conditions
+from tuner.model.run_document import RunDocument
 from tuner.search import session, verification
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
@@ -72,7 +73,7 @@ class TuningResult:
         told: what the policy said of itself.
     """
 
-    document: dict[str, Any]
+    document: RunDocument
     outcome: SearchOutcome
     measuring: Mapping[str, Any]
     told: list[str]
@@ -86,7 +87,7 @@ def tune(
     listener: ProgressListener,
     *,
     resume: bool,
-    may_begin: bool = True,
+    insisted: bool = False,
     strategy: Strategy | None = None,
     confirm: bool = True,
 ) -> TuningResult:
@@ -102,17 +103,16 @@ def tune(
         store: every trial goes there as it ends, and the answer.
         listener: hears how it comes on.
         resume: continue the newest unfinished run under the same conditions.
-        may_begin: whether a run begins where there is none to resume.
+        insisted: whether it is a user who wants to resume, see ``session.run``.
         strategy: searches in the place of the request's policy.
         confirm: whether contenders are measured again.
 
     Raises:
-        InputError: kernels, sizes or options that cannot be, or nothing to resume.
+        InputError: kernels, sizes or options that cannot be, or the run to resume has finished.
         ClockError: clocks or power limits were asked for that cannot be set.
         RunInterrupted: it was interrupted while a workload was tuned alone.
     """
     spent_before = setup.measurer.spent() if setup.measurer.windows_s else None  # an earlier run's
-    insisted = resume and not may_begin  # the user's --resume; others go on with what there is, if anything
     pairs, notices = resolve(catalog, request.workloads, setup.device)
     pairs = prioritised(request, pairs, setup.device)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
@@ -137,7 +137,6 @@ def tune(
         alone = _tune_alone(
             setup, request, catalog, store, listener, conditions=conditions, workloads=workloads
         )
-        may_begin = may_begin or alone > 0
         spent_before = setup.measurer.spent() if alone else spent_before
     begun = time.monotonic()
     mark("compile")
@@ -155,7 +154,7 @@ def tune(
         told.append(sentence)
         listener.told(sentence)
 
-    def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> dict[str, Any]:
+    def describe(outcome: SearchOutcome, *, with_trials: bool = False) -> RunDocument:
         timing = WallTime(prepare_s, outcome.wall_s)
         made = document(task, conditions, outcome, timing, with_trials=with_trials)
         made["verification"] = None if verified is None else verdict(verified, outcome, task.precision)
@@ -172,8 +171,7 @@ def tune(
         observer=listener.measured,
         tell=tell,
         resume=resume,
-        may_begin=may_begin,
-        says_new=insisted,
+        insisted=insisted,
         confirm=confirm,
         spent_before=spent_before,
         pool=setup.pool,
@@ -214,7 +212,7 @@ def _tune_alone(
     return len(missing)
 
 
-def with_trial_series(tuned: TuningResult) -> dict[str, Any]:
+def with_trial_series(tuned: TuningResult) -> RunDocument:
     """The document of a run, its trials with what the search saw of them and power over time."""
     return with_series(tuned.document, tuned.outcome)
 

@@ -4,7 +4,7 @@ The default, the answer and a rival that tied with it are measured turn by turn,
 of a search. The answer holds where it ties with the lowest; what was measured is then an answer of this GPU.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.interfaces import Search, TrialStore
 from tuner.model import Configuration, Measurement, RunStatus, Trial
 from tuner.model.objective import Objective
-from tuner.model.records import Conditions, Record, StoredRun
+from tuner.model.records import Conditions, StoredRun
+from tuner.model.run_document import RunDocument, TrialDocument, Verdict
 from tuner.search.answer import SearchOutcome
 
 POLICY = "verify"
@@ -83,14 +84,19 @@ def verifiable_answer(store: TrialStore, conditions: Conditions) -> VerifiableAn
         conditions: of the run.
     """
     found = [
-        (run.conditions.get("policy") == POLICY, -run.id, run)
+        (run.conditions["policy"] == POLICY, -run.id, run, document, best)
         for run in store.answered(conditions.names, conditions.objective)
-        if (answer := stored_answer(run)) is not None and verifiable(answer, run, conditions)
+        if (answer := stored_answer(run)) is not None
+        and (document := run.answer) is not None
+        and (best := document["best"]) is not None
+        and verifiable(answer, run, conditions)
     ]
     if not found:
         return None
-    _, _, run = min(found, key=lambda one: one[:2])
-    return _with_rivals(store, run, conditions)
+    _, _, run, document, best = min(found, key=lambda one: one[:2])
+    trials = [trial for trial, _ in store.trials(run.id, conditions.names)]
+    trial, rivals = _answer_and_rivals(document, best, trials, conditions.names)
+    return VerifiableAnswer(run.id, run.conditions["device"]["uuid"], trial, rivals)
 
 
 def verifiable(answer: StoredAnswer, run: StoredRun, conditions: Conditions) -> bool:
@@ -108,30 +114,26 @@ def verifiable(answer: StoredAnswer, run: StoredRun, conditions: Conditions) -> 
     )
 
 
-def _with_rivals(store: TrialStore, run: StoredRun, conditions: Conditions) -> VerifiableAnswer:
-    document = run.answer or {}
-    names = conditions.names
-    answer = _trial(document["best"], names)
-    trials = [trial for trial, _ in store.trials(run.id, names)]
-    others = [trials[number - 1] for number in _numbers(document, "tied") if 0 < number <= len(trials)]
-    if document.get("max_slowdown") is not None and document.get("fastest") is not None:
-        others.insert(0, _trial(document["fastest"], names))  # what the slowdown is held against
-    default = document.get("default")
+def _answer_and_rivals(
+    document: RunDocument, best: TrialDocument, trials: Sequence[Trial], names: tuple[str, ...]
+) -> tuple[Trial, tuple[Trial, ...]]:
+    """The answer of a run, and the trials that may cost as little."""
+    others = [trials[number - 1] for number in document.get("tied", ()) if 0 < number <= len(trials)]
+    fastest, default = document.get("fastest"), document["default"]
+    if document.get("max_slowdown") is not None and fastest is not None:
+        others.insert(0, _trial(fastest, names))  # what the slowdown is held against
+    answer = _trial(best, names)
     known = {answer} if default is None else {answer, _trial(default, names)}
     rivals = [trial for trial in dict.fromkeys(others) if trial not in known]
-    return VerifiableAnswer(run.id, str(run.conditions["device"]["uuid"]), answer, tuple(rivals[:RIVALS]))
+    return answer, tuple(rivals[:RIVALS])
 
 
-def _trial(record: Record, names: tuple[str, ...]) -> Trial:
+def _trial(record: TrialDocument, names: tuple[str, ...]) -> Trial:
     configurations = tuple(Configuration(record["configurations"][name]) for name in names)
     return Trial(configurations, record.get("clock_mhz"), record.get("power_limit_w"))
 
 
-def _numbers(document: Record, key: str) -> Iterator[int]:
-    return (number for number in document.get(key) or () if isinstance(number, int))
-
-
-def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float) -> Record:
+def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float) -> Verdict:
     """Whether an answer holds on this GPU, as the document of the run has it.
 
     Args:

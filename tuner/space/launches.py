@@ -3,11 +3,40 @@
 from collections.abc import Mapping, Sequence
 
 from tuner.interfaces import Candidate, StageLaunch
-from tuner.model import Configuration, DeviceLimits, Plan, Resources, Work
+from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, TensorMap, Work
 from tuner.space.occupancy import occupancy
+
+_MAX_GRID = (2**31 - 1, 65535, 65535)
+_CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 
 ELEMENTS_PER_THREAD = "elements_per_thread"
 _LIBRARY = StageLaunch(1, 1, 0, 0, 1.0, 1, 1)  # stands for a plan that libraries run: nothing keeps it out
+
+
+def refusal(stage: Stage, limits: DeviceLimits) -> str:
+    """Why a device launches a stage on no account, whatever it compiles to; empty where it may.
+
+    A driver would only call it an invalid value; a grid too large is even cut silently.
+    """
+    needed = stage.min_architecture
+    if stage.cluster > 1 or any(isinstance(item, TensorMap) for item in stage.arguments):
+        needed = max(needed, _CLUSTER_ARCHITECTURE)
+    if not limits.reaches(needed):
+        major, minor = limits.compute_capability
+        return f"needs compute capability {needed // 10}.{needed % 10}; the device has {major}.{minor}"
+    if any(not 1 <= blocks <= most for blocks, most in zip(stage.grid, _MAX_GRID, strict=True)):
+        return f"grid {stage.grid} is not within 1 … {_MAX_GRID}"
+    if stage.grid[0] % stage.cluster:
+        return f"a grid of {stage.grid[0]} blocks is not made of clusters of {stage.cluster}"
+    if not 1 <= stage.threads_per_block <= limits.max_threads_per_block:
+        most = limits.max_threads_per_block
+        return f"{stage.threads_per_block} threads per block; the device takes 1 … {most}"
+    return ""
+
+
+def holds_whole(stage: Stage, blocks_per_sm: int, limits: DeviceLimits) -> bool:
+    """Whether the device holds all blocks of a stage at a time, if they may wait for each other."""
+    return not stage.cooperative or stage.resident or stage.blocks <= blocks_per_sm * limits.multiprocessors
 
 
 def own_stages(plan: Plan) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ class Lane:
                     device=job.device or None,
                     database=database or self._database,
                     resume=True,
-                    may_begin=True,
+                    insisted=False,
                 )
         except (KeyboardInterrupt, RunInterrupted):
             return {"end": INTERRUPTED}

@@ -261,9 +261,11 @@ class DaemonQueues:
 
 def _lasted_s(job: "Job", seen_s: float) -> float:
     """How long a job took by the daemon's clock; as it was seen, where that does not tell."""
-    if job.started_at is None or job.ended_at is None:
+    try:
+        began, ended = (datetime.fromisoformat(at or "") for at in (job.started_at, job.ended_at))
+        return (ended - began).total_seconds()
+    except (ValueError, TypeError):  # not told, or by no daemon of this version
         return seen_s
-    return (datetime.fromisoformat(job.ended_at) - datetime.fromisoformat(job.started_at)).total_seconds()
 
 
 def _allows(choice: DeviceChoice, device: Mapping[str, Any]) -> bool:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.errors import StoreError
-from tuner.system.state_lock import without_locks
+from tuner.system.lock_files import open_lock, try_lock
 
 _POLL_S = 0.02
-_MODE = 0o644
 
 
 class BoardTurns:
@@ -35,7 +34,7 @@ class BoardTurns:
         self._stack = contextlib.ExitStack()
         self._paths = (folder / "board-next.lock", folder / "board.lock")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._next, self._board = (self._open(path) for path in self._paths)
         except OSError as error:
             self._stack.close()
@@ -65,20 +64,10 @@ class BoardTurns:
             fcntl.flock(self._board, fcntl.LOCK_UN)
 
     def _open(self, path: Path) -> int:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        file = open_lock(path)
         self._stack.callback(os.close, file)
         return file
 
     def _lock(self, file: int, path: Path, how: int) -> None:
-        while not _locked(file, path, how):
+        while not try_lock(file, path, how):
             self._wait(_POLL_S)
-
-
-def _locked(file: int, path: Path, how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise StoreError(f"GPUs cannot take turns: {without_locks(path, error)}") from error
-    return True

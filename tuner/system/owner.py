@@ -1,7 +1,6 @@
 """Ownership of a run, a clock or a GPU by a process."""
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.errors import DeviceUnavailableError, StoreError
-from tuner.system.state_lock import without_locks
+from tuner.system.lock_files import open_lock, try_lock
 
 GPU_LOCK_WAIT_S = 5.0
 """The owner of an earlier attempt may be dying."""
@@ -17,7 +16,6 @@ GPU_LOCK_WAIT_S = 5.0
 _PROC = Path("/proc")
 _START_FIELD = 19  # "starttime" is field 22 of proc_pid_stat(5); the name, field 2, ends with the last ")"
 _LOCK_POLL_S = 0.05
-_LOCK_MODE = 0o644
 _IDENTITY_BYTES = 256  # of an identity at most
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 _DEAD = ("Z", "X", "x")  # states, field 3: it has let go of all it held, and waits for its parent to notice
@@ -91,7 +89,7 @@ def owned_gpu(
     """
     path = gpu_lock_file(folder, uuid)
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
+        file = open_lock(path)
     except OSError as error:
         raise StoreError(f"{path}: the GPU cannot be taken: {error.strerror}") from error
     try:
@@ -103,18 +101,10 @@ def owned_gpu(
 
 def _lock_gpu(file: int, path: Path, wait_s: float, sleep: Callable[[float], None]) -> None:
     deadline_s = time.monotonic() + wait_s
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() >= deadline_s:
-                owner = pid_of(os.pread(file, _IDENTITY_BYTES, 0).decode(errors="replace"))
-                raise DeviceUnavailableError(
-                    f"process {owner or 'unknown'} tunes this GPU; {path} says so"
-                ) from None
-        except OSError as error:
-            raise StoreError(f"the GPU cannot be taken: {without_locks(path, error)}") from error
+    while not try_lock(file, path):
+        if time.monotonic() >= deadline_s:
+            owner = pid_of(os.pread(file, _IDENTITY_BYTES, 0).decode(errors="replace"))
+            raise DeviceUnavailableError(f"process {owner or 'unknown'} tunes this GPU; {path} says so")
         sleep(_LOCK_POLL_S)
     with contextlib.suppress(OSError):  # the owner's name only helps people; the lock decides
         os.ftruncate(file, 0)

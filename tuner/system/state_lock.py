@@ -2,13 +2,12 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 from pathlib import Path
 
-from tuner.errors import InputError, StoreError, StoreFullError
+from tuner.errors import InputError, StoreError, StoreFullError, TunerError
+from tuner.system.lock_files import open_lock, try_lock
 
-_MODE = 0o600
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PID_BYTES = 32
 
@@ -29,25 +28,31 @@ class StateLock:
         self._path = directory / "daemon.lock"
         self._file = -1
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = open_lock(self._path)
         except OSError as error:
             raise _cannot_be_kept(directory, error) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._place = _place(os.fstat(self._file))
-        except OSError as error:
-            owner = os.read(self._file, _PID_BYTES).decode("ascii", "replace").strip()
+            self._take()
+        except TunerError:
             self.close()
-            if not isinstance(error, BlockingIOError):
-                raise InputError(without_locks(directory, error)) from error
-            raise InputError(
-                f"{directory}: another daemon works there (process {owner or 'unknown'});"
-                " stop it, or name another directory with --state"
-            ) from error
+            raise
+        self._place = _place(os.fstat(self._file))
         with contextlib.suppress(OSError):  # the number only helps people; a disk may be full
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def _take(self) -> None:
+        try:
+            taken = try_lock(self._file, self.directory)
+        except StoreError as error:
+            raise InputError(str(error)) from error
+        if not taken:
+            owner = os.read(self._file, _PID_BYTES).decode("ascii", "replace").strip()
+            raise InputError(
+                f"{self.directory}: another daemon works there (process {owner or 'unknown'});"
+                " stop it, or name another directory with --state"
+            )
 
     def trouble(self) -> str:
         """What is wrong with the directory that was taken; empty where all is well. It takes microseconds."""
@@ -102,15 +107,6 @@ class StateLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def without_locks(path: Path, error: OSError) -> str:
-    """The message where a file system has no locks, and what to do."""
-    return (
-        f"{path}: its file system has no file locks (flock: {error.strerror}), as some network file systems;"
-        " keep the state on a local disk: --state DIR, [service] state of daemon.toml, or --database FILE of"
-        " other commands"
-    )
 
 
 def _cannot_be_kept(directory: Path, error: OSError) -> InputError | StoreFullError:

@@ -1,9 +1,11 @@
 """The answers that are served: what they take, what they gain, and whether they still hold."""
 
+from tuner.client.values import ServedAnswer
+from tuner.model.run_document import Changes
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, moment, percent_with_interval, with_moments, with_uncertainty
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import Data, LiveState
+from tuner.terminal.live_state import LiveState
 from tuner.terminal.trial_rows import configurations
 
 _LEAST = 14  # characters of the column that is cut
@@ -21,30 +23,29 @@ _COLUMNS = (
 
 def answer_listing(state: LiveState) -> Listing:
     """A row per answer, the newest first."""
-    answers = sorted(state.answers, key=lambda one: str(one.get("at")), reverse=True)
-    stale = sum(bool(one.get("stale")) for one in answers)
+    answers = sorted(state.answers, key=lambda one: one["at"], reverse=True)
+    stale = sum(bool(one["stale"]) for one in answers)
     title = f"answers: {len(answers)} served, {stale} stale" if answers else "answers"
     return Listing(title, _COLUMNS, tuple(map(_answer, answers)), empty="no answer is stored yet")
 
 
-def _answer(answer: Data) -> Row:
-    best, against = answer.get("best") or {}, answer.get("against_default") or {}
-    workloads = " + ".join(answer.get("workloads") or {})
-    modelled = f" {MODELLED}" if answer.get("modelled") else ""
-    gains = (
-        percent_with_interval(-against["energy_saving"], against.get("energy_saving_interval"))
-        if ("energy_saving" in against)
-        else ""
-    )
+def _answer(answer: ServedAnswer) -> Row:
+    best, against = answer["best"], answer["against_default"]
+    workloads = " + ".join(answer["workloads"])
+    modelled = f" {MODELLED}" if answer["modelled"] else ""
+    saving, gains = None, "–"
+    if against is not None and "energy_saving" in against:
+        saving = -against["energy_saving"]
+        gains = percent_with_interval(saving, against.get("energy_saving_interval"))
     cells = (
         workloads,
-        str(answer.get("objective")),
-        f"{answer.get('device')}{modelled}",
+        answer["objective"],
+        f"{answer['device']}{modelled}",
         with_uncertainty(best.get("time_s"), interval(best.get("time_s_uncertainty")), "s"),
         energy_of(best),
-        gains or "–",
-        "stale" if answer.get("stale") else "fresh",
-        moment(answer.get("at")),
+        gains,
+        "stale" if answer["stale"] else "fresh",
+        moment(answer["at"]),
     )
     values = (
         workloads,
@@ -52,34 +53,33 @@ def _answer(answer: Data) -> Row:
         cells[2],
         best.get("time_s"),
         best.get("energy_j"),
-        None if not gains else -against["energy_saving"],
+        saving,
         cells[6],
-        str(answer.get("at")),
+        answer["at"],
     )
-    key = f"{answer.get('run')} {workloads} {cells[1]} {cells[2]}"
-    return row(key, cells, values, _details(answer, against), "bad" if answer.get("stale") else "")
+    key = f"{answer['run']} {workloads} {cells[1]} {cells[2]}"
+    return row(key, cells, values, _details(answer), "bad" if answer["stale"] else "")
 
 
-def _details(answer: Data, against: Data) -> str:
+def _details(answer: ServedAnswer) -> str:
     """Configuration and clock; changes against the default; why it is stale."""
-    values = {name: one.get("configuration", {}) for name, one in (answer.get("workloads") or {}).items()}
-    clock = answer.get("clock_mhz")
+    values = {name: one["configuration"] for name, one in answer["workloads"].items()}
+    clock, against, saving = answer["clock_mhz"], answer["against_default"], answer["saving"]
     parts = ["clock as found" if clock is None else f"clock {clock} MHz"]
-    if answer.get("power_limit_w") is not None:
+    if answer["power_limit_w"] is not None:
         parts.append(f"power limit {answer['power_limit_w']} W")
-    if against:
+    if against is not None:
         parts.append(f"against the default: {_changes(against)}")
-    saving = answer.get("saving")
-    if saving:
-        saved = with_uncertainty(saving.get("energy_j"), saving.get("energy_j_interval"), "J")
+    if saving is not None:
+        saved = with_uncertainty(saving["energy_j"], saving["energy_j_interval"], "J")
         parts.append(f"one use saves {saved}")
-    parts += [MODELLED] if answer.get("modelled") else []
-    parts.append(f"run {answer.get('run')}")
-    stale = [f"stale: {with_moments(str(reason))}" for reason in answer.get("stale") or ()]
+    parts += [MODELLED] if answer["modelled"] else []
+    parts.append(f"run {answer['run']}")
+    stale = [f"stale: {with_moments(reason)}" for reason in answer["stale"]]
     return "\n".join((configurations(values), "; ".join([*stale, *parts])))
 
 
-def _changes(against: Data) -> str:
+def _changes(against: Changes) -> str:
     parts = [f"time {percent_with_interval(against['slowdown'], against.get('slowdown_interval'))}"]
     if "energy_saving" in against:
         energy = percent_with_interval(-against["energy_saving"], against.get("energy_saving_interval"))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.client import Client
+from tuner.client.values import ServedAnswer
 from tuner.errors import TunerError
 from tuner.terminal.job_changes import changed
 from tuner.terminal.live_state import Data
@@ -28,7 +29,7 @@ class Inquiries:
         self._in_view = in_view
         self._asking = threading.Lock()
 
-    def answers(self, take: Callable[[list[Data]], None]) -> None:
+    def answers(self, take: Callable[[list[ServedAnswer]], None]) -> None:
         """Ask for the answers that are served, unless that is being done."""
 
         def work() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.client.values import Job, LiveEvent, read
+from tuner.client.values import Job, LiveEvent, ServedAnswer, read
 from tuner.model.jobs import JobState
 
 Data = Mapping[str, Any]
@@ -78,7 +78,7 @@ class LiveState:
         self.jobs: dict[int, Job] = {}
         self.searches: dict[int, LiveSearch] = {}
         self.power: dict[str, deque[Data]] = {}
-        self.answers: list[Data] = []
+        self.answers: list[ServedAnswer] = []
         self.away = ""
         self.not_understood = ""
 

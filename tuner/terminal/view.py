@@ -8,7 +8,7 @@ from textual.binding import Binding
 from textual.widgets import Footer, Input, Static
 
 from tuner.client import Client, Job
-from tuner.client.values import LiveEvent
+from tuner.client.values import LiveEvent, ServedAnswer
 from tuner.errors import TunerError
 from tuner.model.jobs import JobState
 from tuner.terminal import live_state
@@ -271,7 +271,7 @@ class TerminalView(App[None]):
         """Ask for the answers that are served."""
         self._inquiries.answers(self._take_answers)
 
-    def _take_answers(self, answers: list[live_state.Data]) -> None:
+    def _take_answers(self, answers: list[ServedAnswer]) -> None:
         self.state.answers = list(answers)
         self.draw((ANSWERS,))
 

@@ -1,13 +1,15 @@
 """Chooses the GPU whose power is recorded, and its readings."""
 
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from tuner.devices import power
 from tuner.devices.cuda.probe import who
+from tuner.devices.cuda.visible import first_visible
 from tuner.devices.scopes import GPU, host_samplers, parts_of
 from tuner.devices.sensors import PIPE, choices, gpu_readings, is_advised_against, is_jetson
 from tuner.errors import (
@@ -75,7 +77,9 @@ def gpu_for(spec: str | None, sensors: Sequence[str], needs: str, scope: str = G
 
 
 def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
-    """The GPU that a user means; without a wish what CUDA calls ``cuda:0``, else NVML's first.
+    """The GPU that a user means; without a wish what CUDA calls ``cuda:0``.
+
+    Where CUDA cannot be asked, ``CUDA_VISIBLE_DEVICES`` says which that is; without it NVML's first is taken.
 
     Args:
         spec: ``cuda:N``, a UUID, NVML's index, or None.
@@ -85,7 +89,7 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
     Raises:
         UnknownNameError: nothing that names a GPU.
         InputError: a simulated device, which has no sensor outside its own run.
-        DeviceUnavailableError: CUDA has no such GPU.
+        DeviceUnavailableError: CUDA has no such GPU, or shows none.
     """
     if spec is not None and spec.startswith("sim:"):
         raise InputError(
@@ -103,12 +107,26 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
         except (DeviceUnavailableError, ChildError):
             if spec is not None:
                 raise
+            gpus = _nvml_gpus()
+            uuid = first_visible(gpus, os.environ) if gpus else ""
     wanted: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
     try:
         facts = power.gpu_health(wanted)
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
         return Gpu(wanted, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
+
+
+def _nvml_gpus() -> list[tuple[str, str]]:
+    """UUID and name of each GPU that NVML knows, as it counts them; none on a Jetson, or without a driver."""
+    found: list[tuple[str, str]] = []
+    if is_jetson():
+        return found
+    with suppress(SensorUnavailableError):
+        while True:
+            facts = power.gpu_health(len(found))
+            found.append((facts.uuid, facts.name))
+    return found
 
 
 def _is_number(spec: str) -> bool:

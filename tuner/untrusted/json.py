@@ -15,12 +15,13 @@ from tuner.untrusted.limits import (
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character, which no text that is written has
 
 
-def load_json(text: str | bytes, most_bytes: int = JSON_BYTES) -> Any:  # noqa: ANN401 - any JSON value
+def load_json(text: str | bytes, most_bytes: int = JSON_BYTES, *, non_finite: bool = False) -> Any:  # noqa: ANN401 - any JSON value
     """A JSON value; not-a-number and infinity, which JSON has not, are refused.
 
     Args:
         text: as text or UTF-8.
         most_bytes: of it.
+        non_finite: take them, for a caller who looks at every number that it uses.
 
     Raises:
         ValueError: it is no JSON, or beyond the limits; the message names the limit. A ``JSONDecodeError``
@@ -31,7 +32,7 @@ def load_json(text: str | bytes, most_bytes: int = JSON_BYTES) -> Any:  # noqa: 
         text = text.decode("utf-8")
     _check_density(text)
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        found = json.loads(text, parse_constant=float if non_finite else _refuse)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if _SURROGATE.search(text):

@@ -1,5 +1,6 @@
 """A snapshot of what replies are made of: stored answers, kernels, devices and settings."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,9 +12,12 @@ from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.neighbours import Neighbour, SizePoint, named_point
+from tuner.database.ranking import misfit
 from tuner.model import DeviceIdentity, WorkloadName
 from tuner.model.jobs import JobSpec
 from tuner.prediction.model import SelectionModel
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,18 @@ class AnswerSnapshot:
         return [*answer.reasons(device, self.sources, {}), *self.doubts(answer)]
 
     def may_serve(self, answer: StoredAnswer) -> bool:
-        """False for a merged answer of GPUs or sources that are not here, which only takes memory."""
-        own = not answer.merged_from
-        return own or (self.device(answer) is not None and not answer.of_other_sources(self.sources))
+        """False for a merged answer of GPUs or sources that are not here, or that its kernel does not have.
+
+        Others would only take memory, or the place of an answer that can be served.
+        """
+        if not answer.merged_from:
+            return True
+        if self.device(answer) is None or answer.of_other_sources(self.sources):
+            return False
+        why = misfit(self.catalog.kernels, answer)
+        if why:
+            _LOG.warning("%s", why)
+        return not why
 
     def device(self, answer: StoredAnswer) -> DeviceIdentity | None:
         """The GPU that an answer is given for: its own, else one of its model; None without either."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from tuner.daemon.api.access import Caller, caller_of
@@ -15,6 +15,7 @@ from tuner.daemon.api.heads import HeadFault, head_fault
 from tuner.daemon.api.joining import JoiningTransport
 from tuner.daemon.api.places import ServerLimits
 from tuner.daemon.queue.users import TOKEN_HOLDER
+from tuner.system.timed_connection import TimedConnection
 
 _REFUSED_S = 1.0  # for a client who is refused to take the answer
 _COME_BACK = (("retry-after", "1"),)  # seconds
@@ -22,7 +23,7 @@ _SENDING = (h11.IDLE, h11.SEND_RESPONSE)  # states in which an answer can still 
 _LOG = logging.getLogger(__name__)
 
 
-class Connection(H11Protocol):
+class Connection(TimedConnection):
     """A connection of a client.
 
     It is answered 429 and closed when there are too many, whatever it asks. It is closed when a request does
@@ -39,10 +40,10 @@ class Connection(H11Protocol):
         *,
         limits: ServerLimits,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        timeout_s = limits.request_timeout_s
+        super().__init__(config, server_state, app_state, _loop, request_timeout_s=timeout_s)
         self._limits = limits
         self._holder: int | str | None = None  # the user who has the place of this connection
-        self._deadline: asyncio.TimerHandle | None = None  # for the request that arrives
         self._stalled: asyncio.TimerHandle | None = None  # while the client takes nothing
         self._received_bytes = 0
         self._refused = False
@@ -67,11 +68,9 @@ class Connection(H11Protocol):
             return
         self.app_state = {"caller": caller, "authenticated": self._authenticated}
         transport.set_write_buffer_limits(high=0)  # so that whatever is not taken at once is noticed
-        self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
-        self._request_arrived()
         self.resume_writing()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -92,14 +91,16 @@ class Connection(H11Protocol):
         if self._refused:  # read, so that the answer arrives
             return
         super().data_received(data)
-        if not self._refused:
-            self._watch()
 
     def on_response_complete(self) -> None:
-        """An answer is out: whatever comes next has its own time."""
+        """An answer is out: whatever comes next has its own length."""
         self._received_bytes = 0
         super().on_response_complete()
-        self._watch()
+
+    def watch(self) -> None:
+        """Have a deadline while a request is on its way; one that is refused has its own."""
+        if not self._refused:
+            super().watch()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless an answer has begun, and close."""
@@ -131,11 +132,6 @@ class Connection(H11Protocol):
             super().handle_events()
         else:
             self._refuse_head(fault)
-
-    def end(self) -> None:
-        """Close at once, whatever is under way."""
-        self._request_arrived()
-        self.transport.abort()
 
     def _take_place(self, user: int | str | None) -> bool:
         """Take a place of a user who is known; False where there is none."""
@@ -176,7 +172,7 @@ class Connection(H11Protocol):
 
     def _hear_out(self) -> None:
         """Say no more, and read for a moment what the client still sends, so that the answer arrives."""
-        self._request_arrived()
+        self.request_arrived()
         self.transport.write_eof()
         self._deadline = self.loop.call_later(_REFUSED_S, self.end)
 
@@ -194,23 +190,3 @@ class Connection(H11Protocol):
 
     def _should_upgrade(self) -> bool:
         return False  # there is nothing but HTTP/1.1
-
-    def _watch(self) -> None:
-        """Have a deadline while a request is on its way, from its first byte to its last."""
-        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
-            arriving = self.conn.their_state is h11.SEND_BODY
-        else:
-            arriving = bool(self.conn.trailing_data[0])
-        if arriving and not self.transport.is_closing():
-            self._await_request()
-        else:
-            self._request_arrived()
-
-    def _await_request(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self._limits.request_timeout_s, self.end)
-
-    def _request_arrived(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

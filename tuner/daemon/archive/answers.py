@@ -1,11 +1,12 @@
 """Answers that are served, as JSON has them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.daemon.interface import measured_saving
 from tuner.database.answers import StoredAnswer
 from tuner.model import DeviceIdentity
+from tuner.model.run_document import AnswerDocument, RunDocument
 
 
 def answer_document(
@@ -43,7 +44,7 @@ def answer_document(
     }
 
 
-def saving_document(answer: Mapping[str, Any]) -> dict[str, float] | None:
+def saving_document(answer: RunDocument | AnswerDocument | None) -> dict[str, float] | None:
     """What one use saves against the default, with half of its 95 % interval; None where it is not known."""
     saving = measured_saving(answer)
     return None if saving is None else {"energy_j": saving.joules, "energy_j_interval": saving.uncertainty_j}

@@ -7,34 +7,32 @@ from tuner.daemon.archive.answers import saving_document
 from tuner.database.storage import Repositories
 from tuner.database.trial_pages import failed_trials
 from tuner.model.records import StoredRun, StoredTrial
+from tuner.model.run_document import RunDocument, RunRow, SearchedTrial, TrialDocument
 from tuner.search.document import trial_document
 from tuner.search.run_rows import run_row
 from tuner.search.stored import run_document
 
-_SEARCHED = (
-    *("time_s", "time_s_uncertainty", "energy_j", "energy_j_uncertainty", "power_w"),
-    *("clock_seen_mhz", "bursts", "window_s", "flags"),
-)
-_BOUND = ("driver", "runtime", "uuid", "name")
 
-
-def run_rows(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
+def run_rows(runs: Sequence[StoredRun]) -> list[RunRow]:
     """Runs in a list."""
     return [run_row(run) for run in runs]
 
 
-def whole_run(run: StoredRun, db: Repositories) -> dict[str, Any]:
+def whole_run(run: StoredRun, db: Repositories) -> RunDocument:
     """The document of a run without its trials."""
     return run_document(run, failed_trials(db.database, run.id))
 
 
 def history_document(run: StoredRun, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The answer of a run, with what it was bound to and what measuring it again has given."""
-    answer = run.answer or {}
+    answer, device = run.answer, run.conditions["device"]
     return {
         **run_row(run),
-        **{name: run.conditions["device"].get(name) for name in _BOUND},
-        "against_default": answer.get("against_default"),
+        "driver": device["driver"],
+        "runtime": device["runtime"],
+        "uuid": device["uuid"],
+        "name": device["name"],
+        "against_default": None if answer is None else answer.get("against_default"),
         "saving": saving_document(answer),
         "samples": list(samples),
     }
@@ -52,14 +50,28 @@ def trial_page(run: StoredRun, trials: Sequence[StoredTrial], following: int | N
     }
 
 
-def _trial(stored: StoredTrial, names: Sequence[str]) -> dict[str, Any]:
+def _trial(stored: StoredTrial, names: Sequence[str]) -> TrialDocument:
     """A trial as it is known; of a contender also what the search saw of it."""
     confirmed = stored.known.repeats > 1
-    searched = trial_document((stored.trial, stored.searched), names)
     return {
         **trial_document((stored.trial, stored.known), names),
         "number": stored.number,
         "ended_at": stored.ended_at,
         "confirmed": confirmed,
-        "searched": {name: searched[name] for name in _SEARCHED} if confirmed else None,
+        "searched": _searched(trial_document((stored.trial, stored.searched), names)) if confirmed else None,
+    }
+
+
+def _searched(trial: TrialDocument) -> SearchedTrial:
+    """The numbers of a trial."""
+    return {
+        "time_s": trial["time_s"],
+        "time_s_uncertainty": trial.get("time_s_uncertainty"),
+        "energy_j": trial["energy_j"],
+        "energy_j_uncertainty": trial.get("energy_j_uncertainty"),
+        "power_w": trial.get("power_w"),
+        "clock_seen_mhz": trial.get("clock_seen_mhz"),
+        "bursts": trial.get("bursts", 1),
+        "window_s": trial.get("window_s"),
+        "flags": trial.get("flags", []),
     }

@@ -96,13 +96,13 @@ def saving_j(answer: StoredAnswer) -> float:
 
     Of an answer for time, seconds count with the power that was measured.
     """
-    best, default = answer.answer["best"], answer.answer.get("default") or {}
+    best, default = answer.answer["best"], answer.answer.get("default")
     measured = None if answer.objective == "time" else measured_saving(answer.answer)
     cost_j, saved_j = best.get("energy_j"), None if measured is None else measured.joules
     if saved_j is None:
         power_w = best.get("power_w") or ASSUMED_POWER_W
         cost_j = power_w * (best.get("time_s") or 0.0)
-        saved_j = power_w * (default.get("time_s") or 0.0) - cost_j
+        saved_j = power_w * ((default or {}).get("time_s") or 0.0) - cost_j
     saved_j = max(float(saved_j), LEAST_SAVING * float(cost_j or 0.0))
     return saved_j if math.isfinite(saved_j) else ASSUMED_SAVING_J
 

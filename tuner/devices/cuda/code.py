@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tuner.compiler import CompiledStage
+from tuner.compiler.contract import misfit
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import (
     ArrayOffset,
@@ -145,6 +146,9 @@ class CodeCache:
         for (key, stage), compiled in zip(missing.items(), self._compiler.compile(stages), strict=True):
             if isinstance(compiled, CompileError):
                 raise LaunchRefusedError(Status.COMPILE_ERROR, str(compiled)) from compiled
+            text = misfit(plan, stage, compiled)
+            if text:
+                raise refused(stage, text)
             try:
                 self._functions[key] = self._loader.loaded(stage, compiled, plan.buffers)
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:

@@ -1,6 +1,5 @@
 """Loads compiled stages onto the device, with the attributes that they ask for."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -9,12 +8,11 @@ from tuner.compiler import CompiledStage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, SymbolAddress
 from tuner.devices.cuda.types import CudaFunction
-from tuner.model import Buffer, DeviceLimits, Stage, Status, TensorMap
+from tuner.model import Buffer, DeviceLimits, Stage, Status
 from tuner.model.elements import element_dtype
+from tuner.space.launches import refusal
 
 _SHARED_WITHOUT_ASKING = 48 * 1024
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-_CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 _PORTABLE_CLUSTER = 8
 
 # CUfunction_attribute of cuda.h, where CuPy has no name for it
@@ -53,32 +51,14 @@ class StageLoader:
         self._driver = driver
 
     def check(self, stage: Stage) -> None:
-        """Refuse what the driver would only call an invalid value (a grid too large is even cut silently).
+        """Refuse what no compiler could make fit.
 
         Raises:
             LaunchRefusedError: the device lacks what the stage needs.
         """
-        major, minor = self._limits.compute_capability
-        needed = stage.min_architecture
-        if stage.cluster > 1 or any(isinstance(item, TensorMap) for item in stage.arguments):
-            needed = max(needed, _CLUSTER_ARCHITECTURE)
-        if 10 * major + minor < needed:
-            raise refused(
-                stage,
-                f"needs compute capability {needed // 10}.{needed % 10}; the device has {major}.{minor}",
-            )
-        if any(not 1 <= blocks <= most for blocks, most in zip(stage.grid, _MAX_GRID, strict=True)):
-            raise refused(stage, f"grid {stage.grid} is not within 1 … {_MAX_GRID}")
-        if stage.grid[0] % stage.cluster:
-            raise refused(
-                stage, f"a grid of {stage.grid[0]} blocks is not made of clusters of {stage.cluster}"
-            )
-        threads = math.prod(stage.block)
-        if not 1 <= threads <= self._limits.max_threads_per_block:
-            raise refused(
-                stage,
-                f"{threads} threads per block; the device takes 1 … {self._limits.max_threads_per_block}",
-            )
+        reason = refusal(stage, self._limits)
+        if reason:
+            raise refused(stage, reason)
 
     def loaded(self, stage: Stage, compiled: CompiledStage, buffers: Sequence[Buffer]) -> LoadedFunction:
         """The function of a stage, loaded.

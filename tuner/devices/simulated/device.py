@@ -19,9 +19,9 @@ from tuner.devices.simulated.faults import Faults
 from tuner.devices.simulated.power_hold import RoundsAtClock, window_of
 from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
-from tuner.devices.simulated.time_model import Timeline
+from tuner.devices.simulated.time_model import Timeline, Warming
 from tuner.devices.simulated_users import Occupant, is_present
-from tuner.errors import ClockError, CompileError
+from tuner.errors import ClockError, CompileError, LaunchMisfitError
 from tuner.interfaces import Check, Progress, RunRecord
 from tuner.model import (
     DeviceIdentity,
@@ -32,7 +32,7 @@ from tuner.model import (
     WorkloadResult,
 )
 
-MODEL_VERSION = "model-2"  # another number makes stored results of the model stale
+MODEL_VERSION = "model-3"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
 _WARM_UP_S, _WARM_PART = 0.05, 1 / 6  # of the window at most
 _SCATTER = 1.3  # scatter of a round against that of a trial's median
@@ -56,6 +56,7 @@ class SimulatedDevice:
         faults: Faults | None = None,
         noise: float = 0.003,
         timeout_s: float = 60.0,
+        warming: Warming | None = None,
     ) -> None:
         """Model a GPU.
 
@@ -66,6 +67,8 @@ class SimulatedDevice:
             faults: failures to have.
             noise: relative standard deviation between trials; 0 makes the model exact.
             timeout_s: virtual seconds that a plan told to time out takes.
+            warming: of a GPU that is idle at first and draws more as it warms; None for power that depends
+                on the load alone. The temperature of a killed run is not restored.
 
         Raises:
             UnknownNameError: no such GPU.
@@ -79,7 +82,7 @@ class SimulatedDevice:
         self._noise = noise
         self._timeout_s = timeout_s
         self._resources = ModelResources(self.gpu.limits, compiler)
-        self._timeline = Timeline()
+        self._timeline = Timeline(idle_watts(self.gpu, self._set_mhz), warming)
         self._model = RoundModel(self.gpu)
         self._occupant = Occupant(self.gpu.name)
 
@@ -110,6 +113,11 @@ class SimulatedDevice:
     def sensors(self) -> tuple[Mapping[str, Any], ...]:
         """Fields of the GPU's ``SensorModel``s, best first; empty where the board has no power sensor."""
         return tuple(asdict(sensor) for sensor in self.gpu.sensors)
+
+    @property
+    def temperature_c(self) -> float | None:
+        """Temperature of the modelled chip; None where none is modelled."""
+        return self._timeline.temperature_c
 
     @property
     def power_limit_w(self) -> float:
@@ -287,8 +295,10 @@ class SimulatedDevice:
         """Why a plan cannot be launched on this GPU at all, or None."""
         found = self.resources([plan])[0]
         if isinstance(found, CompileError):
-            return WorkloadResult(Status.COMPILE_ERROR, detail=str(found))
-        misfit = self._model.misfit(plan, found)
+            fits = not isinstance(found, LaunchMisfitError)
+            status = Status.COMPILE_ERROR if fits else Status.LAUNCH_ERROR
+            return WorkloadResult(status, detail=str(found))
+        misfit = self._model.misfit(plan, found, self._resources.arithmetic(plan, self.gpu))
         return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None
 
     def _fail(self, status: Status) -> float:

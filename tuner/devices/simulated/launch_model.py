@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.devices.gpu_values import GpuModel
+from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.library_model import LibraryWork, library_work
-from tuner.model import Buffer, Plan, Resources, Stage
+from tuner.model import Buffer, Plan, Resources, Stage, Work
 from tuner.model.elements import element_dtype
 from tuner.space.occupancy import Occupancy, occupancy
 
@@ -23,6 +24,7 @@ _PER_BARRIER_STEP = 6.0  # store, barrier, load and use
 _SHUFFLED = 0.7  # such words for each word of an element and step
 _STAGED = 4.8  # for each word that is loaded and passes shared memory: stored, loaded, some banks twice
 _CLUSTER_MOVES = 2.1  # bytes between blocks of a cluster, by the bytes read: data and its notices
+_LANES_ONLY = StageArithmetic()
 _ROLE_MOVES = {
     "in": (1.0, 0.0),
     "out": (0.0, 1.0),
@@ -40,7 +42,7 @@ class LaunchModel:
         bytes: device memory moved, spills included.
         read_bytes: of which loads.
         instructions: thread instructions.
-        operations: arithmetic among them.
+        operations: arithmetic, in operations of single-precision lanes.
         units: blocks' worth of work: what the grid counts.
         blocks: blocks launched: as many, or those that are resident at a time.
         threads: threads of a block.
@@ -51,7 +53,8 @@ class LaunchModel:
         warp_steps: dependent steps within a warp, for one unit of work.
         block_steps: dependent steps across the block, each with a barrier, for one unit of work.
         exchanged_words: words a thread exchanges in each of these.
-        shared_words: words of a thread that pass the shared memory, or shuffles, for one unit of work.
+        shared_words: words of a thread that pass shared memory and first cache, or shuffles, for one unit of
+            work.
         handed_bytes: through L2 from block to block within the launch.
         waits: blocks wait for what others hand to them.
         launches: of the kernel, and of what sets arrays to zero, or restores them, around the run.
@@ -92,24 +95,33 @@ class StageShare:
     operations: float
 
 
-def described(plan: Plan, resources: Sequence[Resources], gpu: GpuModel) -> tuple[LaunchModel, ...]:
+def described(
+    plan: Plan, resources: Sequence[Resources], gpu: GpuModel, arithmetic: Sequence[StageArithmetic] = ()
+) -> tuple[LaunchModel, ...]:
     """The stages of a run, without set-up; those that are alike in all that matters are one object."""
     resources = [resources[place] for place in plan.timed]
+    computed = [arithmetic[place] if arithmetic else _LANES_ONLY for place in plan.timed]
     plan = replace(plan, stages=tuple(plan.stages[place] for place in plan.timed))
     shares = stage_shares(plan)
     known: dict[tuple[object, ...], LaunchModel] = {}
     found = []
     for index, (stage, used) in enumerate(zip(plan.stages, resources, strict=True)):
         geometry = (stage.grid, stage.block, stage.shared_bytes, stage.resident, stage.cluster)
-        key = (index == 0, stage.buffers, stage.library, geometry, used, shares[index])
+        key = (index == 0, stage.buffers, stage.library, geometry, used, shares[index], computed[index])
         if key not in known:
-            known[key] = describe(plan, index, used, gpu, shares)
+            known[key] = describe(plan, index, used, gpu, shares=shares, arithmetic=computed[index])
         found.append(known[key])
     return tuple(found)
 
 
 def describe(
-    plan: Plan, index: int, resources: Resources, gpu: GpuModel, shares: Sequence[StageShare] = ()
+    plan: Plan,
+    index: int,
+    resources: Resources,
+    gpu: GpuModel,
+    *,
+    shares: Sequence[StageShare] = (),
+    arithmetic: StageArithmetic = _LANES_ONLY,
 ) -> LaunchModel:
     """A stage of a plan in the units of the model.
 
@@ -119,6 +131,7 @@ def describe(
         resources: registers, shared memory and spills of that stage.
         gpu: the GPU, for its occupancy limits.
         shares: of all stages, where they are known.
+        arithmetic: what units of the GPU do for its operations.
     """
     stage = plan.stages[index]
     share = (shares or stage_shares(plan))[index]
@@ -138,10 +151,10 @@ def describe(
     read_words = read_bytes / worked / WORD  # of a thread, for one unit of work
     shared_words = min(shared / stage.threads_per_block / WORD, read_words)
     handed = 2 * read_bytes if len(plan.stages) == 1 and _keeps_scratch(plan, stage) else 0.0
-    operations = share.operations
+    operations = share.operations * arithmetic.weight + arithmetic.operations
     per_unit = _PER_STEP * warp_steps + _PER_BARRIER_STEP * block_steps
     instructions = (
-        _PER_OPERATION * operations
+        _PER_OPERATION * share.operations * min(1.0, arithmetic.weight)
         + _PER_WORD * (moved + spilled) / WORD
         + per_unit * worked
         + _PER_THREAD * blocks * stage.threads_per_block
@@ -149,7 +162,7 @@ def describe(
     return LaunchModel(
         bytes=moved + spilled + sum(prelude),
         read_bytes=read_bytes,
-        instructions=instructions,
+        instructions=max(instructions, arithmetic.issued),
         operations=operations,
         units=stage.blocks,
         blocks=blocks,
@@ -161,7 +174,10 @@ def describe(
         warp_steps=warp_steps,
         block_steps=block_steps,
         exchanged_words=min(exchange / stage.threads_per_block / WORD, read_words),
-        shared_words=_STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
+        shared_words=max(
+            _STAGED * shared_words + _SHUFFLED * _element_words(plan) * warp_steps,
+            arithmetic.requests / worked,
+        ),
         handed_bytes=handed + (_CLUSTER_MOVES * 2 * read_bytes if stage.cluster > 1 else 0.0),
         waits=handed > 0,
         launches=1 + len(prelude),
@@ -198,7 +214,7 @@ def _of_library(work: LibraryWork, prelude: Sequence[float], gpu: GpuModel) -> L
         bytes=work.bytes + sum(prelude),
         read_bytes=work.read_bytes,
         instructions=work.instructions,
-        operations=work.issued,
+        operations=work.issued * (gpu.fp32_lanes / per_clock(gpu, "fp64") if work.doubles else 1.0),
         units=work.tiles,
         blocks=work.tiles,
         threads=work.threads,
@@ -225,7 +241,8 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         most[stage.name] = max(most.get(stage.name, 0), stage.blocks)
     called = [library_work(stage.library) for stage in plan.stages if stage.library is not None]
     work_bytes = max(0.0, plan.work.bytes - sum(work.bytes for work in called))
-    operations = max(0.0, plan.work.operations - sum(work.operations for work in called))
+    stated = max(plan.work.operations, _floating_point(plan.work))
+    operations = max(0.0, stated - sum(work.operations for work in called))
     sizes = {buffer.name: buffer for buffer in plan.buffers}
     parts = [
         0.0 if stage.library is not None else stage.blocks / max(1, most[stage.name]) for stage in plan.stages
@@ -242,6 +259,11 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         _share(work_bytes, operations, (reads, writes), total, part / count if count else 0.0)
         for (reads, writes), part in zip(touched, parts, strict=True)
     )
+
+
+def _floating_point(work: Work) -> float:
+    """The operations that the rate of a kernel file counts, where it counts operations: no unit does more."""
+    return work.rate_units if "flop" in work.rate_name.lower() else 0.0
 
 
 def _share(

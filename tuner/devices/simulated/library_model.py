@@ -27,7 +27,7 @@ class LibraryWork:
 
     Attributes:
         operations: floating-point operations, as papers count them.
-        issued: fused operations of lanes of 32 bits, at the efficiency of a library.
+        issued: fused operations of lanes of its precision, at the efficiency of a library.
         instructions: thread instructions.
         bytes: device memory moved.
         read_bytes: of which loads.
@@ -35,6 +35,7 @@ class LibraryWork:
         threads: threads of a block.
         registers: of a thread.
         shared_bytes: of a block.
+        doubles: its precision is double.
     """
 
     operations: float
@@ -46,16 +47,21 @@ class LibraryWork:
     threads: int = _THREADS
     registers: int = _REGISTERS
     shared_bytes: int = _SHARED_BYTES
+    doubles: bool = False
 
 
 def library_work(call: LibraryCall) -> LibraryWork:
     """The work of a call, by its dimensions."""
     operations, read, written = _counted(call)
-    item = np.dtype(call.dtype).itemsize
-    words = item / _WORD / (2 if call.routine == "fft" else 1)  # of a real number
-    issued = operations / 2 * words / EFFICIENCY
+    dtype = np.dtype(call.dtype)
+    item, is_complex = dtype.itemsize, dtype.kind == "c"
+    doubles = item == (16 if is_complex else 8)
+    products = 4 if is_complex and call.routine != "fft" else 1  # of real numbers, for one of its own
+    words = min(1.0, item / _WORD)  # of a half a half
+    issued = operations / 2 * products * words / EFFICIENCY
     tiles = math.ceil(call.m / _TILE) * math.ceil(call.n / _TILE)
-    return LibraryWork(operations, issued, 1.25 * issued, item * (read + written), float(item * read), tiles)
+    moved, loaded = item * (read + written), float(item * read)
+    return LibraryWork(operations, issued, 1.25 * issued, moved, loaded, tiles, doubles=doubles)
 
 
 def _counted(call: LibraryCall) -> tuple[float, int, int]:

@@ -2,12 +2,15 @@
 
 import logging
 import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from tuner.compiler import CompiledStage, Compiler
-from tuner.compiler.resources import LIBRARY_RESOURCES, code_of
+from tuner.compiler.resources import code_of, resources_of
+from tuner.devices.gpu_values import GpuModel
+from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
 from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.interfaces import Progress
 from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
@@ -52,6 +55,8 @@ class ModelResources:
         self._version = ""
         self._absent = False
         self._why_absent = ""
+        self._ptx: dict[tuple[object, ...], bytes] = {}  # compressed
+        self._arithmetic: dict[tuple[Workload, Configuration], tuple[StageArithmetic, ...]] = {}
         self._known: dict[tuple[Workload, Configuration], tuple[Plan, Answer]] = {}
 
     @property
@@ -76,15 +81,26 @@ class ModelResources:
             wanted: dict[tuple[object, ...], Stage] = {}
             for stage in (stage for plan in unknown.values() for stage in plan.stages):
                 if stage.library is None:
-                    wanted.setdefault(_code(stage), stage)
+                    wanted.setdefault(code_of(stage), stage)
             found = dict(zip(wanted, self._of_stages(list(wanted.values()), progress), strict=True))
+            for code, result in found.items():
+                if not isinstance(result, CompileError) and result.ptx:
+                    self._ptx[code] = zlib.compress(result.ptx.encode(), 1)
             for key, plan in unknown.items():
-                resources = [
-                    found[_code(stage)] if stage.library is None else _of_library(stage)
-                    for stage in plan.stages
-                ]
-                self._known[key] = plan, _join(plan, resources)
+                self._known[key] = plan, _of_the_host(plan) or resources_of(plan, found)
+                self._arithmetic.pop(key, None)
         return [self._known[plan.workload, plan.configuration][1] for plan in plans]
+
+    def arithmetic(self, plan: Plan, gpu: GpuModel) -> tuple[StageArithmetic, ...]:
+        """What each stage of a plan computes, by its compiled code; of plans that ``of`` was asked for."""
+        key = plan.workload, plan.configuration
+        if key not in self._arithmetic:
+            own = {place: stage for place, stage in enumerate(plan.stages) if stage.library is None}
+            code = {place: self._ptx.get(code_of(stage), b"") for place, stage in own.items()}
+            text = {one: zlib.decompress(one).decode() for one in set(code.values()) if one}
+            stages = {place: text[one] for place, one in code.items() if one}
+            self._arithmetic[key] = stage_arithmetic(plan, stages, gpu)
+        return self._arithmetic[key]
 
     def close(self) -> None:
         """Close the compiler that was opened here."""
@@ -118,7 +134,9 @@ class ModelResources:
         self._absent = True
         self._why_absent = str(error)
 
-    def _of_stages(self, stages: list[Stage], progress: Progress | None) -> list[Resources | CompileError]:
+    def _of_stages(
+        self, stages: list[Stage], progress: Progress | None
+    ) -> list[CompiledStage | CompileError]:
         compiler = self._open()
         if compiler is not None:
             try:
@@ -129,7 +147,9 @@ class ModelResources:
                 self._give_up(error)
             else:
                 return [
-                    result if isinstance(result, CompileError) else self._fit(result.resources)
+                    result
+                    if isinstance(result, CompileError)
+                    else replace(result, resources=self._fit(result.resources))
                     for result in compiled
                 ]
         if self._why_absent:  # told once, and only where it matters: a list of devices needs no compiler
@@ -149,34 +169,22 @@ class ModelResources:
         )
 
 
-def _code(stage: Stage) -> tuple[object, ...]:
-    """What the resources of a stage follow from."""
-    return code_of(stage), stage.declared
+def _of_the_host(plan: Plan) -> CompileError | None:
+    """Why a plan cannot be modelled, where the CPU computes a part of it."""
+    stage = next((one for one in plan.stages if one.library is not None and one.library.on_host), None)
+    if stage is None:
+        return None
+    return CompileError(
+        f"{plan.label()}: stage {stage.name!r} is LAPACK on the CPU, which no simulated device models;"
+        " run it on cuda:N"
+    )
 
 
-def _of_library(stage: Stage) -> Resources | CompileError:
-    if stage.library is not None and stage.library.on_host:
-        return CompileError(
-            f"stage {stage.name!r} is LAPACK on the CPU, which no simulated device models; run it on cuda:N"
-        )
-    return LIBRARY_RESOURCES
-
-
-def _declared(stage: Stage) -> Resources | CompileError:
+def _declared(stage: Stage) -> CompiledStage | CompileError:
+    """What a kernel file declares, in the place of code."""
     if stage.declared is not None:
-        return replace(stage.declared, compiled=False)
+        return CompiledStage(b"", stage.entry, replace(stage.declared, compiled=False), "")
     return CompileError(
         f"stage {stage.name!r} of {stage.source.path}: no NVRTC to compile it, and its kernel file declares"
         " no [resources]; install nvidia-cuda-nvrtc-cu12 or declare registers"
     )
-
-
-def _join(plan: Plan, found: list[Resources | CompileError]) -> Answer:
-    resources = []
-    for item in found:
-        if isinstance(item, CompileError):
-            error = CompileError(f"{plan.label()}: {item}")
-            error.__cause__ = item
-            return error
-        resources.append(item)
-    return tuple(resources)

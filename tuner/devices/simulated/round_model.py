@@ -23,9 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.devices.gpu_values import GpuModel
+from tuner.devices.simulated.arithmetic import StageArithmetic
 from tuner.devices.simulated.launch_model import LaunchModel, described, restored_bytes
 from tuner.devices.simulated.time_model import Demand, bandwidth, demand
 from tuner.model import Configuration, Plan, Resources, Workload
+from tuner.space.launches import holds_whole, refusal
 
 CONTENTION = 0.02
 _MEMORY = 0  # place of device memory among a demand's shares
@@ -135,20 +137,17 @@ class RoundModel:
         self._launches: dict[_Key, tuple[Plan, tuple[LaunchModel, ...]]] = {}
         self._terms: dict[tuple[_Key, int], tuple[tuple[Demand, ...], float]] = {}
 
-    def misfit(self, plan: Plan, resources: Sequence[Resources]) -> str:
+    def misfit(
+        self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic] = ()
+    ) -> str:
         """Why the GPU cannot launch a plan, or an empty string; ``round`` wants plans that passed this."""
         limits = self._gpu.limits
         for stage in plan.stages:
-            if stage.blocks < 1 or stage.threads_per_block < 1:
-                return f"stage {stage.name!r}: grid {stage.grid} of blocks {stage.block} is empty"
-            if not limits.reaches(stage.min_architecture):
-                return f"stage {stage.name!r}: needs sm_{stage.min_architecture}"
+            reason = "" if stage.library is not None else refusal(stage, limits)
+            if reason:
+                return f"stage {stage.name!r}: {reason}"
         timed = [plan.stages[place] for place in plan.timed]
-        for stage, launch in zip(timed, self._described(plan, resources), strict=True):
-            if launch.threads > limits.max_threads_per_block:
-                return (
-                    f"stage {stage.name!r}: {launch.threads} threads, at most {limits.max_threads_per_block}"
-                )
+        for stage, launch in zip(timed, self._described(plan, resources, arithmetic), strict=True):
             if launch.shared_bytes > limits.shared_bytes_per_block:
                 return (
                     f"stage {stage.name!r}: {launch.shared_bytes} bytes of shared memory,"
@@ -156,6 +155,12 @@ class RoundModel:
                 )
             if launch.occupancy.blocks_per_sm < 1:
                 return f"stage {stage.name!r}: too many resources requested ({launch.occupancy.limited_by})"
+            if not holds_whole(stage, launch.occupancy.blocks_per_sm, limits):
+                return (
+                    f"stage {stage.name!r}: a cooperative grid of {stage.blocks} blocks is more than the"
+                    f" {launch.occupancy.blocks_per_sm * limits.multiprocessors} that the device holds at a"
+                    " time; resident = true cuts it"
+                )
         return ""
 
     def restore_s(self, plan: Plan, clock_mhz: int) -> float:
@@ -178,12 +183,14 @@ class RoundModel:
         joules = sum(work for _, work in terms)
         return Round(tuple(ends), active_watts(self._gpu, clock_mhz) + joules / max(ends), clock_mhz)
 
-    def _described(self, plan: Plan, resources: Sequence[Resources]) -> tuple[LaunchModel, ...]:
+    def _described(
+        self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic]
+    ) -> tuple[LaunchModel, ...]:
         key = plan.workload, plan.configuration
         known = self._launches.get(key)
         if known is not None and (known[0] is plan or known[0] == plan):
             return known[1]
-        launches = described(plan, resources, self._gpu)
+        launches = described(plan, resources, self._gpu, arithmetic)
         self._launches[key] = plan, launches
         for clock in self._gpu.clocks_mhz:  # the same names with other code or work: forget the old terms
             self._terms.pop((key, clock), None)

@@ -18,6 +18,7 @@ from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.launch_model import WORD, LaunchModel
 
 _PIECES = 16384
+_WARM_STEP_S = 0.25  # of a piece of time in which the temperature is taken to be steady
 # Cycles of a block's life beside its loads.
 _START_CYCLES = 530.0  # start, first addresses, last stores
 _SHUFFLE_CYCLES = 28.0
@@ -36,18 +37,59 @@ _HANDED_LOSS = 0.45  # of a launch whose blocks wait for what others hand to the
 _NORM = 8.0
 
 
+@dataclass(frozen=True)
+class Warming:
+    """How a modelled GPU warms under load, and how much more it draws when it is warm.
+
+    Attributes:
+        idle_c: its temperature while nothing has run, in degrees Celsius.
+        kelvin_per_watt: how much warmer it is in the end for each watt above idle power.
+        time_s: time constant.
+        per_kelvin: relative rise of its power.
+    """
+
+    idle_c: float
+    kelvin_per_watt: float
+    time_s: float
+    per_kelvin: float
+
+
 class Timeline:
     """A clock that moves only when told, and the power of each piece of time that passed.
 
     The last 16384 pieces are kept, far more than one recording spans.
+
+    Args:
+        idle_w: power at which a GPU that warms stays at ``Warming.idle_c``.
+        warming: how the GPU warms; None for one whose power does not depend on its temperature.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, idle_w: float = 0.0, warming: Warming | None = None) -> None:
         self.now_s = 0.0
+        self._idle_w = idle_w
+        self._warming = warming
+        self._kelvin = 0.0  # above the idle GPU
         self._pieces: deque[tuple[float, float, float]] = deque(maxlen=_PIECES)
 
+    @property
+    def temperature_c(self) -> float | None:
+        """Temperature of the GPU; None where none is modelled."""
+        return None if self._warming is None else self._warming.idle_c + self._kelvin
+
     def pass_time(self, seconds: float, watts: float) -> None:
-        """Let virtual time pass at constant power."""
+        """Let virtual time pass at constant power, that of a GPU at its idle temperature."""
+        warming = self._warming
+        if warming is None:
+            self._append(seconds, watts)
+            return
+        steps = max(1, math.ceil(seconds / _WARM_STEP_S))
+        decay = math.exp(-seconds / steps / warming.time_s)
+        end = warming.kelvin_per_watt * (watts - self._idle_w)
+        for _ in range(steps):
+            self._append(seconds / steps, watts * (1.0 + warming.per_kelvin * self._kelvin))
+            self._kelvin = end + (self._kelvin - end) * decay
+
+    def _append(self, seconds: float, watts: float) -> None:
         if seconds <= 0:
             return
         start, self.now_s = self.now_s, self.now_s + seconds

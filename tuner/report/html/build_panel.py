@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY
-from tuner.report.flags import expanded_use, flags_of
+from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
+from tuner.report.flags import header_command, use_of
 from tuner.report.html.effects import shown_value
 from tuner.report.html.elements import Markup, cells_table, element, joined, paragraphs
 from tuner.report.html.panels import copyable, panel
@@ -12,13 +13,13 @@ from tuner.report.html.panels import copyable, panel
 Configuration = Mapping[str, Any]
 
 
-def build_panel(document: Mapping[str, Any]) -> Markup | None:
+def build_panel(document: RunDocument) -> Markup | None:
     """Compiler flags of each workload, with what differs from the default marked; None without an answer."""
     best, default = document["best"], document.get("default")
     if best is None:
         return None
     parts = [
-        _workload(workload, best["configurations"], None if default is None else default["configurations"])
+        _workload(best, workload, document.get("run"), None if default is None else default["configurations"])
         for workload in document["workloads"]
     ]
     marked = " What differs from the default is marked." if default is not None else ""
@@ -34,17 +35,18 @@ def build_panel(document: Mapping[str, Any]) -> Markup | None:
 
 
 def _workload(
-    workload: Mapping[str, Any],
-    answers: Mapping[str, Configuration],
+    best: TrialDocument,
+    workload: WorkloadDocument,
+    run: int | None,
     defaults: Mapping[str, Configuration] | None,
 ) -> Markup:
-    name, expanded = str(workload["name"]), workload.get("expanded")
-    configuration = answers[name]
-    use = flags_of(configuration) if expanded is None else expanded_use(expanded)
+    name = str(workload["name"])
+    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run)
     return element(
         "div",
         element("h4", name, dir="auto"),
-        copyable(use) if use else paragraphs(("no tunables",)),
+        copyable(use) if use else None,
+        paragraphs(further or (() if use else ("no tunables",))),
         _table(configuration, None if defaults is None else defaults[name]) if configuration else None,
     )
 
@@ -63,24 +65,31 @@ def _table(answer: Configuration, default: Configuration | None) -> Markup:
     return cells_table(rows)
 
 
-def _settings(best: Mapping[str, Any], default: Mapping[str, Any] | None) -> Iterator[str]:
+def _settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
     """What belongs to the answer and is no flag: clock, power limit, priorities of streams."""
-    for key, called, unit in (("clock_mhz", "GPU clock", "MHz"), ("power_limit_w", "power limit", "W")):
-        if best.get(key) is not None:
-            known = None if default is None else default.get(key)
-            before = f", by default {known:g} {unit}" if known not in (None, best[key]) else ""
-            yield f"{called}: {best[key]:g} {unit}{before}"
+    for called, unit, value, known in (
+        ("GPU clock", "MHz", best["clock_mhz"], None if default is None else default["clock_mhz"]),
+        (
+            "power limit",
+            "W",
+            best.get("power_limit_w"),
+            None if default is None else default.get("power_limit_w"),
+        ),
+    ):
+        if value is not None:
+            before = f", by default {known:g} {unit}" if known not in (None, value) else ""
+            yield f"{called}: {value:g} {unit}{before}"
     if any(STREAM_PRIORITY in one for one in best["configurations"].values()):
         yield f"{STREAM_PRIORITY}: of the stream that the workload is launched into; no macro of its source"
 
 
-def _exported(document: Mapping[str, Any]) -> Markup | None:
+def _exported(document: RunDocument) -> Markup | None:
     """The command that writes the same for a build, where the run is stored."""
-    if document.get("run") is None:
+    run = document.get("run")
+    if run is None:
         return None
-    whole = f"tuner export {document['run']}"
     several = len(document["workloads"]) > 1
-    command = f"{whole} --format header --output tuned.h" if several else whole
+    command = header_command(run) if several else f"tuner export {run}"
     form = "a header with all of them" if several else "it for a build"
-    where = f"Where run {document['run']} is stored, this command writes {form}:"
+    where = f"Where run {run} is stored, this command writes {form}:"
     return joined((element("p", where, class_="sub"), copyable(command)))

@@ -1,8 +1,8 @@
 """The charts of a run: which there are, and why others are not."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from tuner.model.run_document import RunDocument, TrialDocument
 from tuner.report.html.effects import Effects
 from tuner.report.html.elements import Markup, element, listed, paragraphs
 from tuner.report.html.panels import chart, panel
@@ -14,9 +14,7 @@ _LEAST_CURVE = 2  # points
 _MOST_WHISKERS = 400  # trials whose intervals are all drawn
 
 
-def chart_panels(
-    document: Mapping[str, Any], ranked: Sequence[RankedTrial], effects: Effects
-) -> Iterator[Markup]:
+def chart_panels(document: RunDocument, ranked: Sequence[RankedTrial], effects: Effects) -> Iterator[Markup]:
     """Panels with room for charts; a chart without data has its reason instead."""
     trials = document.get("trials") or ()
     if not trials:
@@ -33,7 +31,7 @@ def chart_panels(
     yield _trials(len(trials))
 
 
-def _convergence(document: Mapping[str, Any]) -> Markup:
+def _convergence(document: RunDocument) -> Markup:
     return panel(
         "The search",
         chart("convergence", "cost of each trial in the order of measuring"),
@@ -42,7 +40,7 @@ def _convergence(document: Mapping[str, Any]) -> Markup:
     )
 
 
-def _convergence_words(document: Mapping[str, Any]) -> Iterator[str]:
+def _convergence_words(document: RunDocument) -> Iterator[str]:
     """What each kind of mark is, of those that are drawn."""
     trials = document["trials"]
     yield f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far."
@@ -75,18 +73,18 @@ def _time_energy(ranked: Sequence[RankedTrial]) -> Markup:
     return panel(title, drawing, sub=sub, id_=id_)
 
 
-def _curves(document: Mapping[str, Any]) -> Iterator[Markup]:
+def _curves(document: RunDocument) -> Iterator[Markup]:
     known = [
-        (document[key], kind, title, setting)
-        for key, kind, title, setting in (
-            ("clock_curve", "clock", "Over the clock", "GPU clocks"),
-            ("power_limit_curve", "limit", "Over the power limit", "power limits"),
+        (points, kind, title, setting)
+        for points, kind, title, setting in (
+            (document.get("clock_curve") or [], "clock", "Over the clock", "GPU clocks"),
+            (document.get("power_limit_curve") or [], "limit", "Over the power limit", "power limits"),
         )
-        if len(document.get(key) or ()) >= _LEAST_CURVE
+        if len(points) >= _LEAST_CURVE
     ]
     alone = len(known) == 1 and len(document["workloads"]) == 1
     for points, kind, title, setting in known:
-        modelled = sum(point.get("kind") == "modelled" for point in points)
+        modelled = sum(point["kind"] == "modelled" for point in points)
         sub = (
             f"Energy and time of a round of the same configuration at {len(points)} {setting}, with 95 %"
             f" intervals{f'; hollow: modelled ({modelled})' if modelled else ''}."
@@ -95,7 +93,7 @@ def _curves(document: Mapping[str, Any]) -> Iterator[Markup]:
         yield panel(title, drawing, sub=sub, wide=alone, id_=kind)
 
 
-def _co_run(document: Mapping[str, Any], *, wide: bool) -> Iterator[Markup]:
+def _co_run(document: RunDocument, *, wide: bool) -> Iterator[Markup]:
     if len(document["workloads"]) < 2 or document["best"] is None:  # noqa: PLR2004 - a co-run has two
         return
     alone = document.get("one_after_another")
@@ -109,7 +107,7 @@ def _co_run(document: Mapping[str, Any], *, wide: bool) -> Iterator[Markup]:
     yield panel("Running together", drawing, sub=sub, wide=wide, id_="co-run")
 
 
-def _effects(effects: Effects, document: Mapping[str, Any]) -> Markup:
+def _effects(effects: Effects, document: RunDocument) -> Markup:
     title, id_ = "What each tunable does", "effects"
     words = label(document)
     mark = f" ({words})" if words else ""
@@ -138,7 +136,7 @@ def _effects(effects: Effects, document: Mapping[str, Any]) -> Markup:
     )
 
 
-def _of_tunables(document: Mapping[str, Any]) -> Iterator[Markup]:
+def _of_tunables(document: RunDocument) -> Iterator[Markup]:
     yield panel(
         "Two tunables",
         chart("heatMap", "lowest cost for each pair of values", height=480),
@@ -156,7 +154,7 @@ def _of_tunables(document: Mapping[str, Any]) -> Iterator[Markup]:
         )
 
 
-def _power(trials: Sequence[Mapping[str, Any]]) -> Markup:
+def _power(trials: Sequence[TrialDocument]) -> Markup:
     title, id_ = "Power over time", "power"
     if not any(trial.get("power_series") for trial in trials):
         why = "No power over time is stored with this run: a recording and earlier versions have none."

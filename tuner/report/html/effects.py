@@ -6,10 +6,11 @@ Told is therefore only what trials say that differ in one tunable alone; a compl
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.model.run_document import RunDocument
 from tuner.report.ranked_trials import RankedTrial
 from tuner.report.selection import tunables_of
 
@@ -55,7 +56,7 @@ class Effects:
     complete: bool
 
 
-def effects_of(document: Mapping[str, Any], ranked: Sequence[RankedTrial]) -> Effects:
+def effects_of(document: RunDocument, ranked: Sequence[RankedTrial]) -> Effects:
     """Effects of the tunables of a run.
 
     Args:
@@ -83,7 +84,8 @@ def effects_of(document: Mapping[str, Any], ranked: Sequence[RankedTrial]) -> Ef
         else:
             tried.append(_tried(workload, tunable, values, alone=len(names) == 1))
     space = document["space"]
-    complete = space.get("pruned") is not None and space["measured"] >= space["pruned"]
+    pruned = space.get("pruned")
+    complete = pruned is not None and space["measured"] >= pruned
     return Effects(known, tried, complete)
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from tuner.client.answers import KnownAnswer
-from tuner.client.values import Best
+from tuner.client.values import Best, Status
 from tuner.model import shown_values
+from tuner.model.run_document import AnswerTrial
 from tuner.report.html.elements import Markup, cells_table, element, listed, paragraphs
 from tuner.report.html.frame import framed
 from tuner.report.html.panels import chart, panel
@@ -27,7 +27,7 @@ _NOTHING = "No stored answer has joules of its own and of the default."
 
 
 def machine_page(
-    status: Mapping[str, Any],
+    status: Status,
     answers: Sequence[KnownAnswer],
     savings: Mapping[str, tuple[float, float]],
     made_at: datetime,
@@ -72,7 +72,7 @@ def machine_page(
     return framed("The daemon's answers – tuner", body, {"runs": [], "ratios": changes}, made_at)
 
 
-def _summary(status: Mapping[str, Any], answers: Sequence[KnownAnswer]) -> list[str]:
+def _summary(status: Status, answers: Sequence[KnownAnswer]) -> list[str]:
     fresh = sum(_state(one) == "fresh" for one in answers)
     version = f"tunerd {status['version']}: " if status.get("version") else ""
     return [f"{version}{len(answers):,} answers, {fresh:,} of them stored and fresh"]
@@ -86,7 +86,7 @@ def _state(one: KnownAnswer) -> str:
     return "fresh" if one.best.origin == "stored" else one.best.origin
 
 
-def _devices(status: Mapping[str, Any], savings: Mapping[str, tuple[float, float]]) -> Markup:
+def _devices(status: Status, savings: Mapping[str, tuple[float, float]]) -> Markup:
     """Each GPU with its job, what tuning has cost today, and what uses are expected to have saved."""
     heads = ["device", "GPU", "job", "tuning today", "expected saving since the start"]
     rows = []
@@ -107,7 +107,7 @@ def _devices(status: Mapping[str, Any], savings: Mapping[str, tuple[float, float
     return panel("Devices", table, sub=sub, wide=True, id_="devices")
 
 
-def _troubles(status: Mapping[str, Any]) -> Markup | None:
+def _troubles(status: Status) -> Markup | None:
     troubles = [str(one) for one in status.get("troubles") or ()]
     return panel("Troubles", listed(troubles, "warnings"), wide=True, id_="troubles") if troubles else None
 
@@ -125,7 +125,8 @@ def _table(answers: Sequence[KnownAnswer]) -> Markup:
 
 def _row(one: KnownAnswer) -> list[str]:
     best = one.best
-    trial = (best.answer or {}).get("best") or {} if best is not None else {}
+    answer = None if best is None else best.answer
+    trial: AnswerTrial = {} if answer is None else answer["best"]
     device = dict(best.device) if best is not None else {}
     mark = f" ({MODELLED})" if device.get("modelled") else ""
     change = _change(one)
@@ -175,8 +176,8 @@ def _stale(answers: Sequence[KnownAnswer]) -> Markup:
 def _change(one: KnownAnswer) -> Record | None:
     """Change of energy of a stored answer against the default; None where it is not known."""
     answer = one.best.answer if one.best is not None else None
-    against = (answer or {}).get("against_default") or {}
-    if "energy_saving" not in against:
+    against = None if answer is None else answer.get("against_default")
+    if against is None or "energy_saving" not in against:
         return None
     half = against.get("energy_saving_interval")
     return {"name": " + ".join(one.workloads), "change": -against["energy_saving"], "interval": half}

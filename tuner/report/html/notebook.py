@@ -1,17 +1,16 @@
 """The report of a run inside a notebook."""
 
 import html
-from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any
 
+from tuner.model.run_document import RunDocument
 from tuner.report.html.elements import Markup, element
 from tuner.report.html.report import run_page
 
 _HEIGHT_PX = 900
 
 
-def notebook_frame(document: Mapping[str, Any]) -> Markup:
+def notebook_frame(document: RunDocument) -> Markup:
     """A frame with the page of a run; its scripts reach nothing of the notebook.
 
     Args:

@@ -1,9 +1,8 @@
 """``tuner report``: one run, or two side by side, as one HTML file."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
+from tuner.model.run_document import RunDocument
 from tuner.report.html.effects import effects_of
 from tuner.report.html.elements import Markup, cells_table, element, joined, listed
 from tuner.report.html.frame import framed
@@ -12,13 +11,12 @@ from tuner.report.html.run_data import Record, run_data
 from tuner.report.html.run_section import run_section
 from tuner.report.html.word_links import words_panel
 from tuner.report.ranked_trials import ranked_trials
-from tuner.report.run_diff import RunDifferences, change_of, differences_of
+from tuner.report.run_diff import RunDifferences, change_of, differences_of, quantities
 
 _NO_RATIOS = "The runs did not tune the same workloads, or one has no answer: ratios would say nothing."
-_COMPARED = (("time_s", "time"), ("energy_j", "energy"), ("power_w", "power"))
 
 
-def run_page(document: Mapping[str, Any], made_at: datetime) -> str:
+def run_page(document: RunDocument, made_at: datetime) -> str:
     """The report of a run.
 
     Args:
@@ -30,9 +28,7 @@ def run_page(document: Mapping[str, Any], made_at: datetime) -> str:
     return framed(f"{title} – tuner", joined((section, _words())), {"runs": [data], "ratios": []}, made_at)
 
 
-def pair_page(
-    one: Mapping[str, Any], other: Mapping[str, Any], titles: tuple[str, str], made_at: datetime
-) -> str:
+def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], made_at: datetime) -> str:
     """The report of two runs side by side.
 
     Args:
@@ -57,7 +53,7 @@ def _words() -> Markup:
     return element("div", words_panel(), class_="grid")
 
 
-def _run(document: Mapping[str, Any], place: int, name: str = "") -> tuple[Markup, Record]:
+def _run(document: RunDocument, place: int, name: str = "") -> tuple[Markup, Record]:
     ranked = ranked_trials(document)
     effects = effects_of(document, ranked)
     return run_section(document, ranked, effects, place, name), run_data(document, effects)
@@ -85,14 +81,13 @@ def _comparison(found: RunDifferences) -> Markup:
     )
 
 
-def _ratios(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Record]:
+def _ratios(one: RunDocument, other: RunDocument) -> list[Record]:
     """Changes of the answers with half of their 95 % intervals; none where the work is not the same."""
     if {w["name"] for w in one["workloads"]} != {w["name"] for w in other["workloads"]}:
         return []
-    a, b = one["best"] or {}, other["best"] or {}
     found = []
-    for key, name in _COMPARED:
-        change = change_of(a, b, key)
+    for name, _, before, after in quantities(one["best"], other["best"]):
+        change = change_of(before, after)
         if change is not None:
             found.append({"name": name, "change": change[0], "interval": change[1]})
     return found

@@ -1,12 +1,13 @@
 """What the scripts draw of a run, as plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tuner.model.run_document import PARTS, RunDocument, TrialDocument, WorkloadPart
 from tuner.report.html.effects import Effects
 from tuner.report.html.trial_columns import trial_columns
-from tuner.report.ranked_trials import PARTS, longest_s, objective_name, same, unit_of_cost
+from tuner.report.ranked_trials import longest_s, objective_name, same, unit_of_cost
 from tuner.report.selection import SHORT_NAMES
 from tuner.report.words import label
 
@@ -22,7 +23,7 @@ _WORDS = {
 }
 
 
-def run_data(document: Mapping[str, Any], effects: Effects) -> Record:
+def run_data(document: RunDocument, effects: Effects) -> Record:
     """The data of one run; keys are in camel case, as the scripts have them."""
     trials = document.get("trials") or []
     limit_s, name = longest_s(document), objective_name(document)
@@ -50,7 +51,7 @@ def run_data(document: Mapping[str, Any], effects: Effects) -> Record:
     }
 
 
-def _named(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _named(document: RunDocument, trials: Sequence[TrialDocument]) -> dict[str, int]:
     """What trials are known for, with their places."""
     found = {}
     for part in PARTS:
@@ -61,68 +62,68 @@ def _named(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> 
     return found
 
 
-def _places(numbers: Any, trials: Sequence[Mapping[str, Any]]) -> list[int]:  # noqa: ANN401 - of a document
+def _places(numbers: Any, trials: Sequence[TrialDocument]) -> list[int]:  # noqa: ANN401 - of a document
     wanted = set(numbers or ())
     return [i for i, trial in enumerate(trials) if trial.get("number", i + 1) in wanted]
 
 
-def tied_of(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[int]:
+def tied_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
     """Places of the trials whose cost cannot be told from the lowest."""
     return _places(document.get("tied"), trials)
 
 
-def contenders_of(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[int]:
+def contenders_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
     """Places of the trials that were measured again; documents of earlier versions tell by their windows."""
     if "contenders" in document:
         return _places(document["contenders"], trials)
     return [i for i, trial in enumerate(trials) if (trial.get("bursts") or 1) > 1]
 
 
-def _searched(trials: Sequence[Mapping[str, Any]]) -> dict[str, Record]:
+def _searched(trials: Sequence[TrialDocument]) -> dict[str, Record]:
     """What the search saw of the trials that were measured again."""
     return {
-        str(i): {"time": trial["searched"]["time_s"], "energy": trial["searched"]["energy_j"]}
+        str(i): {"time": searched.get("time_s"), "energy": searched.get("energy_j")}
         for i, trial in enumerate(trials)
-        if trial.get("confirmed") and trial.get("searched")
+        if trial.get("confirmed") and (searched := trial.get("searched"))
     }
 
 
-def _repeats(document: Mapping[str, Any], objective: str) -> Record | None:
+def _repeats(document: RunDocument, objective: str) -> Record | None:
     """How well trials repeat in the cost, as the run has shown, or as is assumed of joules."""
-    key = "time_interval" if objective == "time" else "energy_interval"
-    known = (document.get("repeatability") or {}).get(key)
-    if known:
-        return {"interval": known, "assumed": False}
-    scatter = document.get("window_scatter") or {}
-    if objective != "time" and scatter.get("energy_interval"):
-        return {"interval": scatter["energy_interval"], "assumed": bool(scatter.get("assumed"))}
+    again, scatter = document.get("repeatability"), document.get("window_scatter")
+    if again is not None:
+        known = again.get("time_interval") if objective == "time" else again.get("energy_interval")
+        if known:
+            return {"interval": known, "assumed": False}
+    if objective != "time" and scatter is not None and scatter["energy_interval"]:
+        return {"interval": scatter["energy_interval"], "assumed": scatter["assumed"]}
     return None
 
 
-def _co_run(document: Mapping[str, Any]) -> Record | None:
+def _co_run(document: RunDocument) -> Record | None:
     """Own times and shares of joules of the workloads, in the answer, the default and each alone."""
     workloads = document["workloads"]
     if len(workloads) == 1 or document["best"] is None:
         return None
-    alone = document.get("one_after_another") or {}
+    alone = document.get("one_after_another")
 
-    def part(workload: Mapping[str, Any], key: str) -> Record | None:
-        found = workload.get(key)
-        return found and {"time": found["time_s"], "share": found.get("energy_share_j")}
+    def part(found: WorkloadPart | None) -> Record | None:
+        return found and {"time": found["time_s"], "share": found["energy_share_j"]}
 
     rows = [
         {
             "name": workload["name"],
-            "answer": part(workload, "best"),
-            "default": part(workload, "default"),
-            "alone": (alone.get("workloads") or {}).get(workload["name"]),
+            "answer": part(workload["best"]),
+            "default": part(workload["default"]),
+            "alone": None if alone is None else alone["workloads"].get(workload["name"]),
         }
         for workload in workloads
     ]
-    return {"rows": rows, "together": alone.get("together"), "inTurn": alone.get("in_turn")}
+    together, in_turn = (None, None) if alone is None else (alone["together"], alone["in_turn"])
+    return {"rows": rows, "together": together, "inTurn": in_turn}
 
 
-def _power(document: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[Record]:
+def _power(document: RunDocument, trials: Sequence[TrialDocument]) -> list[Record]:
     named = _named(document, trials)
     found = []
     for place, trial in enumerate(trials):

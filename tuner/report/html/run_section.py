@@ -1,9 +1,9 @@
 """One run as a part of a page: what it found in words and tables, and room for its charts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
+from tuner.model.run_document import RunDocument
 from tuner.report.answer import Gains, changes_of, gains_of, rates, workload_cells
 from tuner.report.clock_curve import SettingTable, clock_table
 from tuner.report.cost import cost_line
@@ -32,7 +32,7 @@ _MOST_FAILURES = 200  # that are told in full
 
 
 def run_section(
-    document: Mapping[str, Any], ranked: Sequence[RankedTrial], effects: Effects, place: int, name: str = ""
+    document: RunDocument, ranked: Sequence[RankedTrial], effects: Effects, place: int, name: str = ""
 ) -> Markup:
     """The part of a page that shows one run.
 
@@ -64,7 +64,7 @@ def run_section(
     )
 
 
-def _head(document: Mapping[str, Any], name: str) -> Markup:
+def _head(document: RunDocument, name: str) -> Markup:
     """What was tuned, where and for what, and what kind of numbers these are."""
     title = " + ".join(workload["name"] for workload in document["workloads"])
     letter = element("span", name, class_="letter") if name else None
@@ -77,12 +77,12 @@ def _head(document: Mapping[str, Any], name: str) -> Markup:
     )
 
 
-def _circumstances(document: Mapping[str, Any]) -> str:
+def _circumstances(document: RunDocument) -> str:
     """The first line of the report without the names of the workloads, which stand above."""
     return next(head_lines(document, _WIDE)).text.partition(" · ")[2]
 
 
-def _answer(document: Mapping[str, Any]) -> Markup:
+def _answer(document: RunDocument) -> Markup:
     best = document["best"]
     if best is None:
         return panel("The answer", paragraphs((no_answer(document),), "warning"), wide=True, id_="answer")
@@ -97,7 +97,7 @@ def _answer(document: Mapping[str, Any]) -> Markup:
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
 
 
-def _front(document: Mapping[str, Any]) -> Iterator[Markup]:
+def _front(document: RunDocument) -> Iterator[Markup]:
     """The points of the Pareto front, where the run has one."""
     found = front_table(document)
     if found is not None:
@@ -116,21 +116,25 @@ def _gains_table(gains: Gains) -> Markup | None:
     return cells_table(gains.cells) if gains.cells else None
 
 
-def _figures(document: Mapping[str, Any]) -> Iterator[Markup]:
+def _figures(document: RunDocument) -> Iterator[Markup]:
     """What the answer gains; its time, joules, power, clock and power limit."""
     best = document["best"]
+    if best is None:
+        return
     mark = f" ({label(document)})" if label(document) else ""
     for change in changes_of(document):
         yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
     yield _figure(si(best["time_s"], "s"), f"time of a round{mark}")
     if best["energy_j"] is not None:
         yield _figure(energy_of(best), f"energy of a round, 95 %{mark}")
-        yield _figure(si(best["power_w"], "W"), f"mean power{mark}")
+        yield _figure(si(best.get("power_w"), "W"), f"mean power{mark}")
     if len(document["workloads"]) == 1:
         yield from (_figure(rate, f"rate{mark}") for rate in rates(document["workloads"][0]))
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']:g} MHz"
     seen = best.get("clock_seen_mhz")
     yield _figure(clock, "GPU clock" if seen is None else f"GPU clock, {seen:.0f} MHz seen")
+    if best.get("temperature_c") is not None:
+        yield _figure(f"{best['temperature_c']:.0f} °C", f"temperature of the GPU{mark}")
     if best.get("power_limit_w") is not None:
         yield _figure(f"{best['power_limit_w']:g} W", "power limit")
     space = document["space"]
@@ -142,11 +146,11 @@ def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
     return element("div", element("b", value, class_=class_), element("span", caption), class_="figure")
 
 
-def _workloads_table(document: Mapping[str, Any]) -> Markup | None:
+def _workloads_table(document: RunDocument) -> Markup | None:
     return cells_table(workload_cells(document)) if len(document["workloads"]) > 1 else None
 
 
-def _sureness(document: Mapping[str, Any]) -> Markup:
+def _sureness(document: RunDocument) -> Markup:
     """How sure the numbers are, and where time and joules went."""
     sentences = with_links(detail_lines(document))
     calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
@@ -160,7 +164,7 @@ def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
     return element("details", element("summary", title), listed(sentences, class_))
 
 
-def _settings(document: Mapping[str, Any]) -> Markup:
+def _settings(document: RunDocument) -> Markup:
     """What other clocks and power limits bring, in words and rows; or what would tell."""
     title = "Other clocks and power limits"
     tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
@@ -184,7 +188,7 @@ def _setting_table(found: SettingTable) -> Markup:
     )
 
 
-def _left_out(document: Mapping[str, Any]) -> Markup:
+def _left_out(document: RunDocument) -> Markup:
     dropped = list(dropped_lines(document)) or ["nothing was left out"]
     failed = list(failure_lines(document))
     every = [shortened(line) for line in islice(failure_lines(document, verbose=True), _MOST_FAILURES)]
@@ -194,7 +198,7 @@ def _left_out(document: Mapping[str, Any]) -> Markup:
     return panel("What was left out, and why", *content, wide=alone, id_="left-out")
 
 
-def _repeating(document: Mapping[str, Any]) -> Markup:
+def _repeating(document: RunDocument) -> Markup:
     command = repeating_command(document)
     hint = (
         "Kernels outside the catalogue need their file: --kernel FILE. Sources, driver and GPU below tell"
@@ -205,6 +209,6 @@ def _repeating(document: Mapping[str, Any]) -> Markup:
     )
 
 
-def _provenance(document: Mapping[str, Any]) -> Markup:
+def _provenance(document: RunDocument) -> Markup:
     content = facts(conditions_of(document)), element("h4", "Sources"), facts(source_facts(document))
     return panel("Where the numbers come from", *content, wide=True, id_="provenance")

@@ -4,13 +4,14 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
+from tuner.model.run_document import RunDocument, TrialDocument
 from tuner.report.selection import tunables_of
 
 Record = dict[str, Any]
-Trial = Mapping[str, Any]
+Trial = TrialDocument
 
 _DIGITS, _DIGITS_UNSURE = 5, 2
 _MANY, _DIGITS_OF_MANY = 20_000, 4  # trials, whose numbers are kept to fewer digits
@@ -18,7 +19,7 @@ _MOST_EXACT = 2**53  # JavaScript's largest whole number
 _MOST_DETAIL = 400  # characters of what went wrong
 
 
-def trial_columns(document: Mapping[str, Any], trials: Sequence[Trial]) -> Record:
+def trial_columns(document: RunDocument, trials: Sequence[Trial]) -> Record:
     """All that charts and the table need of the trials.
 
     Numbers are whole multiples of a column's scale, texts and settings numbers of a list of values. The

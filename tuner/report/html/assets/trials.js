@@ -140,19 +140,18 @@ function sorted(rows, column, down) {
 
 function trialRow(run, columns, i) {
   const cells = columns.map((column) => element("td", { class: column.number ? "number" : column.long ? "text" : "name", dir: "auto" }, column.text(i)));
-  const button = element("button", { type: "button", class: "copy", title: "copy the configuration as options of a compiler", onclick: () => copyText(flags(run, i), button) }, "copy flags");
+  const button = element("button", { type: "button", class: "copy", title: "copy the values of the configuration", onclick: () => copyText(values(run, i), button) }, "copy values");
   const class_ = i === run.named.answer ? "answer" : run.t.status[i] === "ok" ? null : "failed";
   return element("tr", { class: class_ }, ...cells, element("td", {}, button));
 }
 
-/** A configuration as options of a compiler, quoted for a shell; a line for each workload. */
-function flags(run, i) {
-  const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
+/** The values of a configuration; a line for each workload. What a build is told of them, `tuner export` writes. */
+function values(run, i) {
   return run.workloads
     .map((_, place) =>
       run.tunables
         .filter((one) => one.place === place && one.values[one.index[i]] !== null)
-        .map((one) => quoted(`-D${one.name}=${shown(one.values[one.index[i]])}`))
+        .map((one) => `${one.name}=${shown(one.values[one.index[i]])}`)
         .join(" "),
     )
     .join("\n");

@@ -1,0 +1,93 @@
+"""What compiled code asks of its launch, held against the stage that launches it.
+
+``tuner kernels check``, searches, simulated devices and GPUs all ask here. What depends on the device, as
+the blocks it holds at a time does, is told by ``tuner.space.launches``.
+"""
+
+import re
+from pathlib import PurePath
+
+from tuner.compiler.architectures import demangled
+from tuner.compiler.compiler import CompiledStage
+from tuner.compiler.ptx import LaunchFacts, facts_in
+from tuner.config.signature_check import Remark, findings, signature_of
+from tuner.model import Plan, Stage
+from tuner.model.elements import element_dtype
+
+_MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which PTX does not show
+
+
+def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Remark]:
+    """What does not fit between a stage and the function it launches: first arguments, then the launch.
+
+    Args:
+        plan: of the stage.
+        stage: a launch of it.
+        compiled: its code; None where there is none, so that the source alone tells.
+    """
+    facts = None if compiled is None else facts_in(compiled.ptx, compiled.symbols)
+    name = None if compiled is None else demangled(compiled.lowered_name)
+    found = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
+    if facts is not None:
+        where = f"{stage.entry} ({PurePath(stage.source.path).name})"
+        found += [Remark("error", f"{where}: {text}") for text in _misfits(plan, stage, facts)]
+    return found
+
+
+def misfit(plan: Plan, stage: Stage, compiled: CompiledStage) -> str:
+    """Why a compiled stage cannot be launched as the plan has it; empty where it can, or nothing is known."""
+    if not compiled.ptx:
+        return ""
+    return next((one.text for one in remarks(plan, stage, compiled) if one.level == "error"), "")
+
+
+def _misfits(plan: Plan, stage: Stage, facts: LaunchFacts) -> list[str]:
+    options = _MOST_THREADS.search(" ".join(stage.options))
+    most = facts.most_threads or (int(options[1]) if options else None)
+    found = []
+    if facts.block is not None and stage.block != facts.block:
+        found.append(
+            f"block {_axes(stage.block)}, and __block_size__ of the source says {_axes(facts.block)}"
+        )
+    elif most is not None and stage.threads_per_block > most:
+        found.append(
+            f"{stage.threads_per_block} threads per block, and __launch_bounds__ of the source allows {most}"
+        )
+    if facts.counts_clusters:
+        found.append(
+            "__block_size__ of the source has a cluster, so that its grid would count clusters;"
+            " __cluster_dims__ states one"
+        )
+    if facts.dynamic_shared and stage.shared_bytes == 0:
+        found.append("the code uses extern __shared__ memory, and shared_bytes is 0")
+    if facts.waits_for_grid and not stage.cooperative:
+        found.append(
+            "the code waits for the whole grid, and the launch is not cooperative:"
+            " cooperative = true would be right"
+        )
+    found += _clusters(stage, facts.cluster)
+    buffers = {buffer.name: buffer for buffer in plan.buffers}
+    for (symbol, name), size in zip(stage.symbols, facts.symbol_bytes, strict=False):
+        array = buffers[name]
+        wanted = array.elements * element_dtype(array.dtype).itemsize
+        if 0 < size < wanted:
+            found.append(
+                f"the variable {symbol} has {size} bytes, and the argument {name} that fills it has {wanted}"
+                f" ({array.dtype} of shape {array.shape})"
+            )
+    return found
+
+
+def _clusters(stage: Stage, declared: tuple[int, ...] | None) -> list[str]:
+    if declared is None and stage.cluster > 1:
+        return [f"cluster is {stage.cluster}, and the source has no __cluster_dims__"]
+    if declared is None or declared == (stage.cluster, 1, 1):
+        return []
+    right = (
+        f"cluster = {declared[0]} would be right" if declared[1:] == (1, 1) else "clusters are along x only"
+    )
+    return [f"cluster is {stage.cluster}, and __cluster_dims__ of the source says {_axes(declared)}: {right}"]
+
+
+def _axes(sizes: tuple[int, ...]) -> str:
+    return " x ".join(map(str, sizes))

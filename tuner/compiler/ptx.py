@@ -1,0 +1,143 @@
+"""PTX of one entry as NVRTC wrote it: the bounds that its source sets on launches, and its parameters.
+
+The text is that of the compiler, macros and templates resolved, so that nothing of the source is guessed.
+NVIDIA's "Parallel Thread Execution ISA" describes it.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+_FUNCTION = re.compile(
+    r"^(?:\.(?:visible|weak|extern)\s+)*\.(?:entry\s+|func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?)([\w$]+)",
+    re.MULTILINE,
+)
+_BRACE = re.compile(r"[{};]")
+_WORD = re.compile(r"[\w$]+")
+_COUNT = re.compile(r"\[(\d+)\]")
+_DYNAMIC = re.compile(r"^\.extern\s+\.shared\b[^;]*?([\w$]+)\[\]\s*;", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"^[^\S\n]*(?:\.\w+\s+)*\.(?:const|global)\s[^;={]*?([\w$]+)(?:\[(\d+)\])?\s*[;=]", re.MULTILINE
+)
+_TYPE = re.compile(r"\.([busf])(\d+)\b")
+_GRID_WORKSPACE = re.compile(
+    r"%envreg[12]\b"
+)  # of cooperative launches; what a barrier of the grid counts in
+
+
+class LaunchFacts(NamedTuple):
+    """How compiled code must be launched.
+
+    Attributes:
+        parameters: (``f`` of floating-point numbers, ``u`` of integers and addresses, ``b`` of structs and
+            halves; bytes) of each parameter.
+        most_threads: of a block (``__launch_bounds__``); None where nothing is said.
+        block: threads in x, y, z that it must have (``__block_size__``); None where nothing is said.
+        cluster: blocks in x, y, z of its clusters (``__cluster_dims__``); None where nothing is said.
+        counts_clusters: the grid of a launch would count clusters, not blocks.
+        dynamic_shared: it uses ``extern __shared__`` memory.
+        waits_for_grid: its blocks wait for all others of the grid.
+        symbol_bytes: sizes of the variables that were asked for.
+    """
+
+    parameters: tuple[tuple[str, int], ...]
+    most_threads: int | None = None
+    block: tuple[int, ...] | None = None
+    cluster: tuple[int, ...] | None = None
+    counts_clusters: bool = False
+    dynamic_shared: bool = False
+    waits_for_grid: bool = False
+    symbol_bytes: tuple[int, ...] = ()
+
+
+def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
+    """An entry with the functions it calls, its dynamic shared memory and some variables; empty if absent.
+
+    Args:
+        ptx: of a translation unit.
+        entry: mangled name.
+        symbols: mangled names of variables.
+    """
+    bodies = functions(ptx)
+    if entry not in bodies:
+        return ""
+    kept = [entry]
+    for name in kept:  # grows
+        words = set(_WORD.findall(bodies[name]))
+        kept += [other for other in bodies if other in words and other not in kept]
+    body = "\n".join(bodies[name] for name in kept)
+    words = set(_WORD.findall(body))
+    declared = [one[0] for one in _VARIABLE.finditer(ptx) if one[1] in symbols]
+    declared += [one[0] for one in _DYNAMIC.finditer(ptx) if one[1] in words]
+    return "\n".join([*declared, body, ""])
+
+
+def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
+    """What an ``excerpt`` tells of launches; None where it is empty.
+
+    Args:
+        text: the entry first among its functions.
+        symbols: mangled names of the variables whose sizes are wanted.
+    """
+    entry = next(iter(functions(text).values()), "")
+    head, _, _ = entry.partition("{")
+    parameters, _, directives = head.partition(")")
+    sizes = {name: _bytes(declared, count) for declared, name, count in _sizes(text)}
+    most = _directive("maxntid", directives)
+    return (
+        LaunchFacts(
+            tuple(_parameter(one) for one in parameters.split(".param")[1:]),
+            None if most is None else math.prod(most),
+            _directive("reqntid", directives),
+            _directive("reqnctapercluster", directives),
+            ".blocksareclusters" in directives,
+            _DYNAMIC.search(text) is not None,
+            _GRID_WORKSPACE.search(text) is not None,
+            tuple(sizes.get(name, 0) for name in symbols),
+        )
+        if entry
+        else None
+    )
+
+
+def functions(ptx: str) -> dict[str, str]:
+    """Name and text of the functions that have a body."""
+    found: dict[str, str] = {}
+    for match in _FUNCTION.finditer(ptx):
+        depth = 0
+        for brace in _BRACE.finditer(ptx, match.end()):
+            if brace[0] == ";" and depth == 0:  # declared only
+                break
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if depth == 0:
+                found[match[1]] = ptx[match.start() : brace.end()]
+                break
+    return found
+
+
+def _parameter(declaration: str) -> tuple[str, int]:
+    kind = _TYPE.search(declaration)
+    count = _COUNT.search(declaration)
+    return ("b", 0) if kind is None else (kind[1].replace("s", "u"), _bytes(kind[2], count and count[1]))
+
+
+def _sizes(text: str) -> list[tuple[str, str, str]]:
+    """Bits of the type, name and count of each variable."""
+    return [
+        (kind[2], one[1], one[2])
+        for one in _VARIABLE.finditer(text)
+        if (kind := _TYPE.search(one[0])) is not None
+    ]
+
+
+def _bytes(bits: str, count: str | None) -> int:
+    return int(bits) // 8 * int(count or 1)
+
+
+def _directive(name: str, directives: str) -> tuple[int, ...] | None:
+    """The numbers of a directive for x, y and z, those that it leaves out as 1."""
+    found = re.search(rf"\.{name}\s+([\d\s,]+)", directives)
+    if found is None:
+        return None
+    numbers = [int(one) for one in re.findall(r"\d+", found[1])]
+    return (*numbers, 1, 1)[:3]
