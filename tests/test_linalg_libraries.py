@@ -344,6 +344,7 @@ def test_captures_are_refused(world: World, library: str, capturer: str) -> None
                 CALLS[call](*given)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # PyTorch's own, of tangents
 @pytest.mark.parametrize(
     ("how", "told"),
     [

@@ -290,22 +290,25 @@ class _System:
         wide = self.call.cp.broadcast_to(triangles, (*self._lead, self._n, self._n))
         for number, at in enumerate(np.ndindex(*self._lead)):
             triangle, right = wide[at], columns[number].T
-            if not unit:
-                triangle = self._with_reciprocals(triangle, right)
-            blas.solve(triangle, right, lower=lower, unit=unit)
+            if unit:
+                blas.solve(triangle, right, lower=lower, unit=True)
+                continue
+            # cuBLAS inverts blocks, which overflows where pivots are denormal. Scaled by the roots of pivots
+            # on both sides, pivots are near 1, and no inverse overflows, whether rows or columns are small.
+            cp, roots = self.call.cp, self._inverse_roots(triangle.diagonal())[:, None]
+            scaled = triangle * roots
+            scaled[...] = (cp.tril if lower else cp.triu)(scaled)
+            scaled *= roots.T
+            right *= roots
+            blas.solve(scaled, right, lower=lower, unit=False)
+            right *= roots
         return columns
 
-    def _with_reciprocals(self, triangle: Array, right: Array) -> Array:
-        """A copy with rows scaled, in place those of ``right`` too, so that all pivots have reciprocals.
-
-        Those of denormal pivots overflow, those of the largest are denormal; cuBLAS may multiply by them.
-        """
-        cp, limits = self.call.cp, np.finfo(triangle.dtype)
-        pivots, least = abs(triangle.diagonal()), 4 * float(limits.smallest_normal)
-        factors = cp.where(pivots < least, 1 / float(limits.eps), cp.where(pivots > 1 / least, 1 / 16, 1))
-        rows = factors.astype(triangle.dtype)[:, None]
-        right *= rows
-        return triangle * rows
+    def _inverse_roots(self, pivots: Array) -> Array:
+        """Powers of two near the inverse roots of pivots: multiplying by them is exact."""
+        cp = self.call.cp
+        _, exponents = cp.frexp(pivots)
+        return cp.ldexp(cp.ones_like(pivots), -(exponents // 2))
 
 
 def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
