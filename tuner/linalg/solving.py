@@ -59,7 +59,7 @@ def solve(
             raise call.wrong(f"assume_a is {assume_a!r}; it must be 'gen' or 'pos'")
         lower = flag(call, "lower", lower)
         own, _ = square_shape(call, matrices, "getrf" if assume_a in _GENERAL else "potrf")
-        system = _System(call, matrices, right)
+        system = _System(call, matrices, right, check=check)
         if system.empty:
             return call.returned(system.zeros())
         if assume_a in _GENERAL:
@@ -140,7 +140,7 @@ def solve_triangular(
         turned, lower = transposed(call, "trans", trans), flag(call, "lower", lower)
         unit_diagonal = flag(call, "unit_diagonal", unit_diagonal)
         own, n = square_shape(call, matrices, "trsm")
-        system = _System(call, matrices, right)
+        system = _System(call, matrices, right, check=check)
         if system.empty:
             return call.returned(system.zeros())
         if check and not unit_diagonal:
@@ -218,13 +218,16 @@ class _System:
         matrices: of shape (..., n, n).
         right: of shape (n,) or (..., n, k).
         name: of the matrices in messages.
+        check: whether pivots are looked at that libraries take for zero.
 
     Raises:
         InputError: the shapes do not go together.
     """
 
-    def __init__(self, call: Call, matrices: Array, right: Array, name: str = "a") -> None:
-        self.call, self._n = call, matrices.shape[-1]
+    def __init__(
+        self, call: Call, matrices: Array, right: Array, name: str = "a", *, check: bool = False
+    ) -> None:
+        self.call, self._n, self._check = call, matrices.shape[-1], check
         self._flat = right.ndim == 1
         self._right = right[:, None] if self._flat else right
         if not right.ndim or self._right.shape[-2] != self._n:
@@ -293,6 +296,8 @@ class _System:
             if unit:
                 blas.solve(triangle, right, lower=lower, unit=True)
                 continue
+            if self._check:
+                _refuse_denormal(triangle.diagonal().get())
             # cuBLAS inverts blocks, which overflows where pivots are denormal. Scaled by the roots of pivots
             # on both sides, pivots are near 1, and no inverse overflows, whether rows or columns are small.
             cp, roots = self.call.cp, self._inverse_roots(triangle.diagonal())[:, None]
@@ -309,6 +314,22 @@ class _System:
         cp = self.call.cp
         _, exponents = cp.frexp(pivots)
         return cp.ldexp(cp.ones_like(pivots), -(exponents // 2))
+
+
+def _refuse_denormal(pivots: Any) -> None:  # noqa: ANN401 - an array of the host
+    """Refuse pivots of float32 that CuPy and cuBLAS take for zero.
+
+    Raises:
+        np.linalg.LinAlgError: one is denormal.
+    """
+    sizes = np.abs(np.asarray(pivots))
+    least = np.finfo(sizes.dtype).smallest_normal
+    tiny = np.flatnonzero((sizes > 0) & (sizes < least))
+    if sizes.dtype == np.float32 and tiny.size:
+        raise np.linalg.LinAlgError(
+            f"pivot {tiny[0] + 1} is {sizes[tiny[0]]:.3g}, below the least normal float32 number"
+            f" ({least:.3g}), which is taken for zero on the GPU: scale rows or columns, or solve in float64"
+        )
 
 
 def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
