@@ -128,6 +128,14 @@ def test_a_launch_that_does_not_fit_is_told_everywhere(tmp_path: Path, name: str
     device.close()
 
 
+TYPES = """#ifdef DOUBLES
+typedef double real;
+#define whole long long
+#else
+typedef float real;
+#define whole int
+#endif
+"""
 FITS = {
     "bounds": (f"{PLAIN.replace('void k', 'void __launch_bounds__(128) k')}{ADD}", {}, ""),
     "dynamic": (
@@ -150,6 +158,12 @@ FITS = {
     ),
     "rows": (PLAIN.replace("float* x", "float** x") + " x[0][0] = n; }", {"x": "inout uint64[N]"}, ""),
     "pairs": (PLAIN.replace("float* x", "float2* x") + " x[0].x = n; }", {"x": "inout complex64[N]"}, ""),
+    "type by condition": (TYPES + PLAIN.replace("float* x, int n", "real* x, whole n") + ADD, {}, ""),
+    "signature by condition": (
+        f"#ifdef DOUBLES\n{PLAIN.replace('float', 'double')}\n#else\n{PLAIN}\n#endif\n{ADD}",
+        {},
+        "",
+    ),
     "registers": (f"{PLAIN.replace('void k', 'void __maxnreg__(32) k')}{ADD}", {}, ""),
 }
 

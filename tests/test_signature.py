@@ -147,3 +147,29 @@ def test_any_text_is_read(text: str) -> None:
         assert token.text.split("\n")[0] in text.split("\n")[token.line - 1]
     parameters_in(text)
     defined_macros(text)
+
+
+UNSURE = {
+    "#ifdef D\n#define real double\n#else\n#define real float\n#endif\n": None,
+    "#define real float\n#ifndef real\n#define real double\n#endif\n": "float32",  # the first as of an option
+    "#ifndef real\n#define real float\n#endif\n": "float32",
+    "struct a { typedef double real; }; struct b { typedef float real; };\n": None,
+    "namespace a { using real = float; } namespace b { using real = float; }\n": "float32",
+}
+
+
+@pytest.mark.parametrize("before", UNSURE)
+def test_a_name_of_several_types_has_no_dtype(before: str) -> None:
+    """What conditions and scopes decide is not guessed."""
+    (parameter,) = parameters_of(before + "__global__ void k(real* x) {}")
+    assert (parameter.type == "real", parameter.dtype) == (UNSURE[before] is None, UNSURE[before])
+
+
+def test_declarations_that_do_not_agree_can_be_refused() -> None:
+    """Overloads and alternatives of conditions; names and ``const`` of values do not count."""
+    several = "__global__ void k(float* x); __global__ void k(double* x) {}"
+    assert parameters_of(several)[0].dtype == "float32"
+    with pytest.raises(InputError, match="k is declared in 2 ways"):
+        parameters_of(several, "k", sole=True)
+    same = "__global__ void k(float*, int); __global__ void k(float x[], const int n) {}"
+    assert [one.name for one in parameters_of(same, "k", sole=True)] == ["", ""]

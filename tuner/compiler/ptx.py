@@ -12,7 +12,8 @@ _FUNCTION = re.compile(
     r"^(?:\.(?:visible|weak|extern)\s+)*\.(?:entry\s+|func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?)([\w$]+)",
     re.MULTILINE,
 )
-_BRACE = re.compile(r"[{};]")
+_BEGINNING = re.compile(r"[{;]")
+_BRACE = re.compile(r"[{}]")
 _WORD = re.compile(r"[\w$]+")
 _COUNT = re.compile(r"\[(\d+)\]")
 _DYNAMIC = re.compile(r"^\.extern\s+\.shared\b[^;]*?([\w$]+)\[\]\s*;", re.MULTILINE)
@@ -82,7 +83,7 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
     entry = next(iter(functions(text).values()), "")
     head, _, _ = entry.partition("{")
     parameters, _, directives = head.partition(")")
-    sizes = {name: _bytes(declared, count) for declared, name, count in _sizes(text)}
+    sizes = {name: _bytes(declared, count) for declared, name, count in _sizes(text)} if symbols else {}
     most = _directive("maxntid", directives)
     return (
         LaunchFacts(
@@ -104,11 +105,12 @@ def functions(ptx: str) -> dict[str, str]:
     """Name and text of the functions that have a body."""
     found: dict[str, str] = {}
     for match in _FUNCTION.finditer(ptx):
+        beginning = _BEGINNING.search(ptx, match.end())
+        if beginning is None or beginning[0] == ";":  # declared only
+            continue
         depth = 0
-        for brace in _BRACE.finditer(ptx, match.end()):
-            if brace[0] == ";" and depth == 0:  # declared only
-                break
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        for brace in _BRACE.finditer(ptx, beginning.start()):
+            depth += 1 if brace[0] == "{" else -1
             if depth == 0:
                 found[match[1]] = ptx[match.start() : brace.end()]
                 break

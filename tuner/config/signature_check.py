@@ -18,7 +18,7 @@ from tuner.errors import InputError
 from tuner.model import Plan, Scalar, Stage, StructValue, TensorMap
 
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
-_MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
+_MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=([A-Za-z_:].*)$", re.MULTILINE)
 HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
 _ADDRESS_BYTES = 8
 _TENSOR_MAP_BYTES = 128
@@ -67,7 +67,7 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     macros = _MACRO.findall("\n".join(stage.options))  # types may be among them
     defined = "".join(f"#define {name} {value}\n" for name, value in macros)
     try:
-        written = parameters_of(defined + stage.source.text, stage.entry)
+        written = parameters_of(defined + stage.source.text, stage.entry, sole=True)
     except InputError:
         written = None
     types = None if demangled_name is None else _of_name(demangled_name)

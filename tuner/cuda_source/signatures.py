@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tuner.cuda_source.parameters import BUILT_IN, Parameter, parameter_of
-from tuner.cuda_source.tokens import Token, defined_macros, group_end, split, tokens_of
+from tuner.cuda_source.tokens import Token, defined_macros, group_end, split, tokens_of, undecided_macros
 from tuner.errors import InputError, suggestion
 
 _STOPS = frozenset({";", "{", "}", "__global__"})
@@ -59,11 +60,21 @@ def global_functions(source_text: str) -> list[GlobalFunction]:
     Args:
         source_text: CUDA C++; any text is read without an error.
     """
+    found: dict[str, GlobalFunction] = {}
+    for function in _declared(source_text):
+        found.setdefault(function.name, function)
+    return list(found.values())
+
+
+@lru_cache(maxsize=32)  # searches ask for each configuration
+def _declared(source_text: str) -> tuple[GlobalFunction, ...]:
+    """All declarations of ``__global__`` functions, in their order."""
     macros = defined_macros(source_text)
     marks = {"__global__", *(name for name, body in macros.items() if "__global__" in body.split())}
     tokens = tokens_of(source_text)
-    aliases = _aliases(tokens) | macros
-    found: dict[str, GlobalFunction] = {}
+    undecided = undecided_macros(source_text)
+    aliases = _aliases(tokens) | {name: body for name, body in macros.items() if name not in undecided}
+    found = []
     start = 0  # of the statement
     for place, token in enumerate(tokens):
         if token.text in (";", "{", "}"):
@@ -71,20 +82,21 @@ def global_functions(source_text: str) -> list[GlobalFunction]:
         elif token.text in marks:
             function = _function(tokens, start, place, aliases)
             if function is not None:
-                found.setdefault(function.name, function)
-    return list(found.values())
+                found.append(function)
+    return tuple(found)
 
 
-def parameters_of(source_text: str, entry: str | None = None) -> list[Parameter]:
+def parameters_of(source_text: str, entry: str | None = None, *, sole: bool = False) -> list[Parameter]:
     """The parameters of a ``__global__`` function, in order.
 
     Args:
         source_text: CUDA C++.
         entry: name or name expression, as ``axpy<float, 4>``, whose types stand for those of the template;
             None for the only function.
+        sole: whether declarations of that name must agree; else the first counts.
 
     Raises:
-        InputError: the source has no such function, or several and none is named.
+        InputError: the source has no such function, or several and none is named, or they do not agree.
     """
     functions = global_functions(source_text)
     names = [function.name for function in functions]
@@ -98,6 +110,9 @@ def parameters_of(source_text: str, entry: str | None = None) -> list[Parameter]
             f"no __global__ function is called {name!r}; there is {', '.join(names) or 'none'}"
             f"{suggestion(name, names)}"
         )
+    ways = {tuple(map(str, one.parameters)) for one in _declared(source_text) if one.name == function.name}
+    if sole and len(ways) > 1:
+        raise InputError(f"{function.name} is declared in {len(ways)} ways")
     types = _given_types(function, arguments.rpartition(">")[0])
     return [_resolved(parameter, types) for parameter in function.parameters]
 
@@ -128,7 +143,7 @@ def _resolved(parameter: Parameter, types: Mapping[str, str]) -> Parameter:
 
 
 def _aliases(tokens: Sequence[Token]) -> dict[str, str]:
-    """Names of ``using`` and ``typedef`` for other types."""
+    """Names of ``using`` and ``typedef`` for other types; empty where they stand for several."""
     found: dict[str, str] = {}
     for place, token in enumerate(tokens):
         if token.text not in ("using", "typedef"):
@@ -136,9 +151,12 @@ def _aliases(tokens: Sequence[Token]) -> dict[str, str]:
         words = [one.text for one in tokens[place + 1 : place + _MAX_ALIAS_TOKENS]]
         words = words[: next((i for i, word in enumerate(words) if word in (";", "{")), 0)]
         if token.text == "using" and words[1:2] == ["="] and words[2:]:
-            found.setdefault(words[0], " ".join(words[2:]))
+            name, meant = words[0], " ".join(words[2:])
         elif token.text == "typedef" and len(words) > 1:
-            found.setdefault(words[-1], " ".join(words[:-1]))
+            name, meant = words[-1], " ".join(words[:-1])
+        else:
+            continue
+        found[name] = meant if found.get(name, meant) == meant else ""
     return found
 
 

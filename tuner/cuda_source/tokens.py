@@ -1,7 +1,7 @@
 """CUDA C++ text as tokens: comments and directives left out, macros that are mere names known."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 _TOKEN = re.compile(
@@ -71,24 +71,34 @@ def _line_start(text: str, place: int) -> int:
 def defined_macros(text: str) -> dict[str, str]:
     """What a source defines without parameters: name -> body; the first definition of a name counts."""
     found: dict[str, str] = {}
-    for directive in _DIRECTIVE.finditer(text):
-        match = _DEFINE.match(directive[0].replace("\\\n", " "))
-        if match is not None and not match[2]:
-            body = re.sub(r"/\*.*?\*/|//.*", " ", match[3], flags=re.DOTALL)
-            found.setdefault(match[1], body.strip())
+    for name, body, _ in _definitions(text):
+        found.setdefault(name, body)
     return found
 
 
 def always_defined(text: str) -> set[str]:
     """Macros without parameters that a source defines under no condition."""
-    found, depth = set(), 0
+    return {name for name, _, depth in _definitions(text) if depth == 0}
+
+
+def undecided_macros(text: str) -> set[str]:
+    """Macros that a source defines in several ways, each under a condition."""
+    bodies: dict[str, set[str]] = {}
+    for name, body, _ in _definitions(text):
+        bodies.setdefault(name, set()).add(body)
+    return {name for name, several in bodies.items() if len(several) > 1} - always_defined(text)
+
+
+def _definitions(text: str) -> Iterator[tuple[str, str, int]]:
+    """Name and body of each macro without parameters, and the conditions that it is defined under."""
+    depth = 0
     for directive in _DIRECTIVE.finditer(text):
         word = re.sub(r"^\s*#\s*", "", directive[0])
         depth += word.startswith("if") - word.startswith("endif")
-        match = _DEFINE.match(directive[0])
-        if match is not None and not match[2] and depth == 0:
-            found.add(match[1])
-    return found
+        match = _DEFINE.match(directive[0].replace("\\\n", " "))
+        if match is not None and not match[2]:
+            body = re.sub(r"/\*.*?\*/|//.*", " ", match[3], flags=re.DOTALL)
+            yield match[1], body.strip(), depth
 
 
 def group_end(tokens: Sequence[Token], start: int) -> int:
