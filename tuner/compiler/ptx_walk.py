@@ -3,14 +3,14 @@
 Integers are computed, as far as they follow from arguments, places of the thread and constants; so loops
 over sizes are gone through as often as on a GPU. What is read from memory, and floating-point numbers, are
 unknown: a branch that depends on them falls through, and is taken the next time it is met. A loop whose
-counter moves evenly and whose laps cost the same is skipped to its last lap. Divisions count as one
+counter moves evenly, as the cost of its laps does, is skipped to its last lap. Divisions count as one
 operation, and addresses and moves as none, so that hardware does no less.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ REQUESTS = "requests"
 """Counts of loads, stores and atomic operations, shared memory included, parameters and constants not."""
 
 _STATEMENT = re.compile(r"(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_BRACES = "{} \t\r\n"  # those of inline assembly stand before and behind one another
 _LABEL = re.compile(r"\s*([\w$]+):(?!:)")
 _OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@!?%[\w$]+\s+)?([a-z]\w*(?:\.[\w:]+)+)", re.MULTILINE)
 _PARAMETER = re.compile(r"\.param\s[^,)]*?([\w$]+)(?:\[\d+\])?\s*(?=[,)\n])")
@@ -36,6 +37,7 @@ _ARITHMETIC = {
     *("add", "sub", "mul", "fma", "mad", "div", "sqrt", "rsqrt"),
     *("rcp", "ex2", "lg2", "sin", "cos", "tanh"),
 }
+_INTEGER_PRODUCTS = ("mul", "mad", "dp4a", "dp2a")  # sums and bits may be joined, or be parts of addresses
 _LANES = {
     "f32": ("fp32", 1),
     "f32x2": ("fp32", 2),
@@ -149,9 +151,9 @@ def executed(
     if not bodies:
         return Counter()
     entry = next(iter(bodies))
-    names = _PARAMETER.findall(bodies[entry].partition("{")[0])
-    walk = _Walk({name: _decoded(body) for name, body in bodies.items()}, place, most_steps)
-    walk.function(entry, dict(zip(names, arguments, strict=False)))
+    taken = {name: _PARAMETER.findall(_list_of_parameters(body)) for name, body in bodies.items()}
+    walk = _Walk({name: _decoded(body) for name, body in bodies.items()}, taken, place, most_steps)
+    walk.function(entry, dict(zip(taken[entry], arguments, strict=False)))
     return walk.counts
 
 
@@ -162,18 +164,30 @@ class _Lap:
     compared: tuple[int, int]
     registers: dict[str, int | None]
     counts: Counter[str]
-    moved: object = None
+    number: int = 1  # those that were skipped count
+    steps: tuple[int, int] | None = None  # of what was compared, in this lap
+    cost: Counter[str] | None = None  # of this lap
+    growth: Counter[str] | None = None  # how much more that was than of the one before
 
 
 @dataclass
 class _Walk:
     programs: Mapping[str, list[_Instruction]]
+    parameters: Mapping[str, Sequence[str]]
     place: Place
     steps: int
     counts: Counter[str] = field(default_factory=Counter)
+    entered: list[str] = field(default_factory=list)
 
     def function(self, name: str, parameters: Mapping[str, int | None]) -> None:
-        """Go through a function from its beginning."""
+        """Go through a function from its beginning, unless it calls itself."""
+        if name in self.entered:
+            return
+        self.entered.append(name)
+        self._walk(name, parameters)
+        self.entered.pop()
+
+    def _walk(self, name: str, parameters: Mapping[str, int | None]) -> None:
         program = self.programs[name]
         registers: dict[str, int | None] = self._places()
         comparisons: dict[str, tuple[str, int, int]] = {}
@@ -202,10 +216,17 @@ class _Walk:
             for unit, amount in one.counts:
                 self.counts[unit] += amount
             if one.name == "call":
-                if one.target in self.programs:
-                    self.function(str(one.target), {})
+                self._call(one, registers)
             else:
                 _compute(one, registers, comparisons, parameters)
+
+    def _call(self, one: _Instruction, registers: Mapping[str, int | None]) -> None:
+        """Go through the function that is called, if it is there, with what was stored for it."""
+        name = str(one.target)
+        if name in self.programs:
+            given = _split(str(one.operands[-1]).strip("()"))
+            values = [registers.get(f"[{word}]") for word in given]
+            self.function(name, dict(zip(self.parameters[name], values, strict=False)))
 
     def _places(self) -> dict[str, int | None]:
         found: dict[str, int | None] = {}
@@ -231,7 +252,7 @@ class _Walk:
         comparisons: Mapping[str, tuple[str, int, int]],
         laps: dict[int, _Lap],
     ) -> None:
-        """Go to the last but one lap of a loop whose counter moves evenly and whose laps cost the same."""
+        """Go to the last but one lap of a loop whose counter moves evenly, as the cost of its laps does."""
         if one.guard not in comparisons or registers.get(one.guard) is None:
             return
         name, a, b = comparisons[one.guard]
@@ -239,20 +260,39 @@ class _Walk:
         laps[at] = now = _Lap((a, b), dict(registers), Counter(self.counts))
         if lap is None:
             return
-        steps = (a - lap.compared[0], b - lap.compared[1])
-        now.moved = steps, self.counts - lap.counts
-        if now.moved != lap.moved:
+        now.number = lap.number + 1
+        now.steps = (a - lap.compared[0], b - lap.compared[1])
+        now.cost = _less(self.counts, lap.counts)
+        if lap.cost is None or now.steps != lap.steps:
             return
-        laps_left = _laps_left(_NEVER[name] if one.negated else name, a - b, steps[0] - steps[1])
+        now.growth = _less(now.cost, lap.cost)
+        grows = any(now.growth.values())
+        if grows and now.growth != lap.growth:
+            return
+        laps_left = _laps_left(_NEVER[name] if one.negated else name, a - b, now.steps[0] - now.steps[1])
         if laps_left < 1:
             return
+        if grows:  # it may end to do so, as in bands of matrices
+            laps_left = min(laps_left, now.number)
         for register, value in registers.items():
             before = lap.registers.get(register)
             if value is not None and before is not None:
                 registers[register] = value + laps_left * (value - before)
-        for unit, count in list(self.counts.items()):
-            self.counts[unit] = count + laps_left * (count - lap.counts[unit])
-        del laps[at]
+        for unit, cost in now.cost.items():
+            self.counts[unit] += laps_left * cost + laps_left * (laps_left + 1) // 2 * now.growth[unit]
+        compared = a + laps_left * now.steps[0], b + laps_left * now.steps[1]
+        laps[at] = _Lap(compared, dict(registers), Counter(self.counts), now.number + laps_left)
+
+
+def _less(one: Counter[str], other: Counter[str]) -> Counter[str]:
+    """The difference of two counts, which may be negative."""
+    return Counter({unit: one[unit] - other[unit] for unit in one | other})
+
+
+def _list_of_parameters(body: str) -> str:
+    """The parameters of a function, without what it returns."""
+    head = body.partition("{")[0]
+    return head[head.rfind("(") :]
 
 
 def _laps_left(name: str, apart: int, step: int) -> int:
@@ -273,15 +313,19 @@ def _compute(
     parameters: Mapping[str, int | None],
 ) -> None:
     """Write the result of an instruction; of what is not known, that it is not."""
-    if not one.operands or one.name in ("st", "red", "bar", "barrier"):
+    if not one.operands or one.name in ("red", "bar", "barrier"):
         return
     target, *sources = one.operands
     values = [item if isinstance(item, int) else registers.get(item) for item in sources]
+    if one.name == "st":
+        if "param" in one.parts:
+            registers[str(target).replace("+0]", "]")] = values[0]
+        return
     known = [value for value in values if value is not None]
     result: int | None = None
     kind = one.parts[-1]
     if one.name == "ld" and "param" in one.parts:
-        result = parameters.get(str(sources[0]).strip("[]"))
+        result = parameters.get(str(sources[0]).strip("[]").removesuffix("+0"))
     elif one.name == "selp" and len(values) == 3 and values[2] is not None:  # noqa: PLR2004 - a, b, predicate
         result = values[0] if values[2] else values[1]
     elif not _INTEGER.match(kind) or len(known) < len(values):
@@ -336,10 +380,10 @@ def _decoded(body: str) -> list[_Instruction]:
     labels: dict[str, int] = {}
     found: list[_Instruction] = []
     for piece in text.split(";"):
-        statement = piece.strip().lstrip("{}").strip()
+        statement = piece.lstrip(_BRACES)
         while (label := _LABEL.match(statement)) is not None:
             labels[label[1]] = len(found)
-            statement = statement[label.end() :].strip().lstrip("{}").strip()
+            statement = statement[label.end() :].lstrip(_BRACES)
         match = _STATEMENT.match(statement)
         if match is not None:
             found.append(_instruction(*match.groups(default="")))
@@ -393,6 +437,8 @@ def _counts(parts: tuple[str, ...]) -> list[tuple[str, int]]:
     if name in _ARITHMETIC and kind in _LANES:
         unit, lanes = _LANES[kind]
         return [(unit, lanes), (ISSUED, 1)]
+    if name in _INTEGER_PRODUCTS and kind in ("s32", "u32") and "wide" not in parts:
+        return [(ISSUED, 1)]
     if name not in _MEMORY or "param" in parts:
         return []
     return [(ISSUED, 1)] if "const" in parts else [(ISSUED, 1), (REQUESTS, 1)]
