@@ -132,6 +132,19 @@ def test_no_zone_is_left_out_of_a_sum(
         found["powercap:package-0"].open().close()
 
 
+def test_two_zones_of_one_name_are_both_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels before 5.3 call both dies of a package alike; what the second control repeats is left out."""
+    clock = HandClock()
+    for number in range(2):
+        zone(tmp_path, f"intel-rapl:{number}", "package-0")
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0")
+    monkeypatch.setattr(powercap, "SysfsAttribute", played(WATTS, clock))
+    found = readings(tmp_path, clock)
+
+    assert set(found) == {"powercap:package", "powercap:package-0", "powercap:package-0#2"}
+    assert joules(found["powercap:package"], clock, 1.0) == pytest.approx(200.0, rel=0.01)
+
+
 def test_a_zone_that_stands_still_is_told(tmp_path: Path) -> None:
     """Every zone counts all the time; one that does not would be left out of the sum."""
     clock = HandClock()

@@ -87,6 +87,7 @@ def test_no_total_counts_a_rail_twice(board: RailBoard, others: tuple[str, ...])
     for names in (board.total, (*board.inside, *board.total), (*others, *board.inside, *board.total)):
         best = choices(names)[0]
         assert best.rails == board.total
+        assert choices([name.lower() for name in names])[0].name == best.name.lower()
         assert best.is_total
         assert not set(best.rails) & set(board.inside)
     assert board.source

@@ -1,11 +1,12 @@
 """The powercap zones of a host: packages, their DRAM, and the platform."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import PowerError
 
 from .attributes import read_number, read_text
+from .rails import distinct
 
 _CONTROLS = ("intel-rapl", "intel-rapl-mmio")  # AMD has the first too; the second repeats packages
 _DOMAINS = ("package", "dram", "psys")
@@ -31,13 +32,13 @@ class PowercapZone:
 
 
 def zones(sysfs: Path) -> list[PowercapZone]:
-    """The zones of packages, DRAM and platform, each once, by name."""
+    """The zones of packages, DRAM and platform, each once; those of one name are numbered, and counted."""
     found: dict[str, PowercapZone] = {}
     for control in _CONTROLS:
-        for folder in sorted((sysfs / "class/powercap").glob(f"{control}:*")):
-            zone = _zone(folder)
-            if zone is not None:
-                found.setdefault(zone.name, zone)
+        folders = sorted((sysfs / "class/powercap").glob(f"{control}:*"))
+        known = [zone for zone in map(_zone, folders) if zone is not None]
+        for name, zone in zip(distinct([zone.name for zone in known]), known, strict=True):
+            found.setdefault(name, replace(zone, name=name))
     return [found[name] for name in sorted(found)]
 
 

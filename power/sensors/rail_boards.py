@@ -90,8 +90,9 @@ def total_of(names: Sequence[str]) -> tuple[str, ...]:
     """The rails that add up to what a module draws: a known board's, else what no other is known to feed.
 
     Args:
-        names: of the rails that there are.
+        names: of the rails that there are, in any case.
     """
-    known = next((board.total for board in BOARDS if set(board.total) <= set(names)), None)
-    fed = {rail for board in BOARDS if board.feeder in names for rail in board.inside}
-    return known or tuple(name for name in names if name not in fed)
+    found = {name.upper(): name for name in names}
+    known = next((board.total for board in BOARDS if set(board.total) <= set(found)), ())
+    fed = {rail for board in BOARDS if board.feeder in found for rail in board.inside}
+    return tuple(found[rail] for rail in known or found if rail not in fed)
