@@ -172,8 +172,22 @@ def test_a_sensor_that_stands_still_is_not_awaited_for_good() -> None:
     recording.end(span, source.now_s())
     let_pass(recording, source, 5.0, 400.0)
     assert recording.step() == math.inf
+    assert recording.shown(span)
     recording.wait(span)
     assert any(note.startswith("not-shown: simulated-ring") for note in span.known().notes)
+
+
+def test_nobody_waits_for_a_recording_that_is_closed() -> None:
+    """A region asked for when the process ends has what was shown until then."""
+    source = Source()
+    recording = BackgroundRecording([Standing(source, "ring", period_s=0.02)], source.now_s)
+    span = begun(recording)
+    source.draw(0.5, 400.0)
+    recording.end(span, source.now_s())
+    assert recording.close()
+    assert recording.shown(span)
+    recording.wait(span)
+    assert span.energy is not None or span.problem
 
 
 def test_the_recording_ends_with_the_last_region() -> None:

@@ -100,8 +100,10 @@ class BackgroundRecording:
                 self._load.end(end_s)
 
     def shown(self, span: RecordedSpan) -> bool:
-        """True when the sensors have shown all of a region that has ended."""
-        return span.end_s is not None and (span.energy is not None or self._has_shown(span.end_s))
+        """True when a region that has ended need not be waited for: all of it is shown, or nobody polls."""
+        return span.end_s is not None and (
+            span.energy is not None or self._parked or self._has_shown(span.end_s)
+        )
 
     def wait(self, span: RecordedSpan, timeout_s: float | None = None) -> None:
         """Wait until a region that has ended is known.
@@ -120,7 +122,7 @@ class BackgroundRecording:
             return
         late_s = self._late_s
         until_s = max(self.now(), span.end_s) + (late_s + _PATIENCE_S if timeout_s is None else timeout_s)
-        while not (self._parked or self._has_shown(span.end_s)) and self.now() < until_s and self._thread:
+        while not self.shown(span) and self.now() < until_s and self._thread:
             self._hasten(span.end_s)
             self._wake.set()
             with self._polled:
@@ -155,10 +157,10 @@ class BackgroundRecording:
         """End the recording; False where a sensor does not return, so that it must not be released."""
         self._stopped = True
         self._wake.set()
-        if self._thread is None:
-            return True
-        self._thread.join(_PATIENCE_S)
-        return not self._thread.is_alive()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_S)
+        self._parked = True
+        return self._thread is None or not self._thread.is_alive()
 
     def _resume(self) -> None:
         """Let the thread go on, and start it the first time."""
