@@ -25,6 +25,7 @@ from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.answer import contenders, to_confirm
 from tuner.search.request import resolve
 from tuner.search.setup import MeasurementSetup
+from tuner.search.trial_event import TrialEvent
 
 
 @pytest.fixture
@@ -235,15 +236,16 @@ def test_intervals_hold_while_a_gpu_warms(store: Store) -> None:
     assert statistics.median(halves) <= 0.015
 
 
-@pytest.mark.parametrize(("limit_s", "fits"), [(9.0, True), (0.5, False)])
+@pytest.mark.parametrize(("limit_s", "fits"), [(9.0, True), (5.0, False), (0.5, False)])
 def test_a_time_limit_leaves_room_for_the_end(limit_s: float, fits: bool, store: Store) -> None:
-    """Default and answer are measured once more within the limit; without room the drift is assumed."""
+    """Default and answer are measured once more within the limit; without room it is the search's time."""
     request = replace(REQUEST, time_limit_s=limit_s, workloads=("scan-lf:N=64",))
     with warming_setup(request, 1, Warming(30.0, 0.08, 20.0, 1e-3)) as setup:
         outcome = tune_on(setup, request, store)
         ended_s = setup.device.now_s()
 
     assert outcome.status == "limited"
+    assert len(outcome.trials) > 1 or limit_s < 1.0
     assert len(outcome.paired.end) == (2 if fits else 0)
     assert ended_s <= limit_s or not fits
     assert outcome.scatter.drift == ASSUMED_DRIFT
@@ -265,6 +267,24 @@ def test_a_run_of_minutes_knows_what_is_left_of_the_drift(store: Store) -> None:
 
     assert outcome.scatter.drift < 0.5 * ASSUMED_DRIFT
     assert outcome.scatter.interval < ASSUMED.interval
+
+
+def test_a_resumed_run_does_not_know_what_is_left_of_the_drift(store: Store) -> None:
+    """What a killed run measured says nothing of a GPU that has cooled since, however long ago it was."""
+
+    def interrupt(event: TrialEvent) -> None:
+        if event.number == 12:
+            raise KeyboardInterrupt
+
+    request = replace(REQUEST, budget=14, workloads=("scan-lf:N=64",))
+    with warming_setup(request, 1, Warming(30.0, 0.08, 20.0, 1e-3)) as setup:
+        tune_on(setup, request, store, observer=interrupt)
+    with warming_setup(request, 1, Warming(30.0, 0.08, 20.0, 1e-3)) as setup:
+        setup.device.sleep(3600.0)
+        outcome = tune_on(setup, request, store, resume=True)
+
+    assert outcome.resumed == 12
+    assert outcome.scatter.drift >= ASSUMED_DRIFT
 
 
 def test_a_run_that_was_cut_short_compares_single_windows(store: Store) -> None:

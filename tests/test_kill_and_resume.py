@@ -140,8 +140,8 @@ def test_killed_run_resumes_to_the_same_answer(objective: str, start: Start, tmp
     if objective == "energy":  # what the sensor remembers of the seconds before the kill is lost
         assert resumed["best"]["energy_j"] == pytest.approx(whole["best"]["energy_j"], rel=1e-3)
     last, same = (found["trials"][KEPT - 1] for found in (resumed, whole))
-    if objective == "energy":  # arrays are summed up in an order that hangs on where they lie in memory
-        assert last.pop("energy_j_uncertainty") == pytest.approx(same.pop("energy_j_uncertainty"), rel=1e-9)
+    if objective == "energy":  # a GPU may have cooled in between: the resumed run knows less of its drift
+        assert last.pop("energy_j_uncertainty") >= same.pop("energy_j_uncertainty") * (1.0 - 1e-9)
     assert last == same
 
 

@@ -127,6 +127,15 @@ def test_the_drift_that_is_left_is_assumed_or_the_slope_of_the_run(
     assert window_scatter(windows[0], ()).drift == ASSUMED_DRIFT
 
 
+def test_a_window_without_joules_tells_no_drift() -> None:
+    """Where the sensor failed in the last repeat a run of minutes does not know what is left."""
+    one, other = (measured(1.0, ended_s=at) for at in (0.0, 100.0))
+    lost = replace(other, energy=None)
+
+    assert window_scatter({TRIALS[0]: one}, [{TRIALS[0]: other}]).drift == 0.0
+    assert window_scatter({TRIALS[0]: one}, [{TRIALS[0]: lost}]).drift == ASSUMED_DRIFT
+
+
 def test_intervals_cover_the_mean_over_minutes() -> None:
     """Power wanders within minutes by 0.35 %, and from window to window by 0.23 %, as an H200's did.
 

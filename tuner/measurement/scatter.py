@@ -12,7 +12,7 @@ share what takes minutes: their scatter is not divided by their number.
 
 *Drift*: a GPU that is still warming takes more later. What is left of that when the run ends is taken to be
 at most what its slope makes in another minute, where a trial was measured again a minute later or more: so it
-is of any rise that has a time constant below 87 s. A shorter run cannot tell: ± 1.2 % are assumed, or what it
+is of any rise that has a time constant below 87 s. A shorter run cannot tell: ± 1.2 % are assumed, or what
 the repeats have changed by since the first, if that is more. No thermometer tells it: an H200 took 0.8 % more
 within half a minute in which its chip stayed at 44 °C.
 
@@ -58,7 +58,7 @@ def window_scatter(
         repeats: the paired repeats of the contenders.
         end: what was measured once more at the end of the run.
     """
-    drift = _drift([searched, *repeats, *([end] if end else [])])
+    drift = _drift(searched, [*repeats, *([end] if end else [])])
     assumed = replace(ASSUMED, drift=drift)
     learnt, span_s = _scatter(searched, repeats)
     if learnt is None or span_s < LONG_S:  # what seconds show has the drift of these seconds in it
@@ -66,25 +66,30 @@ def window_scatter(
     return replace(learnt, drift=drift)
 
 
-def _drift(columns: Repeats) -> float:
-    """What is left of the drift behind the last of the columns: the search, the repeats, and the end."""
+def _drift(searched: Mapping[Trial, Measurement], again: Repeats) -> float:
+    """What is left of the drift behind the last time that trials were measured again."""
     minutes, seconds = [], [0.0]
-    for trial, last in columns[-1].items():
-        before = [column[trial] for column in columns[:-1] if trial in column and column[trial] is not last]
-        long = [one for one in before if last.ended_s - one.ended_s >= LONG_S and _alike(one, last)]
-        if long:
-            minutes.append(_change(long[-1], last) * LONG_S / (last.ended_s - long[-1].ended_s))
-        elif len(before) > 1:
-            seconds.append(_change(before[1], last))  # the first, of the search, may be of a cold GPU
+    for trial, last in again[-1].items() if again else ():
+        repeats = [repeat[trial] for repeat in again[:-1] if trial in repeat]
+        first = [searched[trial]] if trial in searched and searched[trial] is not last else []
+        known = [(one, _change(one, last)) for one in (*first, *repeats)]
+        long = [
+            change * LONG_S / (last.ended_s - one.ended_s)
+            for one, change in known
+            if change is not None and last.ended_s - one.ended_s >= LONG_S and _alike(one, last)
+        ]
+        minutes += long[-1:]
+        if not long:  # what the search measured may be of a cold GPU
+            seconds += [abs(change) for _, change in known[len(first) :][:1] if change is not None]
     if minutes:
         return abs(statistics.fmean(minutes)) / COVERAGE
-    return max(ASSUMED_DRIFT, max(map(abs, seconds)) / COVERAGE)
+    return max(ASSUMED_DRIFT, max(seconds) / COVERAGE)
 
 
-def _change(one: Measurement, other: Measurement) -> float:
-    """Logarithm of the joules of another window by those of the one; 0 where one has none."""
+def _change(one: Measurement, other: Measurement) -> float | None:
+    """Logarithm of the joules of another window by those of the one; None where one has none."""
     first, second = _ENERGY.known(one), _ENERGY.known(other)
-    return math.log(second / first) if 0 < first < math.inf and 0 < second < math.inf else 0.0
+    return math.log(second / first) if 0 < first < math.inf and 0 < second < math.inf else None
 
 
 def _scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> tuple[WindowScatter | None, float]:

@@ -9,7 +9,6 @@ from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import clearly_higher
-from tuner.measurement.scatter import window_scatter
 from tuner.measurement.window import MOST_S
 from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
@@ -192,8 +191,7 @@ def outcome_of(
 ) -> SearchOutcome:
     """The answer among the confirmed trials; among all where the run was stopped before."""
     searched = dict(driver.trials)
-    again = paired.repeats or paired.end
-    scatter = window_scatter(searched, paired.repeats, paired.end) if again else driver.assumed
+    scatter = driver.scatter(paired)
     trials = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in driver.trials]
     places = {trial: place for place, (trial, _) in enumerate(trials)}
     objective = final_objective(task, driver)

@@ -30,6 +30,7 @@ from tuner.tracing.marks import mark
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
 _WHOLE = 1.5  # windows: what one takes with its warm-up and the host's part
+_ROOM = 3.0  # of a time limit its end takes a third at most, or is left out
 _SEVERAL = 2  # trials of a list from which on a pool pays
 
 
@@ -223,12 +224,22 @@ class Driver:
 
         Trials were stored with the scatter and the drift that are assumed; the run may have shown others.
         """
-        scatter = window_scatter(dict(self.trials), paired.repeats, paired.end)
+        scatter = self.scatter(paired)
         return {
             number: stated(confirmed.get(trial, measurement), scatter)
             for number, (trial, measurement) in enumerate(self.trials, start=1)
             if trial in confirmed or (scatter != ASSUMED and measurement.energy is not None)
         }
+
+    def scatter(self, paired: PairedRepeats) -> WindowScatter:
+        """How joules scatter and drift: as these repeats show it, or as it is assumed.
+
+        What a killed run measured tells nothing: the GPU was idle in between, and warms anew.
+        """
+        if not (paired.repeats or paired.end):
+            return self.assumed
+        here = {trial: measured for trial, measured in self.trials if trial not in self._recalled}
+        return window_scatter(here, paired.repeats, paired.end)
 
     def search(self, policy: Policy, search: Search, objective: Objective, expected: int | None) -> None:
         """Drive a policy's generator to its end."""
@@ -271,11 +282,12 @@ class Driver:
 
     @property
     def _end_s(self) -> float:
-        """What default and answer once more take; 0 where they are not measured, or never fit."""
+        """What default and answer once more take; 0 where they are not measured, or would take too much."""
         default = self._memory.get(self._default)
         if not self._measures_end or default is None or default.energy is None:
             return 0.0
-        return 2 * _WHOLE * default.window_s
+        end_s = 2 * _WHOLE * default.window_s
+        return end_s if end_s * _ROOM <= (self._limits.time_limit_s or 0.0) else 0.0
 
     @property
     def assumed(self) -> WindowScatter:
