@@ -232,6 +232,8 @@ def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Pat
     [
         (("--device", "sim:jetson-tx1", "true"), "needs a real sensor"),
         (("--device", "cuda:x", "true"), "choose cuda:N"),
+        (("--device", str(2**32), "true"), "choose cuda:N"),
+        (("--device", f"cuda:{2**32}", "true"), "choose cuda:N"),
         (("--device", "xyz", "true"), "choose cuda:N, a GPU's UUID, or NVML's index"),
         (("--device", "0", "--sensor", "replay:a.json", "true"), "leave --device out"),
         (("no-such-program-anywhere",), "no such program"),

@@ -114,6 +114,7 @@ def test_the_environment_says_which_gpu_is_first(
         ({VISIBLE: ""}, ALIKE, "CUDA_VISIBLE_DEVICES='' shows no GPU"),
         ({VISIBLE: "-1"}, ALIKE, "shows no GPU"),
         ({VISIBLE: "3"}, ALIKE, "shows no GPU"),
+        ({VISIBLE: "9" * 5000}, ALIKE, "shows no GPU"),
         ({VISIBLE: "NoDevFiles"}, ALIKE, "shows no GPU"),
         ({VISIBLE: ",1"}, ALIKE, "shows no GPU"),
         ({VISIBLE: "1.0"}, ALIKE, "shows no GPU"),

@@ -46,7 +46,7 @@ from tuner.model import (
 )
 from tuner.system.process import Child
 
-_CUDA = re.compile(r"cuda(?::(\d+))?")
+_CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
 _LOG = logging.getLogger(__name__)
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 _ASK_S = 30.0

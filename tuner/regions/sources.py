@@ -15,7 +15,7 @@ from tuner.regions.simulated import SimulatedLoad, simulated_samplers
 from tuner.tracing.choice import find_gpu, opened
 
 _SIMULATED = "sim:"
-_CUDA = re.compile(r"cuda(?::(\d+))?")
+_CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tuner.model import DeviceIdentity
 REPLAY = "replay:"
 """What the name of a recorded trace begins with, in place of a sensor's."""
 
-_CUDA = re.compile(r"cuda(?::(\d+))?")
+_CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
 # with one of NVML's prefixes, or bare: NVML says whether it knows it
 _UUID = re.compile(r"(?:GPU-|MIG-).+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -130,7 +130,7 @@ def _nvml_gpus() -> list[tuple[str, str]]:
 
 
 def _is_number(spec: str) -> bool:
-    return spec.isascii() and spec.isdecimal()
+    return re.fullmatch("[0-9]{1,4}", spec) is not None
 
 
 def readings(gpu: Gpu, interval_s: float = 0.0) -> Iterator[Reading]:

@@ -5,6 +5,7 @@ may be cut short, of GPUs or of their instances; what follows the first that nam
 count as ``CUDA_DEVICE_ORDER`` says: by PCI bus, as NVML counts, or the fastest first.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tuner.errors import DeviceUnavailableError
@@ -45,7 +46,7 @@ def _named(entry: str, gpus: Sequence[tuple[str, str]], environment: Mapping[str
     """The GPU, or instance, of an entry; None where there is none."""
     if entry.upper().startswith(_INSTANCE):
         return entry
-    if not (entry.isascii() and entry.isdecimal()):
+    if not re.fullmatch("[0-9]{1,9}", entry):
         found = [uuid for uuid, _ in gpus if entry and uuid.lower().startswith(entry.lower())]
         return found[0] if len(found) == 1 else None
     if int(entry) >= len(gpus):
