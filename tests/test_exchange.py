@@ -298,6 +298,20 @@ def test_what_a_shell_reads_otherwise_is_no_flag(value: str) -> None:
         flags([run_on("G", trial(1.0, None, **{f"V{value}": 1}))])
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["-ccbin=/evil", "--run", "-Xcompiler=-B/evil", "--options-file=o", "-I/evil", "-o=x", "evil.cu"],
+)
+def test_an_option_that_no_kernel_may_have_is_no_flag(option: str) -> None:
+    """A record of a build may come from anybody: nvcc starts, reads and writes nothing that it names."""
+    record = {"macros": {"V": "2"}, "options": ["--maxrregcount=32", option]}
+    named = replace(run_on("G", trial(1.0, V=2)), expanded=(record,))
+    with pytest.raises(InputError, match=rf"{re.escape(repr(option))}.* --format header"):
+        flags([named])
+    record["options"] = ["--maxrregcount=32"]
+    assert flags([named]) == "-DV=2 --maxrregcount=32\n"
+
+
 @given(st.text(max_size=8), st.text(max_size=8) | st.integers() | st.booleans() | st.floats())
 def test_words_for_a_shell_mean_themselves(name: str, value: object) -> None:
     """Whatever a tunable is called and has for a value: one word, of letters that nobody reads otherwise."""

@@ -8,6 +8,7 @@ from tuner.errors import InputError
 from tuner.model import STREAM_PRIORITY, TunableValue
 from tuner.recordings import checks
 from tuner.untrusted.build_texts import define_words, is_plain_word, macro_value
+from tuner.untrusted.options import check_options
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class Build:
         """Options of nvcc, each a word that is safe unquoted.
 
         Raises:
-            InputError: one is not.
+            InputError: one is not, or no kernel may have it: whoever wrote the record may name a program.
         """
+        check_options(self.options)
         for option in self.options:
             if not is_plain_word(option) or "," in option:
                 raise InputError(f"the option {option!r} is not safe in a command of a shell")

@@ -32,7 +32,7 @@ def _words(build: Build) -> list[str]:
     try:
         return build.words()
     except InputError as error:
-        raise InputError(f"{error}; --format header writes it as a macro") from error
+        raise InputError(f"{error}; --format header has any value, and options in a comment") from error
 
 
 def notes(runs: Sequence[ExportedRun]) -> list[str]:
