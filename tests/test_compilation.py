@@ -186,7 +186,7 @@ def test_one_error_everywhere_ends_a_search_early() -> None:
         EmptySpaceError, match=r'fail to compile with one error.*: a\.cu\(3\): error: expected a ";"'
     ):
         Compilation(items, gpu).begin(SearchLimits())
-    assert len(gpu.asked) <= 33
+    assert len(gpu.asked) <= 57
     join_threads()
 
 
@@ -198,6 +198,18 @@ def test_errors_that_differ_end_no_search() -> None:
     gpu.answer = lambda c: LEAN if c == last else CompileError(f"a.cu({c['L']}): error: no room for {c['P']}")
     (begun,) = Compilation([item], gpu).begin(SearchLimits())
     assert last in {one.configuration for one in begun.candidates}
+    join_threads()
+
+
+@pytest.mark.parametrize("name", ["P", "L", "S", "shuffle", "store", "blocks", "cap"])
+def test_an_error_of_one_tunable_ends_no_search(name: str) -> None:
+    """Each value of a tunable is tried before one error is taken for that of all, wherever it varies."""
+    gpu = Workshop()
+    (item,) = prepared(gpu, "scan-lf:N=8192")
+    for value in {one.configuration[name] for one in item.candidates} - {item.default[name]}:
+        gpu.answer = lambda c, v=value: LEAN if c[name] == v else CompileError("a.cu(3): error: assertion")
+        (begun,) = Compilation([item], gpu).begin(SearchLimits())
+        assert value in {one.configuration[name] for one in begun.candidates}
     join_threads()
 
 

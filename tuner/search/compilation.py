@@ -1,6 +1,7 @@
 """Compiles candidates on demand: what is asked for now, what will be, and what is expected, in this order."""
 
 import math
+import random
 import re
 import threading
 import time
@@ -9,13 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
 
 from tuner.compiler.compiler import usual_jobs
 from tuner.config import KernelFile
 from tuner.errors import DeviceError, EmptySpaceError, NothingFitsError
 from tuner.interfaces import Candidate, Device, Progress
-from tuner.model import Configuration, Trial, Workload
+from tuner.model import Configuration, Trial, TunableValue, Workload
 from tuner.search.candidates import (
     COMPILED_OCCUPANCY,
     PreparedWorkload,
@@ -29,10 +29,9 @@ from tuner.search.limits import LimitReachedError, SearchLimits
 
 # Candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable.
 _TOGETHER = 8
-_ALIKE = 24  # beside the default: so many with one error, drawn from all of a space, are taken for all of it
+_ALIKE = 48  # beside the default: so many with one error, of all values of tunables, are taken for all
 _FIRST_ERROR = re.compile(r"\S+\(\d+\): (?:catastrophic )?error.*")
 
-T = TypeVar("T")
 _Key = tuple[int, Configuration]  # place of a workload, and one of its configurations
 
 
@@ -114,7 +113,7 @@ class Compilation:
     def _find_candidate(self, place: int) -> None:
         """Compile candidates of a workload until one is known to be left."""
         item = self._prepared[place]
-        left = iter(spread(item.candidates, _ALIKE))
+        left = iter(by_new_values(item.candidates))
         declared = {one.configuration for one in item.candidates}
         found = item.default in declared and self._candidate((place, item.default)) is not None
         while not found:
@@ -358,10 +357,20 @@ class Compilation:
         return judge(item, plan, report, limits_of(self._device))
 
 
-def spread(items: Sequence[T], first: int) -> list[T]:
-    """All items, the first of them taken from all over the sequence."""
-    step = max(1, len(items) // first)
-    return [*items[::step], *(item for place, item in enumerate(items) if place % step)]
+def by_new_values(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """All candidates by lot, first those with a value of a tunable that none before them has.
+
+    So an error that hangs on one tunable is not met by all of the first, as it may be at any stride.
+    """
+    drawn = random.Random(0).sample(candidates, len(candidates))  # noqa: S311 - no secret
+    seen: set[tuple[str, TunableValue]] = set()
+    others = []
+    first = []
+    for one in drawn:
+        values = one.configuration.items()
+        (others if seen.issuperset(values) else first).append(one)
+        seen.update(values)
+    return first + others
 
 
 def _first_error(text: str) -> str:
