@@ -151,6 +151,16 @@ def test_what_is_no_entry_is_named(cache: Path, entry: object) -> None:
     assert [one["block_size_x"] for one in results] == [64, 128]
 
 
+def test_the_mean_of_its_times_is_the_time_of_an_entry(cache: Path) -> None:
+    """An entry without it is as good as one with it; one with a failure has failed, whatever else it has."""
+    changed(cache, lambda found: found["cache"]["64"].update(time=None, times=[1.0, 2.0]))
+    changed(cache, lambda found: found["cache"]["128"].update(why="RuntimeFailedConfig"))
+    results, env = tune_kernel(**GIVEN, cache=cache)
+    assert results[0]["time"] == pytest.approx(1.5)
+    assert results[1]["__error__"] == "RuntimeFailedConfig"
+    assert env["best_config"]["block_size_x"] == 64
+
+
 def test_a_metric_that_is_no_number_refuses_nothing(cache: Path, tmp_path: Path) -> None:
     """Python writes NaN; neither going on from the file nor its import stumbles over it."""
     changed(cache, lambda found: [one.update(m=float("nan")) for one in found["cache"].values()])

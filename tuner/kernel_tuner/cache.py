@@ -31,6 +31,7 @@ Row = dict[str, Any]
 _MARK = "tuner"  # key of the object, and of results that this tuner has measured
 _SHARED = ("device_name", "kernel_name", "problem_size", "tune_params_keys")  # what Kernel Tuner compares
 _END = "}\n}"
+_MS = 1e-3
 _NAMED = 3  # entries that a warning names
 
 
@@ -174,19 +175,21 @@ class CacheFile:
             ValueError: it is none; the message names the key.
         """
         at = f"cache[{key!r}]"
-        entry_measurement(entry, at)
+        measured = entry_measurement(entry, at)
         missing = [name for name in self.header["tune_params_keys"] if name not in entry]
         if missing or self.key(entry) != key:
             raise ValueError(f"{at}: is not the result of these values")
         if entry.get(_MARK, self.wanted.digest) != self.wanted.digest:
             raise ValueError(f"{at}: was made with something else than this call has")
-        return dict(entry)
+        if measured.makespan_s is None:
+            return dict(entry)
+        return {**entry, "time": entry.get("time") or measured.makespan_s / _MS}
 
     def _complete(self, row: Row) -> bool:
         """Compute the metrics; False where the row lacks a quantity that the call needs."""
-        if not isinstance(row.get("time"), int | float):
-            failures = (one for one in row.values() if isinstance(one, str) and one in FAILURES)
-            row.setdefault("__error__", next(failures))
+        failure = next((one for one in row.values() if isinstance(one, str) and one in FAILURES), None)
+        if failure is not None:
+            row.setdefault("__error__", failure)
             return True
         if self.wanted.aim.joules and not _is_amount(row.get("energy")):
             return False
