@@ -159,7 +159,7 @@ def tables(results: Sequence[Result]) -> str:
         parts += [to, _overview(started, "group", lambda same: _evaluations(same, LEVELS[-1], listed=1))]
         parts.append(_remarks(started))
     idle = {r.searcher: r.plays[0].error for r in results if not any(play.evaluations for play in r.plays)}
-    parts += [f"{searcher} did not start: {error}" for searcher, error in idle.items()]
+    parts += [f"{searcher} did not start: `{error}`" for searcher, error in idle.items()]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -96,6 +96,13 @@ def test_no_line_is_a_comment_of_the_site(path: Path) -> None:
     assert [line for line in lines if re.match(r"[\s>*+-]*%", line)] == []
 
 
+@pytest.mark.parametrize("path", TRACKED, ids=lambda path: path.name)
+def test_no_underscore_of_a_name_is_lost(path: Path) -> None:
+    """Outside code, ``__init__`` is a bold init: names of that form are written as code."""
+    text = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", FENCE.sub("", path.read_text()))
+    assert re.findall(r"(?<!\w)__\w+__(?!\w)", text) == []
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_resolve(path: Path) -> None:
     """Every relative link leads to a file of the repository and, where it names one, to a heading in it."""
