@@ -24,7 +24,7 @@ from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter, stated
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.search.answer import contenders, to_confirm
 from tuner.search.request import resolve
-from tuner.search.setup import MeasurementSetup
+from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.trial_event import TrialEvent
 
 
@@ -55,16 +55,23 @@ def test_contenders_take_turns_there_and_back(store: Store) -> None:
         assert set(after) <= set(before)
 
 
-def test_confirming_ends_soon_behind_the_time_limit(store: Store) -> None:
-    """Contenders get the repeats that they need, and none for precision once the time is up."""
+@pytest.mark.parametrize(("repeats", "status"), [(0.5, "limited"), (1.5, "limited"), (2.5, "finished")])
+def test_confirming_ends_with_the_time_limit(repeats: float, status: str, store: Store) -> None:
+    """Contenders get the whole repeats that there is time for; fewer than two are none, and a limit's end."""
     request = replace(REQUEST, policy="exhaustive", energy_precision=0.0001, window_s=1.0)
     whole = tune(request, store, spec="sim:k40c")
-    searched_s = whole.trials[-1][1].ended_s
-    confirmed_s = max(one.ended_s for one in whole.measurements) - searched_s
     assert len(whole.paired.repeats) > LEAST_REPEATS
-    cut = tune(replace(request, time_limit_s=searched_s + confirmed_s / 10), store, spec="sim:k40c")
+    ends_s = [one.ended_s for one in whole.measurements[len(whole.trials) - 1 :]]
+    repeat_s = ends_s[len(whole.paired.repeats[0])] - ends_s[0]
+    limit_s = ends_s[0] + repeats * repeat_s + 3.0  # and room for the windows of the end
+    with open_setup("sim:k40c", request) as setup:
+        cut = tune_on(setup, replace(request, time_limit_s=limit_s), store)
+        ended_s = setup.device.now_s()
 
-    assert len(cut.paired.repeats) == LEAST_REPEATS
+    assert cut.status == status
+    assert len(cut.paired.repeats) == (2 if status == "finished" else 0)
+    assert len(cut.paired.end) == len({cut.answer, cut.default})
+    assert ended_s <= limit_s + 1.1  # a window with its warm-up
     assert cut.answer is not None
 
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 
 from tuner.interfaces import SpentEnergy
 from tuner.measurement.co_run import CoRunComparison
-from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Repeatability, near, repeatability
+from tuner.measurement.paired import (
+    ASSUMED_REPEATABILITY,
+    LEAST_TURNS,
+    PairedRepeats,
+    Repeatability,
+    near,
+    repeatability,
+)
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
@@ -109,6 +116,9 @@ def confirm_contenders(
 
     These are the default trial, the fastest, every workload at its solo best where that was measured, and
     what the task keeps. Of a front, every point is measured three times: a point need not be the lowest.
+
+    Raises:
+        LimitReachedError: the time was over before two repeats were whole, which are the least that compare.
     """
     objective = final_objective(task, driver)
     valid = {
@@ -124,12 +134,20 @@ def confirm_contenders(
     if objective.is_front:
         kept = tuple(dict.fromkeys((*points_to_confirm(valid), *kept)))
         paired = driver.confirm((), kept, objective, math.inf)
-        return driver.finish(paired, paired.answer(Objective("energy"), task.precision))
+        return _finished(task, driver, paired, Objective("energy"))
     chosen = to_confirm(objective, valid)
     if not task.steers_clocks or not chosen or task.kept:
         paired = driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
     else:
         paired = confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
+    return _finished(task, driver, paired, objective)
+
+
+def _finished(
+    task: Task, driver: Driver, paired: PairedRepeats, objective: Objective
+) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
+    if len(paired.repeats) < LEAST_TURNS:
+        driver.check_time()
     return driver.finish(paired, paired.answer(objective, task.precision))
 
 

@@ -141,7 +141,7 @@ class Driver:
         repeats only those go on that may yet be the lowest, up to nine, until that is known to the wanted
         precision; those that are kept get three. Every other repeat goes in reverse order: a steady drift
         then cancels, and no trial always follows the same one.
-        Once the time limit is reached there are no repeats beyond the third: more than that is precision.
+        Once the time limit is reached there are none beyond those that are whole.
 
         Trials that were named before anything was measured have been through one turn already, as no chance
         has chosen them: that turn is the first repeat, unless a killed run made a part of it, and two are
@@ -168,12 +168,14 @@ class Driver:
         for count in range(1 + len(paired.repeats), MOST_REPEATS + 1):
             repeat = {}
             for trial in order:
+                if self.out_of_time:
+                    return paired
                 repeat[trial] = self._measure(trial)
                 self._tell(trial, repeat[trial], objective, None, place=places[trial], repeat=count)
             paired = PairedRepeats((*paired.repeats, repeat))
             if count >= least:
                 going_on = paired.undecided(objective, precision)
-                order = [] if self.out_of_time else [trial for trial in order if trial in going_on]
+                order = [trial for trial in order if trial in going_on]
             elif count == _DECIDED:
                 going_on = [*paired.rivals(objective), *paired.tied(objective, precision), *kept]
                 order = [trial for trial in order if trial in going_on]
@@ -209,7 +211,8 @@ class Driver:
             if all(one.ok and one.energy is not None for one in end.values()):
                 paired = replace(paired, end=end)
         for clock_mhz in dict.fromkeys(trial.clock_mhz for trial in joined):
-            self.joules += self._measurer.measure_idle(clock_mhz)
+            if not self._is_over(0.0):
+                self.joules += self._measurer.measure_idle(clock_mhz)
         confirmed = {
             trial: self._measurer.with_idle(measurement, trial.clock_mhz)
             for trial, measurement in paired.at_end().items()
@@ -267,6 +270,15 @@ class Driver:
         if place is not None:
             trial, plans = replace(trial, configurations=(trial.configurations[place],)), [plans[place]]
         return self._counted(self._measurer.measure(trial, plans))
+
+    def check_time(self) -> None:
+        """End the search where it is out of time.
+
+        Raises:
+            LimitReachedError: it is.
+        """
+        if self.out_of_time:
+            raise self._limits.time_is_over()
 
     @property
     def out_of_time(self) -> bool:

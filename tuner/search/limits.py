@@ -37,7 +37,7 @@ class SearchLimits:
         if self.budget is not None and trials >= self.budget:
             raise LimitReachedError(f"the budget of {self.budget} trials is used up")
         if out_of_time:
-            raise self._out_of_time()
+            raise self.time_is_over()
         self.check_time()
 
     def check_time(self) -> None:
@@ -47,9 +47,10 @@ class SearchLimits:
             LimitReachedError: it has.
         """
         if time.monotonic() >= self.ends_s:
-            raise self._out_of_time()
+            raise self.time_is_over()
 
-    def _out_of_time(self) -> "LimitReachedError":
+    def time_is_over(self) -> "LimitReachedError":
+        """What ends a search whose time has passed."""
         limit = f"the time limit of {self.time_limit_s:g} s is reached"
         return LimitReachedError(limit, out_of_time=True)
 

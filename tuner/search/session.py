@@ -124,10 +124,7 @@ def run(
             solo = find_solo_bests(task, conditions, store)
             limit = _search(task, driver, context, solo.trial)
             if confirm and not device.identity.recorded:
-                cut = limit is not None and limit.out_of_time
-                paired, confirmed = (
-                    finish_early(task, driver) if cut else confirm_contenders(task, driver, solo.trial)
-                )
+                limit, paired, confirmed = _confirm(task, driver, solo.trial, limit)
                 co_run = compare_answer(task, driver, paired, confirmed)
             if limit is not None:
                 notices.append(f"stopped: {limit}")
@@ -209,3 +206,15 @@ def _search(
     except LimitReachedError as limit:
         return limit
     return None
+
+
+def _confirm(
+    task: Task, driver: Driver, solo_bests: Trial | None, limit: LimitReachedError | None
+) -> tuple[LimitReachedError | None, PairedRepeats, dict[Trial, Measurement]]:
+    """Repeat the contenders while there is time for it; returns the limit that ended search or repeats."""
+    if limit is None or not limit.out_of_time:
+        try:
+            return limit, *confirm_contenders(task, driver, solo_bests)
+        except LimitReachedError as reached:
+            limit = reached
+    return limit, *finish_early(task, driver)
