@@ -113,15 +113,17 @@ class Compilation:
     def _find_candidate(self, place: int) -> None:
         """Compile candidates of a workload until one is known to be left."""
         item = self._prepared[place]
-        left = iter(by_new_values(item.candidates))
         declared = {one.configuration for one in item.candidates}
-        found = item.default in declared and self._candidate((place, item.default)) is not None
-        while not found:
+        if item.default in declared and self._candidate((place, item.default)) is not None:
+            return
+        left = iter(by_new_values(item.candidates))
+        while True:
             self._refuse_alike(place)
             some = list(islice(left, _TOGETHER))
             if not some:
                 raise self._nothing_left(place)
-            found = any(self.resolve(place, some))
+            if any(self.resolve(place, some)):
+                return
 
     def resolve(self, place: int, candidates: Iterable[Candidate]) -> list[Candidate | None]:
         """Compile candidates of a workload now, in parallel; see ``Search.resolve``.
