@@ -366,8 +366,8 @@ def by_new_values(candidates: Sequence[Candidate]) -> list[Candidate]:
     """
     drawn = random.Random(0).sample(candidates, len(candidates))  # noqa: S311 - no secret
     seen: set[tuple[str, TunableValue]] = set()
-    others = []
-    first = []
+    first: list[Candidate] = []
+    others: list[Candidate] = []
     for one in drawn:
         values = one.configuration.items()
         (others if seen.issuperset(values) else first).append(one)
