@@ -71,6 +71,16 @@ def test_a_folder_of_a_group_has_locks_of_the_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+def test_a_lock_in_a_folder_of_a_group_is_that_groups(tmp_path: Path) -> None:
+    """A new file has its maker's own group, in which the other writers of the folder need not be."""
+    tmp_path.chmod(0o770)
+    os.chown(tmp_path, -1, 4242)
+    os.close(open_lock(tmp_path / "lock"))
+    found = (tmp_path / "lock").stat()
+    assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (4242, 0o660)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
 def test_a_lock_that_root_makes_is_the_folders(tmp_path: Path) -> None:
     """What root makes in a service's folder the service can open."""
     os.chown(tmp_path, 4711, 4712)

@@ -39,12 +39,15 @@ def open_made_lock(path: Path) -> int:
 def _close_to_strangers(file: int, folder: Path) -> None:
     """Leave a lock to its owner and, where the folder is its group's to write, to that group."""
     there, around = os.fstat(file), folder.stat()
-    if os.geteuid() == 0 and there.st_uid != around.st_uid:
-        os.fchown(file, around.st_uid, around.st_gid)  # what root makes stays usable for the service's user
+    shared = bool(around.st_mode & stat.S_IWGRP)
     # Who can open a file can lock it, whatever he may do with what is in it.
-    mode = 0o660 if around.st_mode & stat.S_IWGRP else 0o600
+    mode = 0o660 if shared else 0o600
     if stat.S_IMODE(there.st_mode) != mode:
         os.fchmod(file, mode)
+    if os.geteuid() == 0 and there.st_uid != around.st_uid:
+        os.fchown(file, around.st_uid, around.st_gid)  # what root makes stays usable for the service's user
+    elif shared and there.st_gid != around.st_gid:
+        os.fchown(file, -1, around.st_gid)  # not the maker's own group, which a new file has
 
 
 def try_lock(file: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
