@@ -144,8 +144,17 @@ def test_a_socket_of_another_user_is_known(
     row = f"   0: 0100007F:9C40 0100007F:222E {state or 0:02X} {end}"
     table.write_text(head + (row if user is not None else ""))
 
-    assert is_another_user(("127.0.0.1", 40_000), ("127.0.0.1", 8750), table) is another
-    assert not is_another_user(("127.0.0.1", 40_000), ("127.0.0.1", 8750), tmp_path / "none")
+    assert is_another_user(("127.0.0.1", 40_000), ("127.0.0.1", 8750), [table]) is another
+    assert not is_another_user(("127.0.0.1", 40_000), ("127.0.0.1", 8750), [tmp_path / "none"])
+
+
+def test_a_client_whose_socket_takes_both_families_is_this_user(daemon: ServedService) -> None:
+    """Sockets for IPv4 and IPv6 in one, as of Java, stand in a table of their own."""
+    with served_page(daemon.path) as page, socket.socket(socket.AF_INET6) as both:
+        both.settimeout(PATIENCE_S)
+        both.connect((f"::ffff:{HOST}", page.port))
+        both.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert both.recv(12) == b"HTTP/1.1 401"
 
 
 def test_a_client_that_has_left_burns_no_link(daemon: ServedService) -> None:

@@ -5,35 +5,42 @@ the cookie of ours. With the user known, the cookie alone is of no use to anybod
 """
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-TABLE = Path("/proc/net/tcp")
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LOCAL, _REMOTE, _STATE, _UID = 1, 2, 3, 7  # columns, see proc_pid_net(5)
 _ESTABLISHED = "01"
+_MAPPED = (
+    "0000000000000000FFFF0000"  # before an IPv4 address of a socket that takes both, in the second table
+)
 
 
-def is_another_user(client: tuple[str, int], server: tuple[str, int], table: Path = TABLE) -> bool:
+def is_another_user(
+    client: tuple[str, int], server: tuple[str, int], tables: Sequence[Path] = TABLES
+) -> bool:
     """False for a client of this process's user, or of root, that is still there.
 
     A socket that nobody holds any more is told as root's, or not at all, whoever had it: who has closed it is
-    taken for another user. Where the kernel has no table, everybody is this user.
+    taken for another user. Where the kernel has no tables, everybody is this user.
 
     Args:
         client: address and port of the client's end, IPv4.
         server: those of this end.
-        table: of TCP sockets.
+        tables: of TCP sockets.
     """
     wanted = [_hex(*client), _hex(*server)]
-    try:
-        lines = table.read_text("ascii").splitlines()[1:]
-    except (OSError, ValueError):
-        return False
+    lines = list[str]()
+    for table in tables:
+        with suppress(OSError, ValueError):
+            lines += table.read_text("ascii").splitlines()[1:]
     for line in lines:
         fields = line.split()
-        if [fields[_LOCAL], fields[_REMOTE]] == wanted:
+        if [fields[_LOCAL].removeprefix(_MAPPED), fields[_REMOTE].removeprefix(_MAPPED)] == wanted:
             left = fields[_STATE] != _ESTABLISHED and int(fields[_UID]) == 0
             return left or int(fields[_UID]) not in (0, os.geteuid())
-    return True
+    return any(table.exists() for table in tables)
 
 
 def _hex(host: str, port: int) -> str:
