@@ -201,6 +201,13 @@ def test_a_damaged_row_costs_its_run(here: Database, file: Path, statement: str,
     assert known_trials(here) == [2, 4]
 
 
+def test_a_run_of_an_unknown_status_is_named(here: Database, file: Path) -> None:
+    """What no version writes is no search that merely has not finished."""
+    set_sound(file, "runs", "id = 2", status="odd")
+    report = merge_file(here, file)
+    assert (report.runs_unfinished, report.refused) == (0, ["run 2: its status is 'odd', which is not known"])
+
+
 @pytest.mark.parametrize(
     ("table", "values"),
     [

@@ -139,8 +139,8 @@ def test_the_command_says_what_was_merged_and_what_was_not(here: Path, there: Pa
     told = CliRunner().invoke(main, arguments)
     assert told.exit_code == 1
     assert f"{there}: 1 run added, with 2 trials; 0 runs known already" in told.output
-    assert "1 run left out: no finished search" in told.output
-    assert "left out: run 2: its trial 1 is damaged" in told.output
+    assert "1 run left out: no finished search (1 limited); --limited takes what a limit has" in told.stdout
+    assert "left out: run 2: its trial 1 is damaged" in told.stdout
     counts = json.loads(CliRunner().invoke(main, [*arguments, "--json", "-"]).stdout)
     assert (counts["runs_known"], counts["runs_unfinished"], counts["runs_refused"]) == (1, 1, 1)
     listed = CliRunner().invoke(main, ["history", "--database", str(here), "--json", "-"])

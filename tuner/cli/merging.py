@@ -10,7 +10,7 @@ import click
 
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import NamedPath, database_option
-from tuner.cli.output import console, echo, json_option, writable, write_json
+from tuner.cli.output import console, json_option, writable, write_json
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | 
     if not file.exists():  # before a database is made
         raise InputError(f"{file}: there is no such file; name what `tuner run` or `tuner db copy` wrote")
     own = database or default_path()
-    if own.exists() and own.samefile(file):
-        raise InputError(f"{file}: this is the database itself; name the file of another one")
     with Database(database) as there:
+        if own.samefile(file):
+            raise InputError(f"{file}: this is the database itself; name the file of another one")
         report = merge_file(there, file, limited=limited)
     _print_merge(report, str(file), json_path)
 
@@ -107,8 +107,6 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
     out = console(json_path)
     for line in merge_lines(report, source):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
-    for why in report.refused:
-        echo(f"left out: {why}", err=True)
     if report.runs_refused:
         sys.exit(1)
 

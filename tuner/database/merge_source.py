@@ -78,9 +78,11 @@ class RefusedRun:
 
     Attributes:
         why: a sentence that names it; empty where it is merely not finished.
+        status: of a search that is not finished.
     """
 
     why: str = ""
+    status: str = ""
 
 
 class MergeSource:
@@ -170,19 +172,22 @@ class MergeSource:
 
     def _taken(self, number: int) -> IncomingRun | RefusedRun:
         try:
-            return self._read(number) or RefusedRun()
+            return self._read(number)
         except UnfitRunError as error:
             return RefusedRun(f"run {number}: {error}")
         except (sqlite3.Error, UnicodeDecodeError) as error:
             return RefusedRun(f"run {number}: it cannot be read ({error})")
 
-    def _read(self, number: int) -> IncomingRun | None:
-        """A run; None where it is not finished."""
+    def _read(self, number: int) -> IncomingRun | RefusedRun:
+        """A run; refused without a reason where it is not finished."""
         row = self._row("runs", number, _FIRST_COLUMNS)
         if row is None or number < 1:
             raise UnfitRunError("its row is gone")
-        if row["status"] not in self._ended:
-            return None
+        status = decoding.run_status(row["status"])
+        if status is None:
+            raise UnfitRunError(f"its status is {row['status']!r:.40}, which is not known")
+        if status.value not in self._ended:
+            return RefusedRun(status=status.value)
         columns = tuple(row[name] for name in RUN_COLUMNS)
         size = len(ascii(columns))
         trials: list[Row] = []

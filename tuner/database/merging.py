@@ -53,6 +53,7 @@ class MergeReport:
         runs_added: runs that are here now, and were not.
         runs_known: runs that were here already.
         runs_unfinished: runs that were left out as they are not finished.
+        unfinished: how many of them have each status.
         runs_refused: runs that were left out as they are damaged or not understood.
         trials_added: of the runs that were added.
         newest_run: number here of the last run that was added; None where none was.
@@ -62,6 +63,7 @@ class MergeReport:
     runs_added: int = 0
     runs_known: int = 0
     runs_unfinished: int = 0
+    unfinished: dict[str, int] = field(default_factory=dict)
     runs_refused: int = 0
     trials_added: int = 0
     newest_run: int | None = None
@@ -110,6 +112,7 @@ def _batches(incoming: MergeSource, report: MergeReport) -> Iterator[list[Incomi
 def _note(refused: RefusedRun, report: MergeReport) -> None:
     if not refused.why:
         report.runs_unfinished += 1
+        report.unfinished[refused.status] = report.unfinished.get(refused.status, 0) + 1
         return
     report.runs_refused += 1
     if len(report.refused) < _MOST_NAMED:
