@@ -2,15 +2,20 @@
 
 import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
+from cli_process import tuner
 from mirrored import ENTRIES, content, filled
+from test_power_ownership import nobody
 
 from tuner.database import MIGRATIONS, Database, Jobs, Ledger, Store
 from tuner.database.faults import check_database, mirror_of, translated
@@ -246,3 +251,32 @@ def test_newer_database_is_refused_by_its_mirror_too(fresh: Callable[[], Path]) 
 
     with pytest.raises(StoreError, match="newer tuner"):
         Database(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "history",
+        "best scan-lf:N=4 --device sim:h200",
+        "db check",
+        "db repair",
+        "db merge",
+        "db copy --output -",
+    ],
+)
+def test_a_folder_of_another_user_is_told(words: str) -> None:
+    """Whatever reads a database names the file that this user may not open."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file, path = Path(folder, "other.db"), Path(folder, "theirs", "tuner.db")
+        path.parent.mkdir(mode=0o700)
+        filled(path)
+        shutil.copy(path, file)
+        file.chmod(0o644)
+        further = [file] if words == "db merge" else []
+        call = partial(tuner, *words.split(), *further, "--database", path)
+        call()  # imports what another user may not read
+        with nobody():
+            result = call()
+    assert f"{path}: Permission denied; name a file of yours with --database" in result.stderr

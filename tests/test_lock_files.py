@@ -18,6 +18,7 @@ from tuner.system.lock_files import open_lock, try_lock
 from tuner.system.owner import gpu_lock_file, owned_gpu
 from tuner.system.sockets import default_sockets
 from tuner.system.state_lock import StateLock
+from tuner.system.whole_file import open_result
 
 
 @pytest.fixture(params=[0, 0o022, 0o077], ids=oct)
@@ -111,12 +112,12 @@ def test_one_process_has_a_lock(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("umask")
 def test_a_database_is_its_users(tmp_path: Path) -> None:
     """New folders and files of results are for their user alone."""
-    path = tmp_path / "new" / "tuner.db"
+    path = tmp_path / "state" / "new" / "tuner.db"
     with Database(path):
         kept = [file for file in path.parent.iterdir() if file.is_file()]
         assert {path, mirror_of(path)} <= set(kept)
         assert {mode(file) for file in kept} == {0o600}
-    assert mode(path.parent) == 0o700
+    assert mode(path.parent) == mode(path.parent.parent) == 0o700
 
 
 @pytest.mark.parametrize(("before", "after"), [(0o755, 0o700), (0o775, 0o770), (0o700, 0o700)])
@@ -135,7 +136,8 @@ def test_the_folder_of_results_is_closed(
 def test_results_are_no_strangers_to_change(tmp_path: Path, umask: int) -> None:
     """A result may be read by whom the user lets, and changed by nobody else."""
     write_json(str(tmp_path / "a.json"), {})
-    assert mode(tmp_path / "a.json") == 0o644 & ~umask
+    open_result(tmp_path / "a.zip", "wb").close()
+    assert mode(tmp_path / "a.json") == mode(tmp_path / "a.zip") == 0o644 & ~umask
 
 
 @pytest.mark.parametrize("loose", [0o775, 0o757, 0o777])

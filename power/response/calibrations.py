@@ -108,7 +108,7 @@ def prepare(path: Path) -> None:
         StoreError: see ``store``.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with _locked(path):
             _usable(path)
     except OSError as error:

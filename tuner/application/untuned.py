@@ -26,7 +26,7 @@ from tuner.model.sealing import sealed, unsealed
 from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
-from tuner.system.user_folders import user_folder
+from tuner.system.user_folders import make_folder, user_folder
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json
 
@@ -166,7 +166,7 @@ class UntunedAnswers:
         """Write a file whole or not at all; without one the next process works the answer out again."""
         path, temporary = self._path(key), None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as stream:
                 temporary = stream.name
                 json.dump(sealed(document), stream)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
 from tuner.model.sealing import sealed, unsealed
-from tuner.system.user_folders import user_folder
+from tuner.system.user_folders import make_folder, user_folder
 from tuner.untrusted.limits import CUBIN_BYTES
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class CubinCache:
             return False
         temporary: str | None = None
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._directory)
             with tempfile.NamedTemporaryFile(dir=self._directory, delete=False) as stream:
                 temporary = stream.name
                 stream.write(data)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated
+from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated, unreadable
 from tuner.database.file_systems import lacks_shared_memory
 from tuner.database.integrity.examination import Examination, IsolatedRow, Position
 from tuner.database.integrity.repair import put_right
@@ -17,7 +17,7 @@ from tuner.database.pair import Logs, Pair
 from tuner.database.transaction import Transaction
 from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.system import interrupts
-from tuner.system.user_folders import user_folder
+from tuner.system.user_folders import make_folder, user_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,7 +90,7 @@ class Database:
         self._put_right_told = put_right_told or (lambda _: None)
         self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             if self.path == default_path():  # this program's own folder
                 _close_to_strangers(self.path.parent)
         except OSError as error:
@@ -167,6 +167,8 @@ class Database:
                 self._put_right()
             except (OverflowError, UnicodeEncodeError) as error:
                 raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
+            except OSError as error:  # as in a folder of another user
+                raise unreadable(error, self.path) from error
         raise self._explained(trouble) from trouble
 
     def _can_be_put_right(self, error: sqlite3.Error) -> bool:

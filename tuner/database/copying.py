@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tuner.database.faults import damaged, mirror_of, translated
+from tuner.database.faults import damaged, mirror_of, translated, unreadable
 from tuner.database.files import connect_to_read, locked
 from tuner.database.integrity.checksums import TABLES
 from tuner.database.merge_source import RUN_TABLES
@@ -32,7 +32,10 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
         InputError: there is no database.
         StoreError: it cannot be read, or there is no room for the copy.
     """
-    there = next((file for file in (path, mirror_of(path)) if file.is_file()), None)
+    try:
+        there = next((file for file in (path, mirror_of(path)) if file.is_file()), None)
+    except OSError as error:
+        raise unreadable(error, path) from error
     if there is None:
         raise InputError(f"{path}: no results are there; name the file that `tuner run` wrote")
     with tempfile.TemporaryDirectory(prefix=".tuner-copy-", dir=folder) as made:

@@ -152,6 +152,11 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
     return kind(f"{path}: {meaning.format(s=BUSY_TIMEOUT_S)} ({error}); {what}")
 
 
+def unreadable(error: OSError, path: Path) -> StoreError:
+    """The error of this package where the system refuses a file, as in a folder of another user."""
+    return StoreError(f"{path}: {error.strerror}; name a file of yours with --database")
+
+
 def damaged(error: sqlite3.Error) -> bool:
     """True where an error may come from a damaged file."""
     known = _known(error)

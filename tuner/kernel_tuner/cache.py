@@ -26,6 +26,7 @@ from tuner.errors import InputError
 from tuner.kernel_tuner.objectives import Aim, Metrics, with_metrics
 from tuner.kernel_tuner.parameters import UserValue
 from tuner.recordings.other_tuners import FAILURES, closed_json, entry_measurement, packed_text
+from tuner.system.whole_file import open_result
 
 Row = dict[str, Any]
 _MARK = "tuner"  # key of the object, and of results that this tuner has measured
@@ -220,7 +221,7 @@ class CacheFile:
         """The file, which nobody else changes meanwhile."""
         try:
             while True:
-                with self.path.open("ab+", buffering=0) as file:
+                with open_result(self.path, "ab+", buffering=0) as file:
                     fcntl.flock(file, fcntl.LOCK_EX)
                     if self._is_in_place(file.fileno()):
                         yield file

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.exchange.t4 import SCHEMA_VERSION
 from tuner.kernel_tuner.cache import plain
+from tuner.system.whole_file import open_result
 
 _TIMES = {
     "compilation": "compile_time",
@@ -87,4 +88,5 @@ def _write(name: str | Path, document: Mapping[str, Any]) -> None:
     path = Path(name)
     path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, default=plain), encoding="utf-8")
+    with open_result(path, "w") as file:
+        file.write(json.dumps(document, default=plain))

@@ -13,6 +13,7 @@ from tuner.exchange.build import build_of
 from tuner.model import shown_values
 from tuner.model.run_document import RunDocument
 from tuner.report.flags import pasted
+from tuner.system.whole_file import open_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,7 +211,8 @@ class Result:
             InputError: the file cannot be written.
         """
         try:
-            Path(path).write_text(json.dumps(self.document, indent=2, allow_nan=False) + "\n")
+            with open_result(Path(path), "w") as file:
+                file.write(json.dumps(self.document, indent=2, allow_nan=False) + "\n")
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
 

@@ -15,6 +15,7 @@ from tuner.recordings.checks import NAME
 from tuner.recordings.decoding import space_of
 from tuner.recordings.encoding import document
 from tuner.recordings.values import RecordedSpace
+from tuner.system.whole_file import open_result
 from tuner.untrusted.archives import member_of, open_zip
 from tuner.untrusted.json import load_json
 
@@ -115,7 +116,10 @@ def write(path: Path, spaces: Iterable[RecordedSpace]) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # two may write the same file at once
     written: set[tuple[str, ...]] = set()
     try:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with (
+            open_result(draft, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+        ):
             for space in spaces:
                 _check(space, written)
                 written.add(space.names)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tuner.errors import StoreError
 from tuner.system.lock_files import open_lock, try_lock
+from tuner.system.user_folders import make_folder
 
 _POLL_S = 0.02
 
@@ -34,7 +35,7 @@ class BoardTurns:
         self._stack = contextlib.ExitStack()
         self._paths = (folder / "board-next.lock", folder / "board.lock")
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
             self._next, self._board = (self._open(path) for path in self._paths)
         except OSError as error:
             self._stack.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuner.errors import InputError, StoreError, StoreFullError, TunerError
 from tuner.system.lock_files import open_lock, try_lock
+from tuner.system.user_folders import make_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PID_BYTES = 32
@@ -28,7 +29,7 @@ class StateLock:
         self._path = directory / "daemon.lock"
         self._file = -1
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(directory)
             self._file = open_lock(self._path)
         except OSError as error:
             raise _cannot_be_kept(directory, error) from error

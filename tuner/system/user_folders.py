@@ -29,6 +29,19 @@ def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
     return found
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone, as XDG asks for.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def user_home() -> Path:
     """The home directory of the user.
 

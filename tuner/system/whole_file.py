@@ -1,9 +1,29 @@
-"""Small files that are there whole or not at all."""
+"""Small files that are there whole or not at all, and results that nobody else may change."""
 
 import os
 from pathlib import Path
+from typing import IO, Any
 
 _MODE = 0o600
+_RESULT_MODE = 0o644
+
+
+def open_result(path: Path, how: str, buffering: int = -1) -> IO[Any]:
+    """Open a file that is a result: read by whom the user's umask lets, and changed by nobody else.
+
+    Args:
+        path: of it.
+        how: as ``open`` has it.
+        buffering: likewise.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return open(path, how, buffering, opener=_opened)
+
+
+def _opened(name: str, flags: int) -> int:
+    return os.open(name, flags, _RESULT_MODE)
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tuner.database.faults import SuspectError, damaged, mirror_of, translated
+from tuner.database.faults import SuspectError, damaged, mirror_of, translated, unreadable
 from tuner.database.files import connect_to_read, locked
 from tuner.database.integrity.comparison import RowDifference, VerifiedRows, differences
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
@@ -16,7 +16,6 @@ from tuner.database.integrity.pages import text_or_bytes
 from tuner.database.integrity.repair import nothing_of_ours, refuse_newer, were_ours
 from tuner.database.integrity.row_repair import Mending, planned
 from tuner.database.transaction import Row, standing
-from tuner.errors import StoreError
 
 _TURNS = 50  # while another process writes, until both files are met at one transaction
 _LOOK_AGAIN_S = 0.01
@@ -32,7 +31,10 @@ def check_copies(path: Path) -> Examination:
         StoreError: nothing of this program is there, or it is of a newer version, or cannot be opened.
     """
     with locked(path, alone=False):
-        main, mirror = inspected(path, to_change=False), inspected(mirror_of(path), to_change=False)
+        try:
+            main, mirror = inspected(path, to_change=False), inspected(mirror_of(path), to_change=False)
+        except OSError as error:
+            raise unreadable(error, path) from error
         refuse_newer(main, mirror)
         if CopyState.EARLIER in (main.form, mirror.form) and not main.whole:
             return Examination(rebuilt=(f"{path} is of an earlier version; opening it brings it up",))
@@ -45,7 +47,7 @@ def check_copies(path: Path) -> Examination:
         except (SuspectError, UnicodeDecodeError) as error:
             return Examination(rebuilt=(f"{path} or its mirror is damaged: {error}",))
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from error
+            raise unreadable(error, path) from error
 
 
 def _checked(main: Copy, mirror: Copy) -> Examination:
