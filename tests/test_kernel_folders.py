@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from test_catalog import add
+from test_power_ownership import nobody
 
 from tuner.config import KernelFile, kernel_folders, load_kernel_file
 from tuner.config.catalog import Catalog
@@ -63,3 +64,15 @@ def test_a_broken_kernel_hides_none_of_a_weaker_place(shipped: Path) -> None:
     """Where the file of the strongest place is broken, the kernel of the next one is taken."""
     weaker = add(shipped.parent / "weaker" / "broken.toml", "broken").parent
     assert Catalog.load(search_path=[weaker, shipped]).kernel("broken").path.parent == weaker
+
+
+def test_a_folder_that_this_user_may_not_read_is_named(tmp_path: Path) -> None:
+    """Where HOME is another user's, as in a container with --user, the shipped kernels are there still."""
+    (tmp_path / "home").mkdir(mode=0o700)
+    folder = tmp_path / "home" / "kernels.d"
+    with nobody():
+        found = kernel_folders.ReadFolder.read(folder)
+    assert (found.kernels, list(map(str, found.broken))) == (
+        {},
+        [f"{folder}: cannot be read: Permission denied"],
+    )

@@ -1,6 +1,7 @@
 """Folders of kernel files: which files are in them, and reading them, all at once or one by one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,10 +184,11 @@ def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFile
 def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
     """Name, size and times of every file below a folder, which change with its content."""
     found = set()
-    for path in folder.rglob("*"):
-        try:
-            status = path.stat()
-        except OSError:  # gone since, or a broken link
-            continue
-        found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    with suppress(OSError):  # of a folder that this user may not read
+        for path in folder.rglob("*"):
+            try:
+                status = path.stat()
+            except OSError:  # gone since, or a broken link
+                continue
+            found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return frozenset(found)
