@@ -102,6 +102,8 @@ def test_a_repair_that_fails_ends_as_the_check_does(path: Path, caplog: pytest.L
     assert repaired.exit_code == checked.exit_code == 1
     assert repaired.stdout == checked.stdout
     assert "mirror are whole" not in repaired.stdout
+    assert "tuner db repair" in checked.stderr
+    assert "tuner db repair" not in repaired.stderr  # which has just failed
     assert "nothing can be stored" in caplog.text
     again = json.loads(tuner("db", "repair", "--database", path, "--json", "-").stdout)
     assert (again["whole"], again["left"]["whole"]) == (False, True)

@@ -91,16 +91,16 @@ def check(*, database: Path | None, json_path: str | None) -> None:
     found = check_copies(path)
     if json_path is not None:
         write_json(json_path, {"path": str(path), **examination_document(found)})
-    _conclude(path, found, json_path)
+    _conclude(path, found, json_path, "`tuner db repair` puts this right")
 
 
-def _conclude(path: Path, found: "Examination", json_path: str | None) -> None:
-    """Say what a check has found; the exit status is 1 where something is wrong."""
+def _conclude(path: Path, found: "Examination", json_path: str | None, advice: str) -> None:
+    """Say what a check has found; the exit status is 1, after the advice, where something is wrong."""
     from tuner.report.examinations import sentences
 
     _print([*sentences(found), f"{found.rows:,} rows were verified"], json_path)
     if not found.whole:
-        echo("`tuner db repair` puts this right", err=True)
+        echo(advice, err=True)
         sys.exit(1)
     _print([f"{path} and its mirror are whole"], json_path)
 
@@ -132,7 +132,7 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
         document = {**examination_document(found), "left": examination_document(left)}
         write_json(json_path, {"path": str(there.path), **document})
     _print(sentences(found), json_path)
-    _conclude(there.path, left, json_path)
+    _conclude(there.path, left, json_path, "this is left; repair again when its cause is gone")
 
 
 @db.command()
