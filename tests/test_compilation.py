@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,16 @@ from tuner.config.catalog import Catalog
 from tuner.devices.simulated import SimulatedDevice
 from tuner.errors import CompileError, DeviceError, EmptySpaceError
 from tuner.interfaces import Contest, Progress, Search
-from tuner.model import Configuration, Measurement, Plan, Resources, Status, Trial, WorkloadResult
+from tuner.model import (
+    Configuration,
+    Measurement,
+    Plan,
+    Resources,
+    Status,
+    Trial,
+    TunableValue,
+    WorkloadResult,
+)
 from tuner.model.objective import Objective
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
@@ -206,8 +216,12 @@ def test_an_error_of_one_tunable_ends_no_search(name: str) -> None:
     """Each value of a tunable is tried before one error is taken for that of all, wherever it varies."""
     gpu = Workshop()
     (item,) = prepared(gpu, "scan-lf:N=8192")
+
+    def answered(wanted: TunableValue, given: Configuration) -> Resources | CompileError:
+        return LEAN if given[name] == wanted else CompileError("a.cu(3): error: assertion")
+
     for value in {one.configuration[name] for one in item.candidates} - {item.default[name]}:
-        gpu.answer = lambda c, v=value: LEAN if c[name] == v else CompileError("a.cu(3): error: assertion")
+        gpu.answer = partial(answered, value)
         (begun,) = Compilation([item], gpu).begin(SearchLimits())
         assert value in {one.configuration[name] for one in begun.candidates}
     join_threads()
