@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.config.build import Build, own_build
+from tuner.config.package_build import PackageBuild, own_build
 from tuner.errors import PoolError
 from tuner.pool.worker_child import ChildOrder, call_child
 from tuner.pool.worker_setup import SetupOrder, call_setup, close_setup, describe_setup, stop_setup
@@ -33,8 +33,10 @@ def test_worker_measures_for_one_run_at_a_time() -> None:
         call_setup(FIRST, "device", "now_s")
 
 
-@pytest.mark.parametrize("build", [Build("0.1.9", 3, ""), own_build()._replace(content="0" * 64), None])
-def test_worker_refuses_a_driver_of_another_package(build: Build | None) -> None:
+@pytest.mark.parametrize(
+    "build", [PackageBuild("0.1.9", 3, ""), own_build()._replace(content="0" * 64), None]
+)
+def test_worker_refuses_a_driver_of_another_package(build: PackageBuild | None) -> None:
     """A driver of other content, or that tells none, has nothing measured; both builds are named."""
     order = replace(FIRST)
     vars(order).pop("build") if build is None else vars(order).update(build=build)

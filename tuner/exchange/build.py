@@ -58,7 +58,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Mapping[str, Any
 
     Args:
         configuration: the values.
-        record: as ``tuner.config.builds.build_record`` makes it; None where all tunables are macros.
+        record: as ``tuner.config.build_record.build_record`` makes it; None where all tunables are macros.
 
     Raises:
         ValueError: the record is none.

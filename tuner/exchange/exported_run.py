@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.config import KernelFile
-from tuner.config.builds import build_record
+from tuner.config.build_record import build_record
 from tuner.config.stream_priority import stored_configuration
 from tuner.errors import InputError, suggestion
 from tuner.exchange.build import Build, build_of

@@ -3,7 +3,7 @@
 import signal
 from typing import Any
 
-from tuner.config.build import own_build
+from tuner.config.package_build import own_build
 from tuner.pool.worker_setup import close_setup
 
 

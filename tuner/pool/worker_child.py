@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.config.build import Build, own_build
+from tuner.config.package_build import PackageBuild, own_build
 from tuner.errors import ChildCrashedError, ChildTimeoutError, PoolError
 from tuner.pool.worker_setup import check_driver, release_setup
 from tuner.system.process import Child
@@ -42,7 +42,7 @@ class ChildOrder:
     server: str
     args: tuple[object, ...] = ()
     silence_s: float = 3600.0
-    build: Build = field(default_factory=own_build)
+    build: PackageBuild = field(default_factory=own_build)
 
 
 class _HeldChild:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.config.build import Build, own_build
+from tuner.config.package_build import PackageBuild, own_build
 from tuner.errors import PoolError
 from tuner.interfaces import SpentEnergy
 from tuner.model import DeviceIdentity, DeviceLimits
@@ -38,7 +38,7 @@ class SetupOrder:
     request: Request
     device: str = ""
     clock_s: float = 0.0
-    build: Build = field(default_factory=own_build)
+    build: PackageBuild = field(default_factory=own_build)
 
     @property
     def lease_s(self) -> float:
@@ -252,7 +252,7 @@ def close_setup() -> None:
     _HELD.stop()
 
 
-def check_driver(build: Build | None) -> None:
+def check_driver(build: PackageBuild | None) -> None:
     """Refuse to measure for a driver whose package is another one.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuner.config.build import Build, own_build
+from tuner.config.package_build import PackageBuild, own_build
 from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.pool.local import open_local
 from tuner.pool.places import PoolPlace, parse_place
@@ -65,7 +65,7 @@ class _Call:
 class Workers:
     """The workers of a scheduler of Dask that have one thread and the resource ``GPU``.
 
-    A worker is there when it has said that it has the package of this process, see ``tuner.config.build``.
+    A worker is there when it has said that it has the package of this process (``config.package_build``).
     Futures are those of ``concurrent.futures``. Their errors are of this package's tree: WorkerLostError
     where the worker has gone, PoolLostError where the scheduler has, PoolError for what is not foreseen.
     A worker has gone where its process has, where its heartbeats stay away, and where a call outlasts its
@@ -262,7 +262,7 @@ class Workers:
         def told() -> tuple[str, Sequence[Any]]:  # sent by value: another package may not have it
             import platform  # noqa: PLC0415 - as above
 
-            from tuner.config.build import own_build  # noqa: PLC0415 - as above
+            from tuner.config.package_build import own_build  # noqa: PLC0415 - as above
 
             return platform.node(), tuple(own_build())
 
@@ -279,7 +279,7 @@ class Workers:
         if isinstance(given, Exception):  # of a package that has no builds
             return own_build().misfit(None)
         host, build = given
-        why = own_build().misfit(Build(*build))
+        why = own_build().misfit(PackageBuild(*build))
         return why and f"host {host}: {why}"
 
     def _waits_for_none(self, address: str, answer: Future[Any]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 from tuner.config import KernelFile
-from tuner.config.builds import build_record
+from tuner.config.build_record import build_record
 from tuner.interfaces import Candidate
 from tuner.model import Energy, Measurement, Trial
 from tuner.model.objective import COVERAGE

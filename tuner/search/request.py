@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner import registry
 from tuner.config import KernelFile
-from tuner.config.build import own_build
 from tuner.config.catalog import Catalog
+from tuner.config.package_build import own_build
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.config.unused_names import overridden_macros
 from tuner.database.ranking import AnswerQuery

@@ -19,7 +19,7 @@ _NOT_OF_NUMBERS = ("systemd", "page", "__pycache__")
 _SHOWN = 12
 
 
-class Build(NamedTuple):
+class PackageBuild(NamedTuple):
     """What makes two processes measure and compare in the same way.
 
     Attributes:
@@ -37,7 +37,7 @@ class Build(NamedTuple):
             f"tuner {self.version} (content {self.content[:_SHOWN] or 'unknown'}, protocol {self.protocol})"
         )
 
-    def misfit(self, other: "Build | None") -> str:
+    def misfit(self, other: "PackageBuild | None") -> str:
         """Why this process must not measure with one of another build; empty where it may.
 
         Args:
@@ -50,10 +50,10 @@ class Build(NamedTuple):
 
 
 @functools.cache
-def own_build() -> Build:
+def own_build() -> PackageBuild:
     """The build of this process, read from the disk when it is first asked for."""
     version: str = import_module("tuner").__version__  # which imports this room, for tuner.tune
-    return Build(version, PROTOCOL, content_of(decisive_files()))
+    return PackageBuild(version, PROTOCOL, content_of(decisive_files()))
 
 
 def decisive_files() -> dict[str, Path]:
