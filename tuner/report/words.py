@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from tuner.model.run_document import MergedFrom, RunDocument, RunRow
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `--help` reads this file, and no document
     from tuner.interfaces import Response
+    from tuner.model.run_document import MergedFrom, RunDocument, RunRow
 
 MODELLED = "modelled"
 RECORDED = "recorded"
@@ -21,7 +20,7 @@ _SHORT_S, _LONG_S, _LONG_MIN, _LEAST_MIN_S = 9.95, 119.5, 119.5, 60.0
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
-def label(document: RunDocument | RunRow | Mapping[str, Any]) -> str:
+def label(document: "RunDocument | RunRow | Mapping[str, Any]") -> str:
     """``modelled``, ``recorded``, both, or nothing for numbers that were measured now.
 
     Args:
@@ -31,7 +30,7 @@ def label(document: RunDocument | RunRow | Mapping[str, Any]) -> str:
     return ", ".join([*words, MODELLED] if document["modelled"] else words)
 
 
-def note(document: RunDocument) -> str:
+def note(document: "RunDocument") -> str:
     """What stands beside the name of the GPU; empty for numbers that were measured now."""
     modelled = f"{MODELLED}: a simulated device made these numbers, no GPU ran"
     if not document.get("recorded"):
@@ -40,7 +39,7 @@ def note(document: RunDocument) -> str:
     return f"{recorded}; {modelled}" if document["modelled"] else recorded
 
 
-def origin_words(merged_from: MergedFrom) -> str:
+def origin_words(merged_from: "MergedFrom") -> str:
     """Where a merged run comes from: ``merged: run 12 of host-b``.
 
     Args:
