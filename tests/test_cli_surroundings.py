@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_process import COMMAND, SMALL, document, refused, rows, tuner
@@ -60,8 +61,8 @@ def test_full_disk(db: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """When the database cannot grow, the run ends with the trials it could store, whole."""
     begin = Store.begin
 
-    def begin_on_a_full_disk(store: Store, conditions: object) -> int:
-        number = begin(store, conditions)  # type: ignore[arg-type]
+    def begin_on_a_full_disk(store: Store, *given: Any) -> int:
+        number = begin(store, *given)
         pages = store.database.read(lambda view: view.rows("PRAGMA page_count"))[0][0]
         store.database.read(lambda view: view.rows(f"PRAGMA max_page_count = {pages + 3}"))
         return number

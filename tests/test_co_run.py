@@ -131,7 +131,7 @@ def test_the_time_limit_ends_the_comparison(store: Store, monkeypatch: pytest.Mo
     monkeypatch.setattr(Driver, "measure_beside", counted)
     monkeypatch.setattr(Driver, "out_of_time", property(lambda _: len(asked) >= 4))
     monkeypatch.setattr(SearchLimits, "check", lambda *_, **__: None)
-    request = replace(TWO, budget=None, policy="analytical")
+    request = replace(TWO, budget=None, policy="analytical", time_limit_s=1000.0)
 
     outcome = tune(request, store)
 

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from tuner.daemon.backlog.uses import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
 from tuner.database import Store
-from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key, stored_answer
+from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import allowed
 from tuner.errors import InputError, UnknownNameError
 from tuner.model import Configuration, DeviceIdentity, RunStatus
+from tuner.model.run_document import run_conditions, run_document
+from tuner.model.typed import UnfitError
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
 
@@ -310,15 +312,18 @@ def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCapture
 def test_what_cannot_be_calculated_with_is_a_damaged_record(
     store: Store, part: str, key: tuple[Any, ...], value: object
 ) -> None:
-    """An answer is passed over when it is read, not when it is asked for."""
+    """What is read of a database is refused where it comes in, before anything is asked of it."""
     store_run(store, [SCAN], repeats=0.01)
     (run,) = store.history()
-    assert stored_answer(run) is not None
-    document = getattr(run, part)
+    check: Callable[[object], object] = run_conditions if part == "conditions" else run_document
+    whole: Any = getattr(run, part)
+    assert check(whole) is whole
+    document = whole
     for step in key[:-1]:
         document = document[step]
     document[key[-1]] = value
-    assert stored_answer(run) is None
+    with pytest.raises(UnfitError, match=f"{key[0]}|batch"):
+        check(whole)
 
 
 def test_the_answering_process_stays_light() -> None:

@@ -280,7 +280,7 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
     text = benchmark.scores.tables(results)
     assert "quitter: 1 of 2 searches broke off (KeyError: 'x')" in text
     assert "quitter: 1 of 2 searches ended by themselves, median 30 evaluations" in text
-    assert "skopt did not start: ModuleNotFoundError" in text
+    assert "skopt did not start: `ModuleNotFoundError" in text
 
 
 @pytest.mark.parametrize("name", ["search-public", "search-pyatf", "search-h200"])

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from tuner.model import TunableValue
-from tuner.model.amounts import Amount, Number, Positive
+from tuner.model.amounts import Amount, Count, Number, Positive
 from tuner.model.jobs import JobState
 from tuner.model.run_document import AnswerDocument, AnswerTrial, Changes, Configurations, Device
 from tuner.model.typed import document as parsed
@@ -113,7 +113,7 @@ class _StateData(TypedDict, total=False):
 
 class _RunData(TypedDict, total=False):
     run: int | None
-    resumed: bool
+    resumed: Count
 
 
 class _CompiledData(TypedDict, total=False):
