@@ -318,7 +318,7 @@ def test_what_cannot_be_calculated_with_is_a_damaged_record(
     check: Callable[[object], object] = run_conditions if part == "conditions" else run_document
     whole: Any = getattr(run, part)
     assert check(whole) is whole
-    document = whole
+    document: Any = whole
     for step in key[:-1]:
         document = document[step]
     document[key[-1]] = value
