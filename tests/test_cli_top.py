@@ -5,6 +5,7 @@ import pty
 import signal
 import struct
 import subprocess
+import time
 from fcntl import ioctl
 from pathlib import Path
 from select import select
@@ -64,9 +65,9 @@ def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(
 
 def _read(terminal: int, wanted: bytes) -> bytes:
     """What a program writes, up to these bytes; its end is an OSError."""
-    read = b""
+    read, deadline_s = b"", time.monotonic() + PATIENCE_S  # a screen that repaints itself never falls silent
     while wanted not in read:
-        assert select([terminal], [], [], PATIENCE_S)[0], read
+        assert select([terminal], [], [], max(deadline_s - time.monotonic(), 0.0))[0], read[-4096:]
         read += os.read(terminal, 4096)
     return read
 

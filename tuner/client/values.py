@@ -111,6 +111,11 @@ class _StateData(TypedDict, total=False):
     reason: str
 
 
+class _BeginData(TypedDict, total=False):
+    instance: str
+    resumed: bool
+
+
 class _RunData(TypedDict, total=False):
     run: int | None
     resumed: Count
@@ -130,7 +135,7 @@ class _TroubleData(TypedDict, total=False):
 
 
 _DATA: dict[str, Any] = {
-    "begin": _RunData,
+    "begin": _BeginData,
     "compiled": _CompiledData,
     "device": DeviceStatus,
     "power": PowerSample,
