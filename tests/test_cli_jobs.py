@@ -260,7 +260,7 @@ def test_follow_shows_the_search_and_its_answer(daemon: Daemon) -> None:
     daemon.answers["/v1/jobs/1"] = answer(job(1, state="finished", run=5))
     daemon.answers["/v1/jobs/1/events"] = stream(
         event(1, "state", state="running", reason=""),
-        event(2, "run", run=5, resumed=True),
+        event(2, "run", run=5, resumed=3),
         event(None, "compiled", done=3, total=9),
         event(None, "trial", number=1, status="ok", cost=0.5, best=0.5, unit="J", joules=3.0, expected=9),
         event(None, "trial", number=2, status="timeout", cost=None, best=0.5, joules=3.0, confirming=True),
