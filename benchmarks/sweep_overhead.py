@@ -45,7 +45,8 @@ from tuner.devices import gpus
 for _lane in range(1, {lanes} + 1):
     gpus._TABLE[f"lane-{{_lane}}"] = replace(gpus._TABLE["{model}"], name=f"lane-{{_lane}}")
 
-if any("attempts" in word or "tuner.sweep.lane" in word or "serve" in word for word in sys.orig_argv):
+WORDS = ("attempts", "tuner.sweep.lane", "serve")
+if any(part in word for word in sys.orig_argv for part in WORDS):
     import time
     from tuner.devices.simulated import time_model
 

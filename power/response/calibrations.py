@@ -32,7 +32,7 @@ from tuner.model import sealed, unsealed
 from tuner.system.lock_files import open_lock
 
 _LOG = logging.getLogger(__name__)
-VERSION = 1
+FORMAT_VERSION = 1
 _KINDS = get_args(get_type_hints(Response)["kind"])
 _NUMBERS = tuple(field.name for field in fields(Response) if field.name.endswith("_s"))
 _SIGNED = "delay_s"  # a driver's time stamps may be late
@@ -138,7 +138,7 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
         with _locked(path):
             kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
             items = [asdict(item) for item in (*kept, *fresh)]
-            _replace(path, {"version": VERSION, "calibrations": items})
+            _replace(path, {"version": FORMAT_VERSION, "calibrations": items})
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
@@ -157,8 +157,8 @@ def _usable(path: Path) -> list[Calibration]:
 def _entries(document: Any) -> list[Calibration]:  # noqa: ANN401 - whatever JSON holds
     """The calibrations of a document; errors are those of ``_entry``."""
     known = unsealed(document, ("version", "calibrations"), earlier=True)
-    if known["version"] != VERSION:
-        raise ValueError(f"it is no file of version {VERSION}")
+    if known["version"] != FORMAT_VERSION:
+        raise ValueError(f"it is no file of version {FORMAT_VERSION}")
     return [_entry(item) for item in known["calibrations"]]
 
 

@@ -118,11 +118,11 @@ class StageRecipe:
         """
         arguments = list(stage.arguments)
         changed: dict[str, Any] = {}
-        for field in fields:
-            if isinstance(field, int):
-                arguments[field] = parameter(self.arguments[field], env, buffers)
+        for key in fields:
+            if isinstance(key, int):
+                arguments[key] = parameter(self.arguments[key], env, buffers)
             else:
-                changed[field] = self._field(field, env)
+                changed[key] = self._field(key, env)
         if "grid" in changed:
             self._check_cluster(stage.cluster, changed["grid"])
         return stage.changed(arguments=tuple(arguments), **changed)

@@ -148,7 +148,7 @@ class Database:
     def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
         """Do something with files that are whole as far as can be told."""
         trouble: Exception = SuspectError("never tried")
-        signals = interrupts.count()
+        before = interrupts.count()
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
@@ -158,7 +158,7 @@ class Database:
                 trouble = error
                 self.close()
             except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
-                interrupts.raise_again(signals)  # SQLite says of it that a function of its own has failed
+                interrupts.raise_again(before)  # SQLite says of it that a function of its own has failed
                 if isinstance(error, sqlite3.Error) and not self._can_be_put_right(error):
                     raise translated(error, self.path) from error
                 if not heals:

@@ -39,9 +39,9 @@ def trials_page(
     """
     rows = database.read(lambda view: view.rows(_PAGE, (run_id, after, limit)))
     found = []
-    for number, trial, measured, again, ended_at in rows:
-        searched = decoding.trial(run_id, number, (trial, measured), names)
-        known = searched if again is None else decoding.trial(run_id, number, (trial, again), names)
+    for number, settings, measured, again, ended_at in rows:
+        searched = decoding.trial(run_id, number, (settings, measured), names)
+        known = searched if again is None else decoding.trial(run_id, number, (settings, again), names)
         if not isinstance(searched, NotUnderstood) and not isinstance(known, NotUnderstood):
             found.append(StoredTrial(number, *searched, known[1], ended_at))
     return found, rows[-1][0] if len(rows) == limit else None

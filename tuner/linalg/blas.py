@@ -56,10 +56,10 @@ class Blas:
 
     def _operand(self, letter: str, matrix: Array) -> tuple[str, Operand, Array]:
         """A matrix as cuBLAS takes it: column-major, or the transpose of one that is."""
-        for transposed, array in ((False, matrix), (True, matrix.T)):
+        for turned, array in ((False, matrix), (True, matrix.T)):
             leading = _leading(array)
             if leading is not None:
-                return letter, Operand(letter, 0, leading, transposed), array
+                return letter, Operand(letter, 0, leading, transposed=turned), array
         copy = self._cp.empty(matrix.shape, matrix.dtype)
         copy[...] = matrix
         return letter, Operand(letter, 0, matrix.shape[1], transposed=True), copy

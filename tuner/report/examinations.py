@@ -26,13 +26,13 @@ def sentences(found: Examination) -> list[str]:
     """What was wrong: row by row, or in sums where that would be long."""
     groups = Counter((repair.table, repair.source) for repair in found.repaired)
     lines = list(found.rebuilt)
-    for (table, source), count in groups.items():
-        rows = [one for one in found.repaired if (one.table, one.source) == (table, source)]
+    for (name, source), count in groups.items():
+        rows = [one for one in found.repaired if (one.table, one.source) == (name, source)]
         if count <= _ONE_BY_ONE:
             lines += map(str, rows)
         else:
             lines.append(
-                f"{table}: {count:,} rows, from {_first(rows[0])} to {_first(rows[-1])}, {_taken(source)}"
+                f"{name}: {count:,} rows, from {_first(rows[0])} to {_first(rows[-1])}, {_taken(source)}"
             )
     lines += map(str, found.isolated)
     if found.isolated:

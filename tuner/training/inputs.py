@@ -9,8 +9,8 @@ from itertools import islice
 from tuner.config import KernelFile
 from tuner.config.problem_schema import MAX_SIZE
 from tuner.errors import InputError, suggestion
+from tuner.prediction.training_set import Sizes
 
-Sizes = dict[str, int | str]
 
 _NUMBER = r"\d+(?:(?:\^|\*\*)\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s+(log|lin))?")
