@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
-from tuner.model import Configuration
-from tuner.recordings import RecordedWorkload
+from tuner.model.plan import Configuration
 from tuner.recordings.opening import open_recording
+from tuner.recordings.values import RecordedWorkload
 
 SEEN = frozenset({128, 512, 2048, 2**15, 2**17, 2**21})  # sizes the server rule was derived on
 ENOUGH_KIB = (64, 80, 96, 112, 128, 144, 192)

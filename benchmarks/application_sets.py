@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.config.formulas import Formula, Place
 from tuner.config.recipe import Rule
-from tuner.errors import UnknownNameError
-from tuner.expressions import Expression
-from tuner.model import STREAM_PRIORITY
+from tuner.expressions.expression import Expression
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.formulas import Formula, Place
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import UnknownNameError
+from tuner.model.plan import STREAM_PRIORITY
 
 KERNELS = {
     "StreamCluster": "streamcluster",

@@ -14,20 +14,21 @@ from application_truth import every_row, judged, trial_of, truth
 from provenance import provenance
 
 from tuner import registry
-from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.devices.replay import PREFIX
-from tuner.errors import InputError, RunInterrupted
-from tuner.interfaces import Policy, Search
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Measurement, RunStatus, Status, Trial
+from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.records import RunStatus
+from tuner.model.trial import Measurement, Status, Trial
 from tuner.recordings.opening import open_recording
 from tuner.report.progress import RunProgress
-from tuner.search.balancing import MOST_APART
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.together import MOST_APART
 from tuner.search.tuning import Strategy, no_answer, tune
+from tuner.space.search_view import Policy, Search
 
 OBJECTIVES = ("time", "energy")
 SEARCHED_CLOCKS = ("sim:k20c", "sim:k40c")  # those of the paper

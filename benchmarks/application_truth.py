@@ -5,13 +5,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.config.catalog import Catalog
 from tuner.devices.replay import ReplayDevice
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.errors import CompileError
-from tuner.model import Configuration, Plan, Resources, Trial
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import CompileError
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration, Plan, Resources
+from tuner.model.trial import Trial
 from tuner.search.candidates import fit_batches, prepare
 
 Costs = Mapping[Trial, tuple[float, float]]

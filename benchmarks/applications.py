@@ -36,12 +36,12 @@ from application_table import Bench, fill_table, write
 from provenance import provenance
 
 from tuner.cli.lifecycle import orderly_stop
-from tuner.database import Store
-from tuner.errors import InputError, TunerError
-from tuner.model import Trial
+from tuner.database.runs import Store
+from tuner.model.errors import InputError, TunerError
+from tuner.model.trial import Trial
 from tuner.report.progress import RunProgress
-from tuner.search.balancing import MOST_APART
 from tuner.search.setup import open_setup
+from tuner.search.together import MOST_APART
 
 
 def main(words: Sequence[str] | None = None) -> None:

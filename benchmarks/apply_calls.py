@@ -23,8 +23,8 @@ import numpy as np
 from apply_contenders import OURS, Case, Contender, arrays_of, ours, peers
 from provenance import provenance
 
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
+from tuner.kernel_files.catalog import Catalog
 
 HOST_CASES = (
     Case("fft", 1024, 16),

@@ -36,9 +36,9 @@ from search_constants import kernel_of
 from search_spaces import OBJECTIVE, Game, games_of
 
 from tuner import registry
-from tuner.comparing.evaluations import Lookup, play
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import search_of
+from tuner.studies.comparison import Lookup, play
 
 SIZES = (16, 24, 32, 48, 64, 96, 128, 192)
 NOISES = (0.0, 0.01, 0.05, 0.2)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, Energy, Measurement, Plan, Resources, Status, Trial, WorkloadResult
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration, Plan, Resources
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.space.launches import candidate, launches
+from tuner.space.search_view import Candidate, Search
 
 NOISE = 0.003  # relative standard deviation of modelled measurements
 JETSON_SHARE = 8  # a GPU with little memory takes so many times fewer problems

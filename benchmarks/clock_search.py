@@ -25,11 +25,11 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.errors import CompileError
-from tuner.model import Configuration, Plan, Resources
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import CompileError
+from tuner.model.plan import Configuration, Plan, Resources
 from tuner.search.candidates import prepare
 
 DEVICES = ("h200", "h100", "a100", "v100", "jetson-orin", "jetson-tx1", "k40c")

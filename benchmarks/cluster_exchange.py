@@ -44,10 +44,10 @@ from cold_timing import copy_bandwidth, median, spread
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.launches import Launch
-from tuner.errors import TunerError
-from tuner.model import Plan
+from tuner.model.errors import TunerError
+from tuner.model.plan import Plan
 
 ROUNDS = 22
 REPEATS = 9  # of launches of blocks that stay

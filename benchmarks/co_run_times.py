@@ -17,10 +17,11 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
+from tuner.devices.base import Device, RunRecord
 from tuner.devices.choice import open_device
-from tuner.interfaces import Device, RunRecord
-from tuner.model import Plan, Status
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 from tuner.search.request import resolve
 
 SHORT_S = (0.003, 0.012)

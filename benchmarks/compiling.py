@@ -23,9 +23,9 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
-from tuner.model import Stage
+from tuner.compiler.compiler import Compiler
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Stage
 
 EVERY_S = 0.25
 TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")

@@ -33,21 +33,21 @@ import numpy as np
 from provenance import provenance
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
-from tuner.policies.surrogate import encoding
+from tuner.policies.surrogate import features
 
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.config.catalog import Catalog, kernels_root
-from tuner.model import Configuration
-from tuner.recordings import RecordedSpace
-from tuner.recordings.values import search_of
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Configuration
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.studies.comparison import play
 
 AFTER = (10, 20, 40)
 CLOSE = 0.98
 SEEDS = 21
 FORM = "form"
 STARTS = ("analytical", "default")
-COMMON = encoding._with_none  # noqa: SLF001 - the part that is judged
+COMMON = features._with_none  # noqa: SLF001 - the part that is judged
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def row(place: int, seeds: int) -> dict[str, Any]:
     conditional = without_neutral(game.space)
     searches: dict[str, Any] = {start: {} for start in STARTS}
     for start, name in itertools.product(STARTS, ENCODINGS):
-        encoding._with_none = partial(with_none, name)  # noqa: SLF001
+        features._with_none = partial(with_none, name)  # noqa: SLF001
         space = game.space if name == "neutral" else conditional
         curves = [efficiencies(space, game.optimum_s, start, seed) for seed in range(seeds)]
         searches[start][name] = {
@@ -96,7 +96,7 @@ def row(place: int, seeds: int) -> dict[str, Any]:
                 next((i + 1 for i, share in enumerate(curve) if share >= CLOSE), None) for curve in curves
             ],
         }
-    encoding._with_none = COMMON  # noqa: SLF001
+    features._with_none = COMMON  # noqa: SLF001
     (workload,) = conditional.workloads
     return {
         "space": game.name,
@@ -135,30 +135,30 @@ def without_neutral(space: RecordedSpace) -> RecordedSpace:
     )
 
 
-def with_none(name: str, part: encoding.Floats) -> encoding.Floats:
+def with_none(name: str, part: features.Floats) -> features.Floats:
     """Features of values and, behind them, of no value; of texts and permutations always the present ones."""
     return COMMON(part) if part.shape[1] > 1 else ENCODINGS[name](part)
 
 
-def one_more(part: encoding.Floats) -> encoding.Floats:
+def one_more(part: features.Floats) -> features.Floats:
     """Features of values and, behind them, of no value: one step beyond the last."""
     step = 1.0 / max(1, len(part) - 1)
     return np.vstack([part, part.max(axis=0) + step]) / (1.0 + step)
 
 
-def one_less(part: encoding.Floats) -> encoding.Floats:
+def one_less(part: features.Floats) -> features.Floats:
     """The same one step before the first."""
     step = 1.0 / max(1, len(part) - 1)
     return (np.vstack([part, part.min(axis=0) - step]) + step) / (1.0 + step)
 
 
-def lifted(part: encoding.Floats) -> encoding.Floats:
+def lifted(part: features.Floats) -> features.Floats:
     """The same in the middle, and half apart in another dimension."""
     apart = np.append(np.zeros(len(part)), 0.5)
     return np.column_stack([np.append(part[:, 0], 0.5), apart])
 
 
-ENCODINGS: dict[str, Callable[[encoding.Floats], encoding.Floats]] = {
+ENCODINGS: dict[str, Callable[[features.Floats], features.Floats]] = {
     "common": COMMON,
     "neutral": COMMON,
     "one more value": one_more,

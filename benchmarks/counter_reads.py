@@ -22,7 +22,7 @@ from provenance import provenance
 from tuner.power.sensors.changes import ChangeSource
 from tuner.power.sensors.rhythm import RhythmSource
 
-from tuner.interfaces import Sample
+from tuner.interfaces.power import Sample
 
 RECORDING = Path(__file__).parent / "results" / "h200-known-load.json"
 WINDOW_S = 2.0

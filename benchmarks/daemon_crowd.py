@@ -14,7 +14,7 @@ from typing import Any
 from daemon_scene import PATIENCE_S, Scene
 
 from tuner.client import Use
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 from tuner.model.jobs import OWN
 
 DEVICES = ("sim:jetson-tx1", "sim:k40c")

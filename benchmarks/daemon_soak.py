@@ -34,7 +34,7 @@ from daemon_crowd import DEVICES, Crowd, few_withdrawn, own_jobs, told
 from daemon_scene import MODELLED, PLAYED, Scene
 
 from tuner.client import Use
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 
 MINUTES_PER_DAY = 1440
 PROMISED_GROWTH_BYTES = 5 * 10**6

@@ -27,8 +27,10 @@ from provenance import provenance
 
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.attempts.runner import AttemptProcess, start
-from tuner.daemon.process.machine import ContentionMonitor
-from tuner.database import Database, Jobs, Store
+from tuner.daemon.machine import ContentionMonitor
+from tuner.database.connection import Database
+from tuner.database.jobs import Jobs
+from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.model.jobs import JobSpec, Origin
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
-from tuner.model import Configuration, Trial
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Configuration
+from tuner.model.trial import Trial
 from tuner.search.request import Request, resolve
 from tuner.search.setup import open_setup
 

@@ -37,12 +37,12 @@ import numpy.typing as npt
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.errors import InputError
-from tuner.interfaces import Sample
+from tuner.interfaces.power import Sample
 from tuner.measurement.pooling import join
 from tuner.measurement.window import suggested_window_s
-from tuner.model import Energy, Measurement, Status, WorkloadResult
+from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
+from tuner.model.trial import Energy, Measurement, Status, WorkloadResult
 
 SENSORS: dict[str, dict[str, Any]] = {
     "lag 0.02 s, every 20 ms": {"kind": "ring", "period_s": 0.02, "capacitance_s": 0.02},
@@ -80,7 +80,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Source:
-    """A power curve in pieces; implements ``tuner.interfaces.PowerSource``."""
+    """A power curve in pieces; implements ``tuner.interfaces.power.PowerSource``."""
 
     def __init__(self) -> None:
         self.ends: list[float] = [0.0]
@@ -119,7 +119,7 @@ class Window(NamedTuple):
 
 
 class PolledTicks:
-    """A sampler whose ticks are dated by polling; implements ``tuner.interfaces.PowerSampler``."""
+    """A sampler whose ticks are dated by polling; implements ``tuner.interfaces.power.PowerSampler``."""
 
     due_s = 0.0
 

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
+from tuner.power.base import Meter, PowerReading, Recording
 
-from tuner.errors import InputError
-from tuner.interfaces import Meter, PowerReading, Recording
+from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 
 PULSES = [(period_s, duty) for period_s in (0.02, 0.063, 0.2) for duty in (0.2, 0.5, 0.8)]

@@ -31,16 +31,16 @@ import numpy.typing as npt
 from energy_pulses import PULSED_S, Sensors, pulsed_loads, show_pulsed
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
 from tuner.devices import power
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
-from tuner.errors import InputError
-from tuner.interfaces import Device
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.window import WindowRunner, suggested_window_s
-from tuner.model import Configuration, Plan
+from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
+from tuner.model.plan import Configuration, Plan
 from tuner.search.candidates import fit_batches
 
 WORKLOAD = "scan-lf:N=512"

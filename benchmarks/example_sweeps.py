@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from cold_timing import median
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.devices.cuda import probe
-from tuner.model import Configuration, Plan, Scalar, Stage
+from tuner.model.arguments import Scalar
+from tuner.model.plan import Configuration, Plan, Stage
 from tuner.problems import problem_for
 
 BATCH_S = 5e-4  # runs back to back between two events take about this long

@@ -22,9 +22,10 @@ from pathlib import Path
 from example_sweeps import Sweeper
 from provenance import provenance
 
-from tuner.config import KernelFile, load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda import probe
-from tuner.model import Configuration
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")

@@ -25,9 +25,10 @@ from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.values import search_of
+from tuner.studies.comparison import play
 
 TUNABLES = {"one tunable": 1, "product of three": 3}
 SHARE = 1 / 3  # of a space that fails at least; ties fail together

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from daemon_scene import ASKED_ONLY, MODELLED, Scene
 
 from tuner.client import Client, Job
-from tuner.errors import DaemonError
+from tuner.model.errors import DaemonError
 
 FLOODER, NEIGHBOUR, OTHER = 54_321, 54_322, 54_323  # ids that no user has
 WORKLOAD = "scan-lf:N=4"

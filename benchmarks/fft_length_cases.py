@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from sweep import Bench
 from vendor_library import VendorLibrary, address
 
-from tuner.config import KernelFile
-from tuner.model import Plan, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan, Workload
 from tuner.problems import problem_for
 
 SAMPLE = 64  # rows that are held to NumPy's answer,

@@ -28,9 +28,9 @@ from provenance import provenance
 from sweep import opened
 from vendor_library import VendorLibrary
 
-from tuner.compiler import CompiledStage
-from tuner.errors import TunerError
-from tuner.model import Configuration, Plan, TunableValue
+from tuner.compiler.compiler import CompiledStage
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Plan, TunableValue
 
 ROUNDS = 22
 FINALISTS = 4

@@ -21,7 +21,7 @@ from provenance import provenance
 from sweep import opened
 from vendor_library import VendorLibrary
 
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 
 
 def main() -> None:

@@ -30,13 +30,13 @@ from provenance import provenance
 
 import tuner
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.config.catalog import Catalog
-from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace, RecordingFile
-from tuner.recordings.values import search_of
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.files import RecordingFile
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import Search
+from tuner.studies.comparison import play
 
 RECORDINGS = Path(tuner.__file__).parent / "recordings" / "h200.zip"
 JOINT = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024", "scan-ks:N=256")

@@ -12,21 +12,13 @@ from pathlib import Path
 
 from provenance import provenance
 
-from tuner.database import Store
 from tuner.database.best_known import DatabaseSource
 from tuner.database.ranking import AnswerQuery, served_answer
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    Energy,
-    Measurement,
-    RunStatus,
-    Status,
-    Trial,
-    Workload,
-    WorkloadResult,
-)
-from tuner.model.records import Conditions
+from tuner.database.runs import Store
+from tuner.model.device import DeviceIdentity
+from tuner.model.plan import Configuration, Workload
+from tuner.model.records import Conditions, RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 RUNS, TRIALS = 1000, 100
 LOOKS = 200

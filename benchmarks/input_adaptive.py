@@ -33,11 +33,12 @@ import numpy as np
 from provenance import provenance
 from tuner.policies.predicted import places
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.config.size_condition import written_out
-from tuner.database import Store
-from tuner.model import Configuration, DeviceIdentity
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.size_condition import written_out
+from tuner.model.device import DeviceIdentity
+from tuner.model.plan import Configuration
 from tuner.model.records import StoredRun
 from tuner.prediction.accuracy import Accuracy, LeftOut
 from tuner.prediction.features import FeatureTable
@@ -48,9 +49,9 @@ from tuner.report.training import TrainingProgress
 from tuner.search.candidates import plan_bytes
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.studies.learning import accuracies, feature_table
+from tuner.studies.training import LEAST_EVALUATIONS, Trainer, TrainingRequest
 from tuner.training.inputs import draw, drawn_sizes
-from tuner.training.learning import accuracies, feature_table
-from tuner.training.training import LEAST_EVALUATIONS, Trainer, TrainingRequest
 from tuner.training.trials import StoredTrials
 
 INPUTS = {  # ranges, and what bounds the work of one input

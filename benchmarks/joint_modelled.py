@@ -12,15 +12,16 @@ from application_sets import catalog_of, spec_of
 from block_sizes import BlockSizes
 from joint_recorded import kernels_of, prior_runs
 
-from tuner.config.catalog import Catalog
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.errors import CompileError
-from tuner.interfaces import Candidate, PriorRun, Search
-from tuner.model import Configuration, Energy, Measurement, Plan, Status, Trial, WorkloadResult
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import CompileError
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration, Plan
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import fit_batches, prepare
 from tuner.space.launches import candidate, launches
+from tuner.space.search_view import Candidate, PriorRun, Search
 
 NOISE = {"time": 0.001, "energy": 0.005}  # relative standard deviations, about those of the recordings
 ALONE = 40  # trials of a workload alone, as of a short search

@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 
 import tuner
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Configuration, Measurement, Trial, without_priority
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace
+from tuner.model.plan import Configuration, without_priority
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.opening import open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import PriorRun, Search
 
 SHIPPED = Path(tuner.__file__).parent / "recordings" / "h200.zip"
 

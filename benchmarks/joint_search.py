@@ -35,11 +35,11 @@ from joint_table import table
 from provenance import provenance
 
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.errors import InputError, TunerError
-from tuner.interfaces import Search
-from tuner.model import Trial
+from tuner.model.errors import InputError, TunerError
 from tuner.model.objective import Objective
+from tuner.model.trial import Trial
+from tuner.space.search_view import Search
+from tuner.studies.comparison import play
 
 SEARCHES = ("solo bests", "random", "hill-climbing", "greedy", "auto", "bayesian", "bayesian, alone")
 STARTS = ("kernel defaults", "drawn at random")

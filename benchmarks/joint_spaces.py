@@ -8,11 +8,11 @@ from application_sets import FOUR
 from joint_modelled import Modelled, ModelledBlockSizes, applications
 from joint_recorded import SHIPPED, recorded_spaces
 
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Measurement, Trial
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import PriorRun, Search
 
 OBJECTIVES = ("time", "energy")
 OTHER_FOUR = ("Lud", "MatrixMul", "HotSpot", "ParticleFilter")

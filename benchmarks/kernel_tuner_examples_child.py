@@ -174,7 +174,7 @@ def timed(given: Call, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Ca
 def run_of(cp: Any, given: Call, values: Mapping[str, Any]) -> Callable[[], None]:
     """One launch of a configuration on arrays of its own."""
     from tuner.kernel_tuner.kernel import read_call  # noqa: PLC0415 - only for this mode
-    from tuner.model import Source, Stage  # noqa: PLC0415 - only for this mode
+    from tuner.model.plan import Source, Stage  # noqa: PLC0415 - only for this mode
 
     shared = ("smem_args", "cmem_args", "compiler_options", "defines", "block_size_names", "lang")
     call = read_call(

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.errors import InputError
-from tuner.model import Configuration, Plan, Scalar, StructValue, TunableValue, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.arguments import Scalar, StructValue
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, Plan, TunableValue, Workload
 
 LAYOUT_BYTES = 16
 """Of a ``RowLayout`` of two arrays, which nothing reads where rows follow each other."""

@@ -20,11 +20,10 @@ import numpy as np
 from provenance import provenance
 
 from tuner import registry
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Measurement
-from tuner.recordings import RecordedSpace
+from tuner.model.trial import Measurement
 from tuner.recordings.opening import open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import PriorRun, Search
 
 KERNELS = ("fft-large", "fft", "scan-lf", "tridiag-wm")
 GOAL = 0.98  # of the optimum

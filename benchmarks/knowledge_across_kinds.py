@@ -27,11 +27,10 @@ from knowledge import cost, noise
 from provenance import provenance
 
 from tuner import registry
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Measurement, Trial
-from tuner.recordings import RecordedSpace
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.opening import open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import PriorRun, Search
 
 GOALS = (0.95, 0.98)  # of the best speed of a space
 LEFT = 60  # evaluations of the search that leaves its runs behind

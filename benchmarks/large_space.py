@@ -28,12 +28,13 @@ from provenance import provenance
 from search import SETTINGS
 
 from tuner import registry
-from tuner.config import load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.choice import open_device
-from tuner.interfaces import Search
-from tuner.model import Configuration, Measurement, Status, Trial, TunableValue, WorkloadResult
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.space.sampled import SampledSpace
+from tuner.space.search_view import Search
 
 POLICIES = ("random", "local", "greedy", "bayesian")
 EVALUATIONS = (20, 50, 100)

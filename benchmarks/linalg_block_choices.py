@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.assignment import environment
-from tuner.config.catalog import Catalog
-from tuner.config.kernel_file import KernelFile
-from tuner.errors import KernelFileError
-from tuner.model import Configuration, TunableValue
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Configuration, TunableValue
 
 DIVISORS = (2, 4, 8, 16, 256, 512)  # of the order
 CHOICES = ("default", "analytical", "left out")

@@ -14,7 +14,7 @@ from linalg_rows import Contender, compared, shown
 from linalg_search import Space, as_json
 from linalg_sets import HostArrays
 
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
 
 FINALISTS = 4
 _NEAR = 1.25  # times the fastest: who may go by turns

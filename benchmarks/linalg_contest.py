@@ -18,9 +18,9 @@ from linalg_sets import AnySets, Sets
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
-from tuner.errors import TunerError
-from tuner.model import Configuration
-from tuner.problems import Deviation
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration
+from tuner.problems.base import Deviation
 
 QUICK = 3  # repeats before the rounds
 QUICK_MS = 1000.0  # of these, after which no other begins

@@ -38,11 +38,11 @@ from linalg_search import Searcher
 from provenance import provenance
 
 import tuner
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.errors import TunerError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import TunerError
 
 FACTORIZATIONS = tuple(name for name in BATCHED if name.partition("-")[0] in LARGE)
 SIZES = {**dict.fromkeys(BATCHED, (16, 64)), **dict.fromkeys(LARGE, (1024, 4096, 16384))}

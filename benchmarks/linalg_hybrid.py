@@ -16,8 +16,8 @@ from linalg_rows import Contender, shown
 from linalg_search import Searcher, Space, as_json
 
 from tuner.devices.cuda.cpu_threads import CpuThreads
-from tuner.errors import TunerError
-from tuner.model import Configuration
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration
 
 _LEAST_RUNS, _MOST_CHECKED = 3, 3
 

@@ -30,11 +30,11 @@ from linalg_runs import Run, order, seconds, summary
 from linalg_search import Searcher
 from provenance import provenance
 
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.errors import TunerError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import TunerError
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -16,7 +16,7 @@ from linalg_rows import Contender, compared, timed
 from linalg_search import Searcher, Space
 from linalg_sets import HostArrays
 
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
 
 
 @dataclass(frozen=True)

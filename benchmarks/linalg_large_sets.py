@@ -6,9 +6,10 @@ import numpy as np
 from linalg_sets import Arrays, HostArrays
 
 from tuner.devices.cuda.judged_plans import sizes_of
-from tuner.model import Plan
 from tuner.model.elements import element_dtype
-from tuner.problems import Deviation, problem_for
+from tuner.model.plan import Plan
+from tuner.problems import problem_for
+from tuner.problems.base import Deviation
 from tuner.problems.input_values import stated_values
 
 DeviceArrays = dict[str, Any]

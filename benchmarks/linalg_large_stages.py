@@ -18,15 +18,15 @@ from linalg_large_operations import DTYPES, OPERATIONS
 from linalg_large_sets import LargeSets, drawn
 from linalg_runs import order
 
-from tuner.compiler import Compiler
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import StageLaunch, Step
-from tuner.errors import TunerError
-from tuner.model import Plan, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import TunerError
+from tuner.model.plan import Plan, Workload
 
 REPEATS = 5
 

@@ -20,13 +20,14 @@ from linalg_large_operations import OPERATIONS, LargeCase
 from linalg_runs import Document, order, write
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
-from tuner.config.kernel_file import KernelFile
 from tuner.config.loading import kernel_of
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.errors import TunerError
-from tuner.interfaces import Device
-from tuner.model import Configuration, Status, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Workload
+from tuner.model.trial import Status
 
 DEVICES = ("sim:jetson-tx1", "sim:jetson-orin")
 SIZES = (256, 512, 1024, 2048, 4096, 8192)

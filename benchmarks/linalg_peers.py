@@ -26,12 +26,12 @@ from linalg_runs import Run, order, seconds, summary
 from linalg_search import Searcher, Space
 from provenance import provenance
 
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.errors import TunerError
-from tuner.model import Configuration
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:

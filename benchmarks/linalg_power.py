@@ -35,13 +35,13 @@ from linalg_runs import order, seconds
 from linalg_search import Searcher, as_json
 from provenance import provenance
 from show_linalg_power import line, picture
+from tuner.power.base import Span
 
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.errors import TunerError
-from tuner.interfaces import Span
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import TunerError
 from tuner.report.power_plot import need_matplotlib
 
 SCHEMES = ("hybrid", "gpu-only", "cusolver", "gemm")

@@ -9,8 +9,8 @@ from cold_timing import median, outside_interval, spread
 from linalg_forms import Form
 from linalg_search import Space, as_json
 
-from tuner.model import Configuration
-from tuner.problems import Deviation
+from tuner.model.plan import Configuration
+from tuner.problems.base import Deviation
 
 
 @dataclass

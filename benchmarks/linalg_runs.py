@@ -12,7 +12,7 @@ from typing import Any
 
 from linalg_operations import Case
 
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 
 LEAST_S = 1.0  # of a row's search
 Document = dict[str, Any]

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 from linalg_operations import BATCH, Case
 
-from tuner.compiler import Compiler
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
+from tuner.devices.base import Device
 from tuner.devices.cuda.direct import CompilingGpu
-from tuner.errors import TunerError
-from tuner.interfaces import Device
-from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Plan, TunableValue
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.search.candidates import PreparedWorkload, judge, prepare
 from tuner.search.explaining import analytical_choice
 

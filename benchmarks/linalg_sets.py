@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.devices.cuda.judged_plans import sizes_of
-from tuner.model import Buffer, Plan
 from tuner.model.elements import element_dtype
-from tuner.problems import Deviation, problem_for
+from tuner.model.plan import Buffer, Plan
+from tuner.problems import problem_for
+from tuner.problems.base import Deviation
 from tuner.problems.input_values import stated_values
 
 Arrays = dict[str, Any]

@@ -29,8 +29,8 @@ from peer import Peer
 from provenance import provenance
 from sweep import Bench, Result, opened
 
-from tuner.config import KernelFile
-from tuner.model import Configuration, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Workload
 
 ROUNDS = 22
 FINALISTS = 4

@@ -34,11 +34,11 @@ from measured_shortlists import KERNELS, Transforms, of_less
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.compiler import CompiledStage
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.errors import TunerError
-from tuner.model import Configuration, Plan, Workload
+from tuner.compiler.compiler import CompiledStage
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Plan, Workload
 
 TOGETHER = 12  # lengths whose configurations are compiled at a time
 REPEATS = 7

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.model import Configuration, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Workload
 
 BESIDE = 2  # shapes of whole rows beside those that are stated; of double precision twice as many
 SMOOTH_PRIME = 7  # of lengths that have them

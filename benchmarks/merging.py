@@ -23,15 +23,16 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.database import Database
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import row_checksum
 from tuner.database.merging import merge_file
 from tuner.database.runs import ADD_TRIAL, Store
 from tuner.database.transaction import Transaction
-from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, RunStatus, Status, Trial
-from tuner.model.records import Conditions, canonical, measurement_record, trial_record
-from tuner.model.trial import WorkloadResult
+from tuner.model.device import DeviceIdentity
+from tuner.model.plan import Configuration
+from tuner.model.records import Conditions, RunStatus, canonical, measurement_record, trial_record
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 NAME = "scan-lf:N=1024"
 TRIALS_OF_A_RUN = 200

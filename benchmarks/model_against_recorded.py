@@ -29,12 +29,14 @@ from provenance import provenance
 from scipy.stats import spearmanr
 
 import tuner
-from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.device import MODEL_VERSION
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.model import Resources, Trial
-from tuner.recordings import RecordedSpace, RecordingFile
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Resources
+from tuner.model.trial import Trial
+from tuner.recordings.files import RecordingFile
+from tuner.recordings.values import RecordedSpace
 
 RECORDINGS = Path(tuner.__file__).parent / "recordings" / "h200.zip"
 BEYOND = 0.02  # relative difference that is beyond the noise

@@ -25,11 +25,12 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.interfaces import Device
-from tuner.model import Measurement, Plan, Trial
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import COVERAGE
+from tuner.model.plan import Plan
+from tuner.model.trial import Measurement, Trial
 from tuner.model.uncertainty import student_factor
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup

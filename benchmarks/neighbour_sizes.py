@@ -17,9 +17,9 @@ from typing import Any
 from provenance import provenance
 
 from tuner import registry
-from tuner.model import Configuration
-from tuner.recordings import RecordedSpace
+from tuner.model.plan import Configuration
 from tuner.recordings.opening import open_recording
+from tuner.recordings.values import RecordedSpace
 
 FACTORS = (2, 4, 8)
 

@@ -34,10 +34,10 @@ from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies.auto import SMALL
 
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.interfaces import Policy, Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import search_of
+from tuner.space.search_view import Policy, Search
+from tuner.studies.comparison import play
 
 PARALLEL = (1, 2, 4)
 ROUNDS = (10, 20, 40)

@@ -42,11 +42,11 @@ from tuner.policies.surrogate.hypervolume import front_of, hypervolume
 
 import tuner
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.config.catalog import Catalog
-from tuner.interfaces import Criterion, Policy, Search
-from tuner.model import Trial
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
+from tuner.model.trial import Trial
+from tuner.space.search_view import Criterion, Policy, Search
+from tuner.studies.comparison import play
 
 TIME, ENERGY = Objective("time"), Objective("energy")
 SEARCHES = ("pareto", "two searches", "random")

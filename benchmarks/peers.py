@@ -31,9 +31,9 @@ from peer_libraries import Libraries
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.model import Configuration, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Workload
 
 FINALISTS = 5
 FINAL_FORMS = 3

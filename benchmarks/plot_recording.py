@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.model import STREAM_PRIORITY, Measurement, Trial, with_priority
+from tuner.model.plan import STREAM_PRIORITY, with_priority
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.opening import RecordedSpaces, matching, open_recording
 from tuner.recordings.values import RecordedSpace
 

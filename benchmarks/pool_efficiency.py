@@ -24,8 +24,8 @@ import dask
 from pool_real_time import SPEED
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
 from tuner.pool.opening import open_pool, pool_opener
 from tuner.search.compilation import Compilation
 from tuner.search.request import Request, prepared_workloads, resolve

@@ -29,13 +29,13 @@ from typing import Any
 from provenance import provenance
 
 import tuner
-from tuner.config.catalog import Catalog
-from tuner.interfaces import Contest
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Contest
 from tuner.measurement.joule_bounds import JouleBounds
 from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, Race
-from tuner.model import Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
-from tuner.recordings import RecordingFile
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.recordings.files import RecordingFile
 from tuner.search.answer import contenders
 from tuner.search.request import Request, make_task, resolve
 from tuner.search.setup import open_setup

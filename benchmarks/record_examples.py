@@ -18,13 +18,14 @@ from pathlib import Path
 from provenance import provenance
 from record_spaces import FASTEST, check_fastest, shortened
 
-from tuner.config.catalog import Catalog
 from tuner.devices.worker import WorkerDevice
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
-from tuner.model import Measurement, Trial
-from tuner.recordings import RecordedSpace, read, write
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.files import read, write
+from tuner.recordings.values import RecordedSpace
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import recorded_space

@@ -23,16 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from provenance import provenance
+from tuner.power.base import Meter
 
-from tuner.config.catalog import Catalog
 from tuner.devices.sensors import open_meter
 from tuner.devices.worker import WorkerDevice
-from tuner.interfaces import Meter
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.setting_lock import SettingLock
 from tuner.measurement.verification import AnswerChecks
 from tuner.measurement.window import WindowRunner
-from tuner.model import Configuration, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import RecordedSpace, RecordingFile, read, write
+from tuner.model.plan import Configuration
+from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.recordings.files import RecordingFile, read, write
+from tuner.recordings.values import RecordedSpace
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import recorded_space

@@ -38,11 +38,12 @@ from typing import Any, NamedTuple
 from counter_log import POLL_S, counter_log, power_of
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.power import thermometer
-from tuner.interfaces import Device
-from tuner.model import Configuration, Plan, Status
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Configuration, Plan
+from tuner.model.trial import Status
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WORKLOADS = (  # no transforms: at the power limit, as theirs, a workload takes minutes

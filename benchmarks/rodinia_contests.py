@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rodinia_forms import Form, Inputs, filter_float, filter_naive, hotspot, lud, streamcluster
 
-from tuner.config import KernelFile
-from tuner.model import Plan, Source
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan, Source
 
 
 @dataclass(frozen=True)

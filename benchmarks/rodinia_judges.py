@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.config import KernelFile
-from tuner.model import Plan
-from tuner.problems import Deviation, problem_for
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan
+from tuner.problems import problem_for
+from tuner.problems.base import Deviation
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

@@ -35,12 +35,12 @@ from rodinia_judges import law_judge
 from rodinia_rounds import Arena, Result, fastest, finalists, ratio
 from rodinia_sources import FILES, WHERE, NvccCompiler, RodiniaError, sources
 
-from tuner.compiler import Compiler
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
-from tuner.errors import CompileError, TunerError
-from tuner.model import Configuration, Plan, Source, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import CompileError, TunerError
+from tuner.model.plan import Configuration, Plan, Source, Workload
 from tuner.problems import problem_for
 
 TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")

@@ -12,10 +12,11 @@ from rodinia_forms import Array, Form
 
 from tuner.devices.cuda.code import CodeCache, StageCompiler
 from tuner.devices.cuda.launches import Clearing, Launch, Step
-from tuner.errors import DeviceError
-from tuner.model import Buffer, DeviceLimits
+from tuner.model.device import DeviceLimits
 from tuner.model.elements import element_dtype
-from tuner.problems import Deviation
+from tuner.model.errors import DeviceError
+from tuner.model.plan import Buffer
+from tuner.problems.base import Deviation
 
 READ = ("in", "inout")
 TRIED = 3  # runs of each form before the rounds

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.compiler.ptxas_report import resources_in
-from tuner.errors import CompileError
-from tuner.model import Resources, Source, Stage
+from tuner.model.errors import CompileError
+from tuner.model.plan import Resources, Source, Stage
 
 WHERE = "git clone https://github.com/yuhc/gpu-rodinia (BSD licence, University of Virginia)"
 

@@ -27,10 +27,11 @@ import numpy as np
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog, kernels_root
-from tuner.errors import TunerError
-from tuner.model import Configuration, Plan, Workload
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Plan, Workload
 from tuner.problems import problem_for
 
 WORKLOADS = (

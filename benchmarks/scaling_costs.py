@@ -9,12 +9,13 @@ from typing import Any
 
 from tuner.daemon.attempts.messages import LineReader, line, parse_line
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
-from tuner.daemon.queue.shares import Shares
-from tuner.database import Store
-from tuner.model import Configuration, DeviceIdentity, Energy, Measurement, Status, Trial
+from tuner.daemon.jobs.shares import Shares
+from tuner.database.runs import Store
+from tuner.model.device import DeviceIdentity
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.plan import Configuration
 from tuner.model.records import Conditions
-from tuner.model.trial import WorkloadResult
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 _ROUNDS = 12
 _NAME = "scan-lf:N=1024"

@@ -36,7 +36,7 @@ from search_spaces import Game, games_of
 from search_store import Store, Task, peer_version, policy_version
 
 from tuner import registry
-from tuner.errors import InputError, TunerError
+from tuner.model.errors import InputError, TunerError
 
 POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")
 BUDGETS = (20, 50, 100, 200)

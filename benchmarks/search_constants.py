@@ -25,8 +25,8 @@ from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 
 from tuner import registry
-from tuner.comparing.evaluations import play
 from tuner.recordings.values import search_of
+from tuner.studies.comparison import play
 
 AFTER = (20, 50)
 SEEDS = 5

@@ -18,8 +18,8 @@ import numpy as np
 from search_plays import Play, Record, guarded
 from search_spaces import Game, kernel_tuner_cache, key
 
-from tuner.errors import InputError
-from tuner.model import TunableValue
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
 
 DISTRIBUTION = "kernel_tuner"
 MAIN = (

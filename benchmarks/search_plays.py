@@ -14,10 +14,10 @@ from types import FrameType
 from search_spaces import OBJECTIVE, Game, key
 
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.interfaces import Policy, Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import search_of
+from tuner.space.search_view import Policy, Search
+from tuner.studies.comparison import play
 
 IDLE_LIMIT_S = 10.0  # of CPU time; no search took a tenth of it, but some go round in circles for ever
 

@@ -16,8 +16,8 @@ from search_peers import Legal
 from search_plays import Play, Record, guarded
 from search_spaces import Game, key
 
-from tuner.errors import InputError
-from tuner.model import TunableValue
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
 
 DISTRIBUTION = "pyatf"
 # Name in tables -> class. `PatternSearch` and `Torczon` are not played alone: they close in on one point and

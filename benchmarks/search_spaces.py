@@ -9,11 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.model import Status, Trial, TunableValue, WorkloadName
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace
+from tuner.model.plan import TunableValue
+from tuner.model.trial import Status, Trial
+from tuner.model.workload_name import WorkloadName
 from tuner.recordings.opening import open_recording
+from tuner.recordings.values import RecordedSpace
 
 READABLE = (".npz", ".json", ".zip")
 OBJECTIVE = Objective("time")

@@ -26,8 +26,9 @@ from provenance import provenance
 from search import SETTINGS
 
 from tuner import registry
-from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Candidate, Search
 
 CANDIDATES = (1_000, 10_000)
 EVALUATIONS = (20, 50, 100, 200)

@@ -12,7 +12,7 @@ from fft_length_cases import INPUT_BYTES
 from measured_rows import Record, Size, configurations, records_by_gpu
 from measured_shortlists import KERNELS, Transforms
 
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
 
 RESULTS = Path(__file__).parent / "results"
 BEFORE = {  # further configurations of some lengths

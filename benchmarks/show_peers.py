@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
 
 MARKS = ("<!-- {}peers -->\n", "<!-- end of {}peers -->\n")
 COLUMNS = (

@@ -23,7 +23,7 @@ from measured_shortlists import KERNELS, Transforms
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
 
 LENGTHS = 20  # of every type and direction
 INPUTS_MIB = (1, 2, 4, 8, 16, 32, 128)

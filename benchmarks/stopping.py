@@ -31,8 +31,8 @@ from tuner.policies import bayesian as bayesian_module
 from tuner.policies.stopping import GAIN, LEAST, SHARE, SearchState, StopRule
 
 from tuner import registry
-from tuner.comparing.evaluations import play
 from tuner.recordings.values import search_of
+from tuner.studies.comparison import play
 
 MOST = 200  # evaluations of a search whose predictions are looked at
 BINS = (0.0, 0.0005, 0.002, 0.005, 0.02, 0.1, math.inf)  # of predicted gains

@@ -35,8 +35,8 @@ from tuner.policies import bayesian as bayesian_module
 from tuner.policies.auto import SMALL
 from tuner.policies.stopping import GAIN, LEAST, REST, SearchState, StopRule
 
-from tuner.comparing.evaluations import play
 from tuner.recordings.values import search_of
+from tuner.studies.comparison import play
 
 LOSS = 20 * GAIN  # percent, in the mean of a kernel: a fifth of what is not worth going on for
 WORST = 5  # times that, in the worst tenth of its seeds

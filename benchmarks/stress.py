@@ -17,8 +17,9 @@ import answers
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.errors import TunerError
-from tuner.model import Plan, WorkloadName
+from tuner.model.errors import TunerError
+from tuner.model.plan import Plan
+from tuner.model.workload_name import WorkloadName
 
 
 def main() -> None:

@@ -15,13 +15,13 @@ import answers
 from cold_timing import Timer, median
 from provenance import provenance
 
-from tuner.compiler import Compiler
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.errors import CompileError, TunerError
-from tuner.model import Configuration, Plan, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import CompileError, TunerError
+from tuner.model.plan import Configuration, Plan, Workload
 
 
 @dataclass

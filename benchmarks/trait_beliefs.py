@@ -31,14 +31,14 @@ from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies.surrogate import learner, start
 from tuner.policies.surrogate.beliefs import FILE, Beliefs, beliefs_of
-from tuner.policies.surrogate.encoding import Floats
+from tuner.policies.surrogate.features import Floats
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.response import respond
 from tuner.policies.surrogate.traits import NAMES, traits
 
 from tuner import registry
-from tuner.comparing.evaluations import play
 from tuner.recordings.values import search_of
+from tuner.studies.comparison import play
 
 VERSION = 1
 RIDGE = 0.01  # of standardised responses

@@ -16,10 +16,11 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
+from tuner.devices.base import RunRecord
 from tuner.devices.worker import WorkerDevice
-from tuner.interfaces import RunRecord
-from tuner.model import Plan, Status
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 WORKLOADS = ("scan-lf:N=1024", "fft:N=1024", "tridiag-wm:N=1024", "fft-large:N=65536")
 CONFIGURATIONS = 12

@@ -27,9 +27,11 @@ from peer import Peer
 from provenance import provenance
 from sweep import Bench, Result, opened
 
-from tuner.config import KernelFile
-from tuner.model import Buffer, Configuration, ProblemSpec, Workload
-from tuner.problems import Problem, problem_for, take_rows
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Buffer, Configuration, ProblemSpec, Workload
+from tuner.problems import problem_for
+from tuner.problems.arrays import take_rows
+from tuner.problems.base import Problem
 
 ROUNDS = 22
 FINALISTS = 5

@@ -22,8 +22,8 @@ from provenance import provenance
 from sweep import Bench, opened
 from tridiag_large import Contenders, Systems, compared, line
 
-from tuner.config import KernelFile
-from tuner.model import Buffer, Configuration, ProblemSpec, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Buffer, Configuration, ProblemSpec, Workload
 from tuner.problems import problem_for
 
 ROWS = {"float32": 2**26, "float64": 2**25, "complex64": 2**25}

@@ -22,10 +22,11 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.model import Configuration, Trial
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration
+from tuner.model.trial import Trial
 from tuner.search.request import Request
 from tuner.search.setup import open_setup
 from tuner.search.tuning import Strategy, tune

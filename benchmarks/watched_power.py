@@ -30,9 +30,10 @@ from typing import Any
 from energy_windows import Tools, measured, plans_of, tools_of, warmed
 from provenance import provenance
 
-from tuner.daemon.live.power_watch import PowerWatch
-from tuner.errors import InputError
-from tuner.model import DeviceIdentity, Plan
+from tuner.daemon.power_watch import PowerWatch
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan
 from tuner.model.uncertainty import student_factor
 
 BLOCK = (False, False, True, True, True, True, False, False)

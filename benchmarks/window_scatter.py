@@ -19,9 +19,10 @@ from provenance import provenance
 from tuner.measurement.paired import PairedRepeats
 from tuner.measurement.pooling import join
 from tuner.measurement.scatter import window_scatter
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.long_run import stated
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 TRIALS = [Trial((Configuration({"i": number}),)) for number in range(4)]
 CASES = {  # standard deviations in percent: over minutes common to all, a trial's own, from window to window

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
 
-from tuner.errors import InputError
-from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, DeviceLimits, Measurement, Trial, TunableValue, shown_values
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, TunableValue, shown_values
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Candidate, Search
 
 from .front_runners import TOGETHER, FrontRunners, front_runners, in_order
 from .guideline import guideline

@@ -4,8 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tuner.interfaces import Search
-from tuner.model import STREAM_PRIORITY, Measurement, Trial, stated
+from tuner.model.long_run import stated
+from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Search
 
 from .analytical import analytical
 from .descent import Attempt, cheapest, recalled

@@ -8,14 +8,15 @@ import math
 
 import numpy as np
 
-from tuner.interfaces import Search
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Search
 
 from .analytical import choice_of
 from .descent import Attempt
 from .joint_run import JointRun
 from .stopping import stop_rule
-from .surrogate.encoding import Integers
+from .surrogate.features import Integers
 from .surrogate.joint import Joint
 from .surrogate.knowledge import best_known, learnt, nearest
 from .surrogate.learner import Learner

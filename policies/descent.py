@@ -5,8 +5,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from itertools import chain
 
-from tuner.interfaces import Search
-from tuner.model import Configuration, Energy, Measurement, Status, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Status, Trial
+from tuner.space.search_view import Search
 
 from .ordering import Order
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from tuner.interfaces import Candidate
-from tuner.model import DeviceLimits, TunableValue, tunable_names
+from tuner.model.device import DeviceLimits
+from tuner.model.plan import TunableValue, tunable_names
+from tuner.space.search_view import Candidate
 
 from .ordering import Resolve
 from .rating import Key, RuleCriterion, key, rate, without_resources

@@ -9,18 +9,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from tuner.interfaces import Search
-from tuner.model import Configuration, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Trial
+from tuner.space.search_view import Search
 
-from .descent import (
-    Attempt,
-    Descent,
-    Memory,
-    along,
-    by_own_time,
-    first_valid,
-    with_kernel,
-)
+from .descent import Attempt, Descent, Memory, along, by_own_time, first_valid, with_kernel
 from .lines import along_lines, lowered
 from .ordering import Order, all_orders
 from .speculation import looking_ahead

@@ -2,8 +2,8 @@
 
 from collections.abc import Generator, Iterator, Sequence
 
-from tuner.interfaces import Search
-from tuner.model import Measurement, Status, Trial
+from tuner.model.trial import Measurement, Status, Trial
+from tuner.space.search_view import Search
 
 from .descent import Memory
 from .ordering import Ranks, all_ranks

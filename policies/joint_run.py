@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 
-from tuner.interfaces import Search
-from tuner.model import Measurement, Status, Trial
+from tuner.model.trial import Measurement, Status, Trial
+from tuner.space.search_view import Search
 
-from .surrogate.encoding import Integers
+from .surrogate.features import Integers
 from .surrogate.joint import Joint
 
 

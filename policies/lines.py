@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tuner.model import Trial
+from tuner.model.trial import Trial
 
 from .descent import Descent, Memory, first_minimum, while_allowed
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Search
 
 from .descent import Attempt, Memory, with_kernel
 from .ordering import Ranks, all_ranks

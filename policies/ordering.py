@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.interfaces import Candidate, LargeSpace, Search
-from tuner.model import Configuration, TunableValue, tunable_names
+from tuner.model.plan import Configuration, TunableValue, tunable_names
+from tuner.space.search_view import Candidate, LargeSpace, Search
 
 _TOGETHER = 8  # candidates compiled at a time
 

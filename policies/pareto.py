@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Search
 
 from .analytical import choice_of
 from .bayesian import AHEAD, LEAST_START
@@ -14,7 +14,7 @@ from .descent import Attempt
 from .joint_run import JointRun
 from .stopping import ALL_FAIL, GAIN, LEAST, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
-from .surrogate.encoding import Floats, Integers
+from .surrogate.features import Floats, Integers
 from .surrogate.hypervolume import hypervolume
 from .surrogate.joint import Joint
 from .surrogate.knowledge import best_known

@@ -3,8 +3,8 @@
 import math
 from collections import deque
 
-from tuner.interfaces import Payback, Search
-from tuner.model import Measurement, Status, Trial
+from tuner.model.trial import Measurement, Status, Trial
+from tuner.space.search_view import Payback, Search
 
 from .descent import Attempt
 

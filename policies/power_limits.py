@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tuner.interfaces import Policy, Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Policy, Search
 
 from .descent import Attempt, Memory, cheapest, recalled
 from .lines import lowered

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable, Generator, Sequence
 
-from tuner.interfaces import Candidate, Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Candidate, Search
 
 from .sampling import CHUNK, sweep
 

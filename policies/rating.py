@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.interfaces import Candidate, StageLaunch
-from tuner.model import DeviceLimits
+from tuner.model.device import DeviceLimits
 from tuner.space.occupancy import occupancy, warps_and_blocks
+from tuner.space.search_view import Candidate, StageLaunch
 
 RADIX = "radix"
 

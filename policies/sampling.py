@@ -5,8 +5,8 @@ import random
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice, product
 
-from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Search
 
 CHUNK = 64  # trials yielded together: enough to compile ahead, few enough to hold in memory
 

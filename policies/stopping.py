@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from tuner.interfaces import Search
+from tuner.space.search_view import Search
 
 from .payback import not_paying
 from .surrogate.joint import Joint

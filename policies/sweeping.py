@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tuner.interfaces import Search
+from tuner.space.search_view import Search
 
 FIRST = 6  # evaluations before there is an estimate; the first of all pays for what is made once, and is none
 LATEST = 16  # evaluations that the estimate is of

@@ -1,4 +1,4 @@
-"""Adds one option to ``tuner/options.py`` when it is imported, in this process only.
+"""Adds one option to ``tuner/model/options.py`` when it is imported, in this process only.
 
 One field is written into the source before anything else of ``tuner`` is imported.
 """
@@ -13,13 +13,13 @@ BEFORE = "    objective: str = _option("
 
 
 def _add() -> None:
-    spec = find_spec("tuner.options")
+    spec = find_spec("tuner.model.options")
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).read_text()
     assert source.count(BEFORE) == 1
-    module = types.ModuleType("tuner.options")
-    sys.modules["tuner.options"] = module
+    module = types.ModuleType("tuner.model.options")
+    sys.modules["tuner.model.options"] = module
     exec(compile(source.replace(BEFORE, FIELD + BEFORE), spec.origin, "exec"), module.__dict__)  # noqa: S102 - our own source
 
 

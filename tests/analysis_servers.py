@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tuner.config import load_kernel_file
-from tuner.errors import EmptySpaceError
+from tuner.config.loading import load_kernel_file
+from tuner.model.errors import EmptySpaceError
 
 _FOREVER_S = 3600.0
 

@@ -8,29 +8,22 @@ from typing import Any
 
 import run_documents
 
-from tuner.config.catalog import Catalog, kernels_root
+from tuner.config.shipped import kernels_root
 from tuner.daemon.answers.answerer import Analyse, Answerer
 from tuner.daemon.answers.snapshot import AnswerIndex
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.interface import Question, Reply
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
-from tuner.database import Store, StoredRun
 from tuner.database.answers import StoredAnswer, stored_answer
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    Energy,
-    Flag,
-    Measurement,
-    RunStatus,
-    Status,
-    TunableValue,
-    WorkloadResult,
-)
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
 from tuner.model.objective import described
-from tuner.model.records import Conditions, measurement_record
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.records import Conditions, RunStatus, StoredRun, measurement_record
 from tuner.model.run_document import RunDocument
+from tuner.model.trial import Energy, Flag, Measurement, Status, WorkloadResult
 
 TX1 = DeviceIdentity(
     "sim:jetson-tx1", "NVIDIA Jetson TX1 (modelled)", "sim:jetson-tx1", "model-2", "12.9", modelled=True

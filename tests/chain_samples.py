@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.model import Plan
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan
 
 STENCIL_CODE = """
 __global__ void stencil(const float* u, float* v, int n, int step) {

@@ -15,7 +15,7 @@ from fake_nvml_state import UUID, fake_nvml, library
 from jetson_trees import build, limits_hz
 from tuner.power.clocks import clockd_leases, devfreq, journal, ownership
 from tuner.power.clocks.actuator import Actuator, ClockPaths
-from tuner.power.clocks.controls import restore_stale
+from tuner.power.clocks.control import restore_stale
 from tuner.power.clocks.devfreq import DevfreqActuator
 from tuner.power.nvml import power_limit
 from tuner.power.nvml.power_limit import NvmlPowerLimitActuator

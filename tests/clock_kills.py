@@ -21,7 +21,7 @@ from typing import Protocol
 from fake_nvml_state import UUID, fake_nvml, library
 from jetson_trees import build, gpu_node, limits_hz
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import restore_stale
+from tuner.power.clocks.control import restore_stale
 
 SIGNALS: tuple[tuple[str, ...], ...] = (
     ("SIGINT",),
@@ -50,7 +50,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, stop)
 print("here", flush=True)
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import open_control, open_power_limits
+from tuner.power.clocks.control import open_control, open_power_limits
 
 gpu, library, devfreq, directory, socket, settings = sys.argv[1:]
 nothing = Path(directory) / "nothing"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from recorded_samples import GPU, measured, workload, written
 
-from tuner.model import Configuration, Measurement, Trial
-from tuner.recordings import RecordedSpace
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.values import RecordedSpace
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import CompiledStage, Compiler
-from tuner.errors import CompilerUnavailableError
-from tuner.model import Stage
+from tuner.compiler.compiler import CompiledStage, Compiler
+from tuner.model.errors import CompilerUnavailableError
+from tuner.model.plan import Stage
 
 
 def compiled_stages(stages: Sequence[Stage], architecture: str, cubins: Path) -> list[CompiledStage]:

@@ -18,14 +18,17 @@ from tuner.daemon.attempts import launching, runner
 from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.launching import AttemptLauncher, Process
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
-from tuner.database import Database, Jobs, Store, StoredRun
+from tuner.database.connection import Database
+from tuner.database.jobs import Jobs
+from tuner.database.runs import Store
+from tuner.devices.base import Progress
 from tuner.devices.choice import OpenedDevice
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import CompileError
-from tuner.interfaces import Progress
-from tuner.model import Plan, Resources
+from tuner.model.errors import CompileError
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
+from tuner.model.plan import Plan, Resources
+from tuner.model.records import StoredRun
 from tuner.search import setup
 from tuner.system.signals import StopRequest
 

@@ -44,8 +44,8 @@ def _hurry(warmth: Any) -> None:
 
 PATCHES: dict[str, Callable[[Any], None]] = {
     "tuner.devices.choice": _play_gpu,
-    "tuner.power.clocks.controls": _play_clocks,
-    "tuner.measurement.warmup": _hurry,
+    "tuner.power.clocks.control": _play_clocks,
+    "tuner.measurement.settle": _hurry,
 }
 
 

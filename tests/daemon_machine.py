@@ -11,7 +11,7 @@ from cli_process import COMMAND, PATIENCE_S
 from prepared_process import PreparedProcess
 
 from tuner.client import Client
-from tuner.errors import DaemonUnavailableError
+from tuner.model.errors import DaemonUnavailableError
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"
 

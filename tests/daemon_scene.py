@@ -28,7 +28,7 @@ from fake_nvml_state import State, fake_nvml, library
 from nvml_gpu import play
 
 from tuner.client import Client
-from tuner.database import Database
+from tuner.database.connection import Database
 
 MODELLED, PLAYED = "sim:jetson-tx1", "cuda:0"
 PATIENCE_S = 60.0  # for what must come; never waited for in full unless something is broken
@@ -42,7 +42,7 @@ _LASTING = {
     "runs": "SELECT id, 0, conditions || coalesce(answer, '') FROM runs WHERE status = 'finished'",
     "jobs": "SELECT id, 0, ordered FROM jobs",
 }
-_CHILD = "tuner.system.process"  # what may hang lives in such a child
+_CHILD = "tuner.system.processes"  # what may hang lives in such a child
 _LAUNCHER = "tuner.daemon.attempts.launcher"  # and of what it forks
 _ROLES = {"runner": "tuner.daemon.attempts.attempt", "guardian": "tuner.power.clocks.clockd"}
 _SETTINGS = """

@@ -15,8 +15,8 @@ from fake_nvml_state import State, fake_nvml, library
 from throwaway_systemd import Machine, booted, overlay
 
 from tuner.client import Client
-from tuner.config.trust import trusted
-from tuner.errors import InputError
+from tuner.kernel_files.trust import trusted
+from tuner.model.errors import InputError
 
 marks = [
     pytest.mark.systemd,

@@ -13,7 +13,7 @@ from daemon_fault import FaultReport
 from daemon_scene import MODELLED, PLAYED, Process, Scene
 
 from tuner.client import Client
-from tuner.errors import DaemonRefusedError, DaemonUnavailableError, TunerError
+from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, TunerError
 
 ANSWER_S = (
     15.0  # within which somebody who asks gets an answer; a socket that was removed is missed after five

@@ -15,15 +15,20 @@ from answering_scene import TX1, Answers, conditions, document, first_values, sh
 from cli_process import tuner
 from damage_files import KINDS, NAMES, TARGETS, Files, Row, damaged, files_of, had, places_of, write
 
-from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.subscriptions import Subscriptions
-from tuner.database import Database, Jobs, Ledger, Store, check_copies, holds_something
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.events import Subscriptions
 from tuner.database.answers import SampleHistory, stored_answer
 from tuner.database.best_known import DatabaseSource
+from tuner.database.connection import Database, holds_something
+from tuner.database.integrity.check import check_copies
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.database.storage import Repositories, Storage
-from tuner.errors import TunerError
-from tuner.model import Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.model.errors import TunerError
 from tuner.model.jobs import JobSpec, JobState, Origin
+from tuner.model.records import RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 SETS = (("scan-lf:N=4",), ("scan-lf:N=64",), ("fft:N=4",), ("scan-lf:N=4", "fft:N=4"))
 DAYS = [f"2026-11-{day:02}" for day in range(1, 8)]

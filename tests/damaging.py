@@ -13,16 +13,21 @@ from pathlib import Path
 import run_documents
 from mirrored import rows
 
-from tuner.database import Database, Jobs, Ledger, Store
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.files import side_file
 from tuner.database.integrity import pages as form
 from tuner.database.integrity.checksums import TABLES, is_sound
 from tuner.database.integrity.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Pages
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.database.transaction import Transaction
-from tuner.model import Configuration, DeviceIdentity, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.model.device import DeviceIdentity
 from tuner.model.jobs import JobSpec, JobState, Origin
-from tuner.model.records import Conditions
+from tuner.model.plan import Configuration
+from tuner.model.records import Conditions, RunStatus
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 
 CONDITIONS = Conditions(
     workloads=(("scan-lf:N=4", 1024),),

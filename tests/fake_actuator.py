@@ -10,8 +10,8 @@ from tuner.power.clocks.clockd_leases import Leases
 from tuner.power.clocks.clockd_protocol import ClockRequest
 from tuner.power.clocks.ownership import Undo
 
-from tuner.errors import ClockError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError
 
 CLOCKS_MHZ = (1980, 1500, 900, 345)
 

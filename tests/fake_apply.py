@@ -28,11 +28,12 @@ from fake_cupy import (
 from tuner.application.calls import Application
 from tuner.application.choice import Chosen
 from tuner.application.plans import KernelPlan
-from tuner.compiler import CompiledStage
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
-from tuner.errors import CompileError
-from tuner.model import DeviceIdentity, Resources, Stage
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import CompileError
+from tuner.model.plan import Resources, Stage
 
 GPU = DeviceIdentity("cuda:0", "Fake GPU", "GPU-0", "580.1", "12.9", modelled=False)
 

@@ -13,21 +13,21 @@ import pytest
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 from fake_driver import FakeLibrary
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import device as cuda
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_kernels import answer_stage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.rounds import RoundRunner
-from tuner.errors import CompileError
-from tuner.model import (
+from tuner.model.arguments import Scalar
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import CompileError
+from tuner.model.plan import (
     Buffer,
     Configuration,
-    DeviceLimits,
     Plan,
     ProblemSpec,
     Resources,
-    Scalar,
     Source,
     Stage,
     Work,

@@ -20,11 +20,11 @@ from fake_cupy import DeviceArray, Kernel, Pointer
 
 import tuner.application
 from tuner.application.calls import Application
-from tuner.compiler import CompiledStage
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
-from tuner.errors import CompileError
-from tuner.model import Resources, Stage
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import CompileError
+from tuner.model.plan import Resources, Stage
 
 
 class HostKernel(Kernel):

@@ -5,10 +5,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.errors import PoolLostError, WorkerLostError
-from tuner.interfaces import Contest
-from tuner.model import Configuration, DeviceIdentity, Measurement, Status, Trial, WorkloadResult
-from tuner.pool.worker_setup import Answer, WorkerFacts, WorkerTotals, describe_setup
+from tuner.measurement.base import Contest
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import PoolLostError, WorkerLostError
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.pool.worker import Answer, WorkerFacts, WorkerTotals, describe_setup
 from tuner.pool.workers import PoolWorker
 
 IDENTITY = DeviceIdentity("cuda:0", "H100", "GPU-0", "560.1", "12.9", modelled=False)

@@ -15,7 +15,7 @@ from tuner.daemon.interface import (
     Question,
     Reply,
 )
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
 
 WHEN = "2026-01-02T03:04:05+00:00"

@@ -5,12 +5,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from modelled import NoNvrtc, scan
+from tuner.power.base import PowerReading, SpentEnergy
 
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.base import Check, RunRecord
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
-from tuner.errors import ClockPermissionError
-from tuner.interfaces import Check, ClockReading, PowerReading, RunRecord, Sample, SensorInfo, SpentEnergy
-from tuner.model import Flag, FlagKind, Plan, Trial
+from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.model.errors import ClockPermissionError
+from tuner.model.plan import Plan
+from tuner.model.trial import Flag, FlagKind, Trial
 
 PLANS = (scan(4, 256), scan(8, 128, kernel="other"))
 NO_GRAPH = Flag(FlagKind.NO_GRAPH, "a test")

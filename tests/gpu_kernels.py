@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tuner.compiler import Compiler
-from tuner.errors import CompileError
-from tuner.model import Plan
+from tuner.compiler.compiler import Compiler
+from tuner.model.errors import CompileError
+from tuner.model.plan import Plan
 
 
 def architecture(cp: Any) -> int:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from modelled import NoNvrtc
 
-from tuner.devices.simulated import SimulatedDevice
-from tuner.interfaces import Check, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan
+from tuner.devices.base import Check, RunRecord
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan
 
 _HOLD_S = 30.0  # between two looks at nothing
 _BURST_S = 0.002

@@ -16,15 +16,15 @@ from clock_kills import GuardedScene, Scene, both_scene, devfreq_scene, limit_sc
 from container_kills import contained, why_not
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
-from tuner.power.clocks.controls import choose_actuator
+from tuner.power.clocks.control import choose_actuator
 from tuner.power.clocks.lease import LeasedClocks
 
 CLIENT = clock_kills.HOLDER.replace(
-    "from tuner.power.clocks.controls import open_control, open_power_limits",
+    "from tuner.power.clocks.control import open_control, open_power_limits",
     """
 from functools import partial
 from tuner.power.clocks.clockd_client import reach
-from tuner.power.clocks.controls import choose_actuator, choose_limit_actuator
+from tuner.power.clocks.control import choose_actuator, choose_limit_actuator
 from tuner.power.clocks.lease import LeasedClocks, LeasedPowerLimit
 
 def open_control(gpu, where):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from build_cache import BUILDS
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 HOST = Path(__file__).parent / "host"
 COMPILER = shutil.which("g++")

@@ -10,7 +10,7 @@ from fake_cupy import FakeCupy
 
 from tuner.devices.cuda.cpu_threads import CpuThreads
 from tuner.devices.cuda.host_lapack import HostLapack
-from tuner.model import LibraryCall
+from tuner.model.chains import LibraryCall
 
 Array = npt.NDArray[Any]
 _CP: Any = FakeCupy({})

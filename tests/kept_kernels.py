@@ -4,7 +4,10 @@ import functools
 from pathlib import Path
 
 from tuner import config
-from tuner.config import KernelFile, catalog, kernel_folders, load_kernel_file
+from tuner.config import kernel_folders
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files import catalog
+from tuner.kernel_files.kernel_file import KernelFile
 
 
 def keep_shipped_kernels() -> None:

@@ -12,8 +12,8 @@ from kernel_samples import Row, element_count, small_plan
 from thread_orders import in_turns
 
 from tuner.devices.cuda.judged_plans import problem_of
-from tuner.model import Plan
-from tuner.problems import values_of
+from tuner.model.plan import Plan
+from tuner.problems.arrays import values_of
 
 FEW_ELEMENTS = 2**16  # more are computed in a shuffled order alone
 PLANS_AT_A_TIME = 8

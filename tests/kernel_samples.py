@@ -12,9 +12,10 @@ from pathlib import Path
 
 from pairwise import pairwise
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.config.sizes import combinations, listed
-from tuner.model import Configuration, Plan, TunableValue
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.sizes import combinations, listed
+from tuner.model.plan import Configuration, Plan, TunableValue
 
 Row = dict[str, TunableValue]
 """A configuration: its ``kernel``, sizes and tunables."""

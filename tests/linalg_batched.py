@@ -15,9 +15,11 @@ from compiled_stages import compiled_stages
 from host_build import CHECKED, Barrier, HostRunError, Order
 from numpy.typing import NDArray
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.model import Configuration, Plan, TunableValue
-from tuner.problems import Deviation, problem_for
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, TunableValue
+from tuner.problems import problem_for
+from tuner.problems.base import Deviation
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -9,8 +9,8 @@ from tuner.power.response.identify import Identification
 from tuner.power.response.models import PowerCurve, shown_joules, shown_watts
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices.simulated import SimulatedDevice
-from tuner.interfaces import Response, Sample
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.interfaces.power import Response, Sample
 
 Busy = list[tuple[float, float]]
 IDLE_W, BUSY_W = 60.0, 260.0

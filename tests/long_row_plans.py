@@ -7,8 +7,8 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 
-from tuner.config import KernelFile
-from tuner.model import Plan, TunableValue
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan, TunableValue
 from tuner.problems import problem_for
 
 Array = npt.NDArray[Any]

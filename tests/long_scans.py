@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.model import Plan
 from tuner.model.elements import bfloat16_bits, bfloat16_values
+from tuner.model.plan import Plan
 
 Array = npt.NDArray[Any]
 DTYPES = ("float32", "float64", "int32", "int64", "uint32", "float16", "bfloat16", "complex64")

@@ -8,8 +8,8 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 
-from tuner.model import Source
-from tuner.problems import poison
+from tuner.model.plan import Source
+from tuner.problems.arrays import poison
 
 Array = npt.NDArray[Any]
 

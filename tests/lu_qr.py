@@ -17,8 +17,8 @@ from host_build import CHECKED, Barrier, HostRunError, Order
 from numpy.typing import NDArray
 from thread_orders import in_turns
 
-from tuner.config import KernelFile
-from tuner.model import Configuration, Plan, Source, TunableValue
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, Source, TunableValue
 from tuner.problems import problem_for
 
 DTYPES = ("float32", "float64")

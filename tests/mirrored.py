@@ -5,8 +5,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tuner.database import Database, Jobs, Ledger
+from tuner.database.connection import Database
 from tuner.database.integrity.checksums import TABLES
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
 from tuner.database.transaction import Transaction
 from tuner.model.jobs import JobSpec, Origin
 

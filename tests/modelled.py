@@ -3,12 +3,22 @@
 import math
 from collections.abc import Sequence
 
-from tuner.compiler import CompiledStage
-from tuner.devices.simulated import SimulatedDevice
+from tuner.compiler.compiler import CompiledStage
+from tuner.devices.base import Progress
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
-from tuner.errors import CompileError, CompilerUnavailableError
-from tuner.interfaces import Progress
-from tuner.model import Buffer, Configuration, Plan, ProblemSpec, Resources, Source, Stage, Work, Workload
+from tuner.model.errors import CompileError, CompilerUnavailableError
+from tuner.model.plan import (
+    Buffer,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Resources,
+    Source,
+    Stage,
+    Work,
+    Workload,
+)
 
 ELEMENTS = 2**26
 # What such a scan takes of registers on an H200, by elements per thread.

@@ -15,12 +15,13 @@ from pathlib import Path
 from fake_nvml_state import UUID, State
 from modelled import NoNvrtc
 
+from tuner.devices.base import RunRecord
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.gpus import gpu_model
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.round_model import idle_watts
-from tuner.interfaces import RunRecord
-from tuner.model import DeviceIdentity, Plan
+from tuner.model.device import DeviceIdentity
+from tuner.model.plan import Plan
 
 TICK_US = 1000  # of the energy counter: windows may be short
 _HURRY = 0.1  # what an idle GPU is watched for, of the time asked for

@@ -1,4 +1,4 @@
-"""Prints where an option is seen that was added to ``tuner/options.py`` alone."""
+"""Prints where an option is seen that was added to ``tuner/model/options.py`` alone."""
 
 import json
 import sys
@@ -9,14 +9,14 @@ import added_option  # noqa: F401 - first: it adds the option
 from cli_process import SMALL, tuner
 from pydantic import ValidationError
 
-from tuner.config.catalog import Catalog
-from tuner.daemon.api.app import published
-from tuner.daemon.api.errors import worded
-from tuner.daemon.api.models import Submission
 from tuner.daemon.attempts.attempt import request_of
-from tuner.daemon.queue.job_specs import specs_of
-from tuner.daemon.settings.file import load, schema
-from tuner.errors import InputError
+from tuner.daemon.http.models import Submission
+from tuner.daemon.http.responses import worded
+from tuner.daemon.http.routes import published
+from tuner.daemon.jobs.specs import specs_of
+from tuner.daemon.settings_file import load, schema
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
 from tuner.search import tuning
 from tuner.search.option_checks import check_options, job_options

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.interfaces import Candidate, Policy, Search
-from tuner.model import Configuration, Measurement, Status, Trial, TunableValue, WorkloadResult
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Candidate, Policy, Search
 
 Measure = Callable[[Trial], Measurement]
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from policy_driver import play, result, search_over
 
 from tuner import registry
-from tuner.interfaces import Candidate
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Candidate
 
 FAILED = math.inf
 K20C = (758, 705, 666, 640, 614)

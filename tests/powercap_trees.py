@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.errors import PowerError
+from tuner.model.errors import PowerError
 
 RANGE_UJ = 262_143_328_850
 """Of an Intel server's package: 262 kJ."""

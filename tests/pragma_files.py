@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.compiler import CompiledStage
-from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import CompileError
-from tuner.model import Configuration, Stage
+from tuner.compiler.compiler import CompiledStage
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import CompileError
+from tuner.model.plan import Configuration, Stage
 
 FIRST = """\
 #pragma tuner problem(N = [1024])

@@ -7,20 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    DeviceLimits,
-    Energy,
-    Flag,
-    Measurement,
-    Status,
-    Trial,
-    TunableValue,
-    Work,
-    WorkloadResult,
-)
-from tuner.recordings import RecordedSpace, RecordedWorkload, RecordingFile, write
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Configuration, TunableValue, Work
+from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
+from tuner.recordings.files import RecordingFile, write
+from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.launches import candidate, launch
 
 LIMITS = DeviceLimits(

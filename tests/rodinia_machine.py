@@ -10,9 +10,9 @@ import host_build
 import numpy as np
 from fake_cupy import DeviceArray, Event, FakeCupy, Kernel
 
-from tuner.compiler import CompiledStage
-from tuner.errors import CompileError
-from tuner.model import Resources, Stage
+from tuner.compiler.compiler import CompiledStage
+from tuner.model.errors import CompileError
+from tuner.model.plan import Resources, Stage
 
 
 class ComputedKernel(Kernel):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from tuner.model import TunableValue
+from tuner.model.plan import TunableValue
 from tuner.model.run_document import RunDocument
 
 

@@ -15,12 +15,12 @@ from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.nvml import readings as nvml
-from tuner.power.sensors import hwmon, ina3221, jtop, pipe, powercap, replay, tegrastats
+from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, replay, tegrastats
 from tuner.power.sensors.lines import TimedLine
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import PowerSampler, Reading, Response, Sample, SensorInfo
 
 STEP_S = 0.001
 WATTS = 400.0
@@ -144,7 +144,7 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
             write(file, "?")
 
     yield Rig(
-        lambda responses: ina3221.readings(0, responses=responses, now=clock, sysfs=sysfs),
+        lambda responses: jetson.readings(0, responses=responses, now=clock, sysfs=sysfs),
         "ina3221:VDD_IN",
         clock,
         advance,

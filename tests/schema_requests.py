@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from served_service import PATIENCE_S, ServedService, served
 
-from tuner.daemon.api.app import published
+from tuner.daemon.http.routes import published
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobEvent, JobSpec
 

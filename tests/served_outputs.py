@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.devices.simulated import SimulatedDevice
-from tuner.interfaces import Check
-from tuner.model import Plan, Status
+from tuner.devices.base import Check
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 
 class OutputModel(SimulatedDevice):

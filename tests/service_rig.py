@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.config.catalog import Catalog, kernels_root
+from tuner.config.shipped import kernels_root
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.interface import Peer
@@ -19,8 +19,9 @@ from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
 from tuner.devices.gpu_users import FREE, Contention
-from tuner.errors import StoreError
-from tuner.model import DeviceIdentity
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import StoreError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec
 
 T = TypeVar("T")

@@ -4,8 +4,11 @@ from pathlib import Path
 
 from answering_scene import conditions, document, first_values
 
-from tuner.database import Database, Ledger, Store
-from tuner.model import Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.database.connection import Database
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
+from tuner.model.records import RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 NAME = "scan-lf:N=4"
 

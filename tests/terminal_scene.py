@@ -7,7 +7,7 @@ from typing import Any
 import scripted_daemon
 
 from tuner.client import LiveEvent
-from tuner.terminal.live_state import LiveState
+from tuner.terminal.state import LiveState
 
 BEGUN = datetime(2026, 11, 21, 22, 0, tzinfo=timezone.utc)
 NAME = "scan-lf:N=1024"

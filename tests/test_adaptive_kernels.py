@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from thread_orders import in_turns
 
 from tuner.cli import main
-from tuner.config import KernelFile
-from tuner.model import Configuration, Plan, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, Workload
 
 ARCHITECTURES = (53, 72, 87, 90, 100, 120)  # Jetson TX1, Xavier, Orin, Hopper, Blackwell's two
 LARGE: Mapping[str, Mapping[str, int | str]] = {  # sizes at which every tunable has a value

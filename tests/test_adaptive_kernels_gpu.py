@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 from adaptive_kernels import KERNELS
 
-from tuner.config import KernelFile
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Status
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

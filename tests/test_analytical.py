@@ -14,12 +14,14 @@ from policy_driver import candidate as unbuilt
 from policy_driver import makespan, play, result, search_over
 
 from tuner import registry
-from tuner.errors import InputError
-from tuner.interfaces import Candidate, Search
-from tuner.model import Configuration, DeviceLimits, Measurement, Resources, Trial, TunableValue, Work
-from tuner.recordings import RecordingFile
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, Resources, TunableValue, Work
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.files import RecordingFile
 from tuner.space.launches import candidate, launch
 from tuner.space.occupancy import device_limits
+from tuner.space.search_view import Candidate, Search
 
 choose = registry.load("explain", "choose")
 first_compiled = registry.load("explain", "first")

@@ -11,10 +11,11 @@ from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
 from tuner.devices.cuda.laws import Laws
-from tuner.errors import CompileError, CompilerUnavailableError
-from tuner.model import Buffer, ProblemSpec
-from tuner.problems import Draw, Norm, problem_for
-from tuner.problems.base import agreement
+from tuner.model.errors import CompileError, CompilerUnavailableError
+from tuner.model.plan import Buffer, ProblemSpec
+from tuner.problems import problem_for
+from tuner.problems.arrays import Draw
+from tuner.problems.base import Norm, agreement
 from tuner.problems.tridiagonal import MARGIN, solve
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")

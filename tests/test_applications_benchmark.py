@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import UnknownNameError
-from tuner.recordings import read
+from tuner.model.errors import UnknownNameError
+from tuner.recordings.files import read
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 SMALL = {

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from thread_orders import in_turns
 
 from tuner.cli import main
-from tuner.config import load_kernel_file
-from tuner.errors import InputError
-from tuner.model import Plan, StructValue, TunableValue
+from tuner.config.loading import load_kernel_file
+from tuner.model.arguments import StructValue
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan, TunableValue
 from tuner.problems import problem_for
 
 KERNEL = load_kernel_file(CATALOGUE / "hotspot" / "kernel.toml")

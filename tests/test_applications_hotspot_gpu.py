@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 from adaptive_kernels import CATALOGUE
 
-from tuner.config import load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Status, TunableValue
+from tuner.model.plan import TunableValue
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

@@ -7,10 +7,11 @@ from adaptive_kernels import CATALOGUE, check_answer, inputs_of, sample
 from host_build import ADDRESSES, CHECKED, Barrier, HostRunError
 from thread_orders import in_turns
 
-from tuner.config import load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
-from tuner.errors import InputError
-from tuner.model import Plan, Status
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 from tuner.problems import problem_for
 
 LUD = load_kernel_file(CATALOGUE / "lud" / "kernel.toml")

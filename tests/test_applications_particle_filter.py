@@ -12,9 +12,9 @@ from host_build import ADDRESSES, CHECKED, HostRunError
 from thread_orders import in_turns
 
 from tuner.cli import main
-from tuner.config import load_kernel_file
-from tuner.errors import InputError
-from tuner.model import Plan
+from tuner.config.loading import load_kernel_file
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan
 from tuner.problems import problem_for
 
 KERNEL = load_kernel_file(CATALOGUE / "particle-filter" / "kernel.toml")

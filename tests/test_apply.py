@@ -17,10 +17,10 @@ from fake_apply import Bench, FakeCompiler, fake_bench
 from fake_cupy import CUDADriverError, DeviceArray
 
 import tuner
-from tuner.application import signature
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
+from tuner.application import keys
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_threads_share_the_first_call(bench: Bench, monkeypatch: pytest.MonkeyPa
 
     def counted(*given: Any) -> Any:
         worked_out.append(given)
-        return signature.workload_for(*given)
+        return keys.workload_for(*given)
 
     monkeypatch.setattr("tuner.application.calls.workload_for", counted)
     x, barrier = bench.array(3, 64), threading.Barrier(4)
@@ -377,12 +377,12 @@ def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
         if plan.buffers == kernel.plan(workload, kernel.default(workload)).buffers:  # it knows no batch
             small = workload
         inputs = [b for b in plan.buffers if b.role in ("in", "inout")]
-        forms = [signature.ArrayForm(b.shape, b.dtype) for b in inputs]
+        forms = [keys.ArrayForm(b.shape, b.dtype) for b in inputs]
         hidden = {name: value for name, value in small.sizes if name not in told}
         if kernel.name.startswith("fft-real") and hidden["direction"] == "inverse":
             hidden["N"] = dict(small.sizes)["N"]  # as many frequencies have rows of two lengths
-        assert signature.workload_for(kernel, forms, hidden) == small
-        signature.check_forms(kernel, forms, plan)
+        assert keys.workload_for(kernel, forms, hidden) == small
+        keys.check_forms(kernel, forms, plan)
 
 
 def test_import_is_light() -> None:
@@ -416,7 +416,7 @@ def test_page_shows_the_function() -> None:
     assert {ast.unparse(call.func) for call in calls} == {"tuner.apply", "tuner.chosen", "tuner.plan"}
     for call in calls:
         kernel = Catalog.load().kernel(ast.literal_eval(call.args[0]))
-        signature.check_count(kernel, len(call.args) - 1)
+        keys.check_count(kernel, len(call.args) - 1)
         assert {str(keyword.arg) for keyword in call.keywords} <= named | set(kernel.sizes)
 
 

@@ -16,8 +16,8 @@ from fake_torch import DlpackArray, FakeTorch, InterfaceArray, Tensor, TorchStre
 
 from tuner.application.binding import LoadedKernel
 from tuner.application.calls import Application
-from tuner.config.catalog import Catalog
-from tuner.errors import DeviceError, InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import DeviceError, InputError
 
 
 @pytest.fixture

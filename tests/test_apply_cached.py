@@ -14,7 +14,7 @@ import pytest
 from fake_apply import Bench, fake_bench
 from fake_cupy import CUDADriverError, DeviceArray
 
-from tuner.errors import DeviceError, InputError, UnknownNameError
+from tuner.model.errors import DeviceError, InputError, UnknownNameError
 
 
 @pytest.fixture

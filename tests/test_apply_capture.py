@@ -11,7 +11,7 @@ import pytest
 from fake_apply import Bench, FakeCompiler, fake_bench
 from fake_torch import DlpackArray, FakeTorch, InterfaceArray, TorchStream, fake_torch
 
-from tuner.errors import DeviceError, InputError
+from tuner.model.errors import DeviceError, InputError
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ from scripted_daemon import Request, ScriptedDaemon, answer, best, error
 from tuner.application.advice import Advisor
 from tuner.application.calls import Application
 from tuner.client import Client
-from tuner.database import Store
-from tuner.model import RunStatus
-from tuner.model.records import Conditions
+from tuner.database.runs import Store
+from tuner.model.records import Conditions, RunStatus
 
 HERE = {**vars(GPU), "uuid": "GPU-0", "spec": "cuda:3"}  # the daemon sees more GPUs than this process
 TWO, FOUR, EIGHT = ({"P": P, "L": 32} for P in (2, 4, 8))

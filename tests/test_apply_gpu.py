@@ -12,11 +12,12 @@ from gpu_kernels import compile_ahead
 import tuner
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog, kernels_root
-from tuner.config.sizes import combinations, listed
-from tuner.errors import InputError
-from tuner.model import Plan
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.sizes import combinations, listed
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ import pytest
 from fake_apply import Bench, FakeCompiler, fake_bench
 from fake_cupy import CUDADriverError, Kernel
 
-from tuner.errors import DeviceError, InputError, TunerError, UnknownNameError
+from tuner.model.errors import DeviceError, InputError, TunerError, UnknownNameError
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from fake_torch import FakeTorch, Tensor, fake_torch
 
 from tuner.application.calls import Application
 from tuner.application.rows import only_rows_apart, overlap
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
 
 ROWS = (
     SUMS.replace('"sums"', '"rows"')

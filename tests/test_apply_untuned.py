@@ -16,14 +16,14 @@ from test_apply_choice import Tuned
 from tuner.application import untuned
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
-from tuner.compiler import CompiledStage
-from tuner.config.catalog import Catalog
+from tuner.compiler.compiler import CompiledStage
+from tuner.devices.base import Device
 from tuner.devices.cuda import direct, probe
 from tuner.devices.cuda.direct import DirectGpu
 from tuner.devices.cuda.launches import Program
-from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
-from tuner.interfaces import Device
-from tuner.model import Plan, Resources, Stage, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
+from tuner.model.plan import Plan, Resources, Stage, Workload
 from tuner.search.candidates import prepare
 from tuner.search.explaining import analytical_choice
 

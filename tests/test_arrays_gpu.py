@@ -8,7 +8,7 @@ import pytest
 from lent_arrays import Borrowed, Interface
 
 import tuner
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 pytestmark = pytest.mark.gpu
 

@@ -8,8 +8,9 @@ import pytest
 from policy_driver import Measure, Played, blocks, candidate, play, result, search_over
 
 from tuner import registry
-from tuner.interfaces import Candidate, Policy, Search
-from tuner.model import STREAM_PRIORITY, Measurement, Trial
+from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Candidate, Policy, Search
 
 
 @pytest.fixture(scope="module")

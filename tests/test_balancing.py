@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from cli_process import tuner
 
-from tuner.config.catalog import Catalog
-from tuner.errors import DeviceError
-from tuner.interfaces import Contest
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Contest
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.model import Configuration, Measurement, Plan, Status, Trial, WorkloadResult
-from tuner.search.balancing import MOST_APART, Balance, SoloTime, apart, balance, proposal
+from tuner.model.errors import DeviceError
+from tuner.model.plan import Configuration, Plan
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.together import MOST_APART, Balance, SoloTime, apart, balance, proposal
 from tuner.search.workload_scale import Scale, scale_of
 
 CATALOG = Catalog.load()

@@ -15,12 +15,11 @@ from tuner.policies.stopping import ALL_FAIL, FLAT, ROOTS
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
 
-from tuner.comparing.evaluations import play as play_to_budget
-from tuner.interfaces import Candidate, Payback, PriorRun, Search
-from tuner.model import Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import RecordedSpace
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.opening import open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import Candidate, Payback, PriorRun, Search
+from tuner.studies.comparison import play as play_to_budget
 
 
 def space() -> list[Candidate]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from build_cache import BuildCache
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 SOURCE = Source("twice.cu", "template <int n> __global__ void twice(float* y) { y[threadIdx.x] *= n; }")
 

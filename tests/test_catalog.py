@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.application.signature import ArrayForm, workload_for
-from tuner.config.catalog import Catalog, default_search_path, kernels_root, origin
-from tuner.errors import InputError, KernelFileError, UnknownNameError
+from tuner.application.keys import ArrayForm, workload_for
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog, default_search_path, origin
+from tuner.model.errors import InputError, KernelFileError, UnknownNameError
 
 TEXT = """
 [kernel]

@@ -20,8 +20,10 @@ from tuner.devices.cuda.launches import LaunchRefusedError, Program
 from tuner.devices.cuda.libraries import workspaces
 from tuner.devices.cuda.packed import PackedRun
 from tuner.devices.cuda.rounds import most_sets
-from tuner.errors import InputError
-from tuner.model import Buffer, BufferView, LibraryCall, Operand, Plan, Stage, Status
+from tuner.model.chains import BufferView, LibraryCall, Operand
+from tuner.model.errors import InputError
+from tuner.model.plan import Buffer, Plan, Stage
+from tuner.model.trial import Status
 
 Rig = tuple[FakeCupy, CudaDevice]
 

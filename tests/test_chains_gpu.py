@@ -8,25 +8,24 @@ import numpy as np
 import pytest
 from chain_samples import backward_error, dominant, lu_plan, stencil_plan, stencil_reference
 
-from tuner.compiler import Compiler
+from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.rounds import RoundRunner
-from tuner.model import (
+from tuner.model.arguments import Scalar
+from tuner.model.chains import LibraryCall, Operand
+from tuner.model.plan import (
     Buffer,
     Configuration,
-    LibraryCall,
-    Operand,
     Plan,
     ProblemSpec,
     Resources,
-    Scalar,
     Source,
     Stage,
-    Status,
     Work,
     Workload,
 )
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from cli_process import COMMAND, FAULTY, PATIENCE_S, SMALL, TX1, begun, document, tuner
 
-from tuner.database import Database, Store
+from tuner.database.connection import Database
+from tuner.database.runs import Store
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from cli_process import document, tuner
 
 from tuner.devices.sensors import calibrated, open_meter, user_file
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import DeviceError, DeviceUnavailableError
-from tuner.tracing.choice import Gpu
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.joules.watching import Gpu
+from tuner.model.errors import DeviceError, DeviceUnavailableError
 
 QUICK = ("--seconds", "15")
 
@@ -104,7 +104,7 @@ def test_no_simulated_gpu_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(_: int) -> None:
         raise DeviceUnavailableError("cuda:0: no NVIDIA driver")
 
-    monkeypatch.setattr("tuner.tracing.choice.who", missing)
+    monkeypatch.setattr("tuner.joules.watching.who", missing)
 
     result = tuner("power", "calibrate", *QUICK)
     told = " ".join(result.stderr.split())
@@ -148,7 +148,7 @@ def test_a_gpu_that_computes_for_others_is_refused(monkeypatch: pytest.MonkeyPat
     def company(gpu: str | int, ours: int = 0) -> None:
         raise DeviceError(f"{gpu}: others compute on it ({ours} ours)")
 
-    monkeypatch.setattr("tuner.tracing.choice.find_gpu", lambda *_: Gpu("GPU-1", "GPU-1", "580", "a GPU"))
+    monkeypatch.setattr("tuner.joules.watching.find_gpu", lambda *_: Gpu("GPU-1", "GPU-1", "580", "a GPU"))
     monkeypatch.setattr("tuner.devices.gpu_users.require_exclusive_gpu", company)
     monkeypatch.setattr("tuner.devices.choice.open_device", lambda _: pytest.fail("opened"))
 

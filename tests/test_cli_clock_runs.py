@@ -16,13 +16,13 @@ from cli_process import await_rows, begun, rows, tuner
 from clock_kills import children
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, library, lose
 from nvml_gpu import NvmlGpu, play
-from tuner.power.clocks import controls
+from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 
+from tuner.devices.base import RunRecord
 from tuner.devices.choice import OpenedDevice
-from tuner.interfaces import RunRecord
-from tuner.measurement import setting_lock, warmup
-from tuner.model import Plan
+from tuner.measurement import setting_lock, settle
+from tuner.model.plan import Plan
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
 LONG_S, SHORT_S = "0.1", "0.02"  # windows: long enough to see the clock in, and for all else
@@ -35,15 +35,15 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [sys.argv.pop(1)]
 import nvml_gpu
-import tuner.search.setup, tuner.measurement.warmup
+import tuner.search.setup, tuner.measurement.settle
 from pathlib import Path
-from tuner.power.clocks import controls
+from tuner.power.clocks import control as controls
 from tuner.power.clocks.actuator import ClockPaths
 library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
 controls.SYSTEM = ClockPaths(library, nothing, nothing, folder / "run", nothing)
 tuner.search.setup.open_device = nvml_gpu.opened
-tuner.measurement.warmup._APART_S = 0.0
+tuner.measurement.settle._APART_S = 0.0
 from tuner.__main__ import main
 main()
 """
@@ -67,8 +67,8 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
         directory=tmp_path / "run",
         socket=tmp_path / "clockd.sock",
     )
-    monkeypatch.setattr(controls, "SYSTEM", where)
-    monkeypatch.setattr(warmup, "_APART_S", 0.0)  # the power of this GPU is settled at once
+    monkeypatch.setattr(control, "SYSTEM", where)
+    monkeypatch.setattr(settle, "_APART_S", 0.0)  # the power of this GPU is settled at once
     monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: OpenedDevice(device, ""))
     return device
 
@@ -257,7 +257,7 @@ def test_a_run_whose_guardian_is_killed_ends(nvml: State, tmp_path: Path) -> Non
 @pytest.mark.usefixtures("gpu")
 def test_a_second_run_is_told_who_holds_the_clocks(nvml: State, tmp_path: Path) -> None:
     """Two runs at once: the second names the first and changes nothing."""
-    first = controls.open_control(UUID)
+    first = control.open_control(UUID)
     with closing(first), first.locked(900):
         result, _ = run(tmp_path)
         assert result.exit_code == 1
@@ -268,7 +268,7 @@ def test_a_second_run_is_told_who_holds_the_clocks(nvml: State, tmp_path: Path) 
 @pytest.mark.usefixtures("gpu")
 def test_without_clocks_nobody_is_asked_for_them(nvml: State, tmp_path: Path) -> None:
     """A run that sets no clock starts neither helper nor guardian, and minds no wrong clockd.toml."""
-    where = controls.SYSTEM
+    where = control.SYSTEM
     where.config.write_text("[limits]\n'*' = 900\n")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
         helper.bind(str(where.socket))

@@ -10,12 +10,12 @@ from cli_process import TX1, document, refused, tuner
 from clock_lines import FLAT, flat_recording
 from fake_nvml_state import UUID, State, fake_nvml, library
 from nvml_gpu import NvmlGpu, play
-from tuner.power.clocks import controls
+from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 
 from tuner.daemon.answers.snapshot import _holds
 from tuner.devices.choice import OpenedDevice
-from tuner.measurement import warmup
+from tuner.measurement import settle
 
 AUTO = ("run", "scan-lf:N=64", *TX1, "--clocks", "auto")
 
@@ -169,8 +169,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
         play(state)
         nothing = tmp_path / "nothing"
         where = ClockPaths(library(), nothing, nothing, tmp_path / "run", tmp_path / "clockd.sock")
-        monkeypatch.setattr(controls, "SYSTEM", where)
-        monkeypatch.setattr(warmup, "_APART_S", 0.0)  # the power of this GPU is settled at once
+        monkeypatch.setattr(control, "SYSTEM", where)
+        monkeypatch.setattr(settle, "_APART_S", 0.0)  # the power of this GPU is settled at once
         gpu = NvmlGpu(state)
         monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: OpenedDevice(gpu, ""))
         yield state

@@ -15,7 +15,7 @@ from cli_process import document, tuner
 from clock_kills import children
 from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
 from jetson_trees import build, limits_hz, set_limits_hz
-from tuner.power.clocks import controls
+from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.journal import JournalPlace
 
@@ -25,7 +25,7 @@ HOLDER = """
 import signal, sys
 from pathlib import Path
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import open_control, open_power_limits
+from tuner.power.clocks.control import open_control, open_power_limits
 
 where = ClockPaths(library=sys.argv[1], devfreq=Path(sys.argv[2]), directory=Path(sys.argv[3]))
 opened = open_power_limits if sys.argv[6] == "limit" else open_control
@@ -54,7 +54,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClockPaths:
         directory=tmp_path / "run",
         socket=tmp_path / "clockd.sock",
     )
-    monkeypatch.setattr(controls, "SYSTEM", found)
+    monkeypatch.setattr(control, "SYSTEM", found)
     return found
 
 

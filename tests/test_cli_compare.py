@@ -9,9 +9,10 @@ import pytest
 from cli_process import SMALL, document, rows, tuner
 from small_spaces import space
 
-from tuner.comparing import evaluations as plays
-from tuner.comparing.evaluations import EvaluationJob, Play, Rules, jobs, play_one
-from tuner.recordings import RecordedSpace, write
+from tuner.recordings.files import write
+from tuner.recordings.values import RecordedSpace
+from tuner.studies import comparison as plays
+from tuner.studies.comparison import EvaluationJob, Play, Rules, jobs, play_one
 
 KEYS = {
     *("format", "version", "provenance", "status", "device", "modelled", "objective", "seeds", "budget"),

@@ -11,12 +11,13 @@ import pytest
 from answering_scene import conditions, document
 from cli_process import tuner
 
-from tuner.database import Database, RowRepair, Store
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
-from tuner.database.integrity.examination import Examination
-from tuner.errors import InputError
-from tuner.model import RunStatus
-from tuner.recordings import write
+from tuner.database.integrity.examination import Examination, RowRepair
+from tuner.database.runs import Store
+from tuner.model.errors import InputError
+from tuner.model.records import RunStatus
+from tuner.recordings.files import write
 from tuner.report.examinations import sentences
 
 NAMES = ("scan-lf:N=4",)

@@ -7,7 +7,8 @@ import pytest
 from cli_process import tuner
 
 from tuner import doctor as package
-from tuner.doctor import Finding, Surroundings
+from tuner.doctor.examination import Surroundings
+from tuner.doctor.finding import Finding
 
 GOOD = Finding("driver", "ok", "NVIDIA driver 580")
 NOTE = Finding("clocks", "note", "[may not] be set", "ask")

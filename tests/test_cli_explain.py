@@ -7,7 +7,7 @@ import pytest
 from cli_process import FAULTY, TX1, document, tuner
 
 from tuner.devices.simulated import resources
-from tuner.errors import CompilerUnavailableError
+from tuner.model.errors import CompilerUnavailableError
 from tuner.search.explaining import explain
 
 SCAN = "scan-lf:N=256"

@@ -9,9 +9,11 @@ import pytest
 from cli_process import FAULTY, TX1, document, rows, tuner
 
 from tuner.devices.choice import OpenedDevice
-from tuner.devices.simulated import Faults, SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.simulated.faults import Faults
 from tuner.devices.worker import WorkerDevice
-from tuner.model import Plan, Status
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 MODES = {0: "ok", 1: "crashed", 2: "wrong-answer", 3: "wrong-answer", 4: "timeout"}
 WORKLOAD = "faulty:N=256"
@@ -119,9 +121,9 @@ def test_no_valid_trial_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 HOSTED = '''
 import os, signal, time
-from tuner.devices.simulated import SimulatedDevice
-from tuner.interfaces import Check, RunRecord
-from tuner.model import DeviceIdentity, Status, WorkloadResult
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.base import Check, RunRecord
+from tuner.model.device import DeviceIdentity; from tuner.model.trial import Status, WorkloadResult
 
 
 class Hosted:

@@ -17,7 +17,7 @@ from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, b
 from tuner.cli import remote
 from tuner.cli.jobs import STATES
 from tuner.client import addresses
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.model.jobs import JobState
 from tuner.system import sockets
 

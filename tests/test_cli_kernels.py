@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli import main
-from tuner.config import KernelFile, json_schema
-from tuner.model import Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.schema import json_schema
+from tuner.model.plan import Workload
 
 TEXT = """
 [kernel]
@@ -63,7 +64,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def _no_shipped_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty catalogue: to list the shipped one counts thousands of configurations."""
-    monkeypatch.setattr("tuner.config.catalog.kernels_root", lambda: tmp_path / "shipped")
+    monkeypatch.setattr("tuner.kernel_files.catalog.kernels_root", lambda: tmp_path / "shipped")
 
 
 @pytest.fixture

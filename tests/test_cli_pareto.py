@@ -10,7 +10,7 @@ from cli_process import SMALL, document, refused, tuner
 
 from tuner.daemon.answers import replies
 from tuner.daemon.interface import Question
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 FRONT = ("scan-lf:N=64", "--device", "sim:h200", "--objective", "pareto", "--clocks", "345:1980:300")
 

@@ -98,7 +98,7 @@ def test_a_jetson_shows_its_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """On a Jetson the rails are listed with what they feed, and the best of them is taken."""
     tree = build(tmp_path / "board", "orin-nx")
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
-    monkeypatch.setattr("tuner.power.sensors.ina3221.readings", listed)
+    monkeypatch.setattr("tuner.power.sensors.jetson.readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
     monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
     found = rows()

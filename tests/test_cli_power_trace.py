@@ -28,7 +28,7 @@ from fake_nvml_state import (
 )
 from tuner.power.sensors.recorded import TraceFile
 
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces.power import Sample, SensorInfo
 
 TESTS = Path(__file__).parent
 PROGRAM = str(TESTS / "traced_program.py")

@@ -12,8 +12,8 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, SMALL, TX1, begun, document, rows, tuner
 
 from tuner.cli import COMMANDS
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import CompilerUnavailableError
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.errors import CompilerUnavailableError
 
 KEYS = {
     *("device", "modelled", "objective", "policy", "space", "best", "trials", "tuning_energy_j", "wall_s"),

@@ -9,7 +9,7 @@ from cli_process import SMALL, rows, tuner
 
 from tuner.cli import remote
 from tuner.cli.lifecycle import LazyGroup
-from tuner.errors import DaemonAbsentError
+from tuner.model.errors import DaemonAbsentError
 
 INTERRUPT_AT = """
 import os, signal, sys
@@ -26,7 +26,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["tuner.cli", "click", "tuner.options", "tuner.search.request", "numpy"])
+@pytest.mark.parametrize(
+    "module", ["tuner.cli", "click", "tuner.model.options", "tuner.search.request", "numpy"]
+)
 def test_early_interrupt_leaves_no_traceback(tmp_path: Path, module: str) -> None:
     """Ctrl-C while modules are imported ends the command with its exit code, and nothing else."""
     code = INTERRUPT_AT.format(module=module, database=str(tmp_path / "db"))

@@ -13,9 +13,9 @@ from cli_process import COMMAND, SMALL, document, refused, rows, tuner
 from fake_setup import FakeClocks
 
 from tuner.cli import output
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.devices.cuda.probe import driver_problem
-from tuner.interfaces import ClockControl
+from tuner.interfaces.power import ClockControl
 
 
 @pytest.fixture

@@ -19,13 +19,7 @@ import tuner
 from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
 from tuner.client.addresses import address
 from tuner.client.messages import Message, messages
-from tuner.errors import (
-    DaemonError,
-    DaemonRefusedError,
-    DaemonUnavailableError,
-    InputError,
-    TunerError,
-)
+from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError, TunerError
 from tuner.model.jobs import JobRecord
 from tuner.system.sockets import SYSTEM_SOCKET
 

@@ -12,8 +12,8 @@ from cli_process import COMMAND, PATIENCE_S, document
 from prepared_process import PreparedProcess
 
 from tuner.client import Client, Use
-from tuner.config.catalog import Catalog
-from tuner.errors import DaemonRefusedError, InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import DaemonRefusedError, InputError
 
 SETTINGS = """
 [idle]

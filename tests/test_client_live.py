@@ -9,7 +9,7 @@ from scripted_daemon import Request, ScriptedDaemon, answer, event, stream
 from terminal_scene import served_answer
 
 from tuner.client import Client
-from tuner.errors import DaemonError, DaemonUnavailableError
+from tuner.model.errors import DaemonError, DaemonUnavailableError
 
 
 def test_watching_goes_on_where_it_was(tmp_path: Path) -> None:

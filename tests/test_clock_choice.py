@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import ClockError, InputError
+from tuner.model.errors import ClockError, InputError
 from tuner.search.option_checks import choose_clocks
 
 K40C = (875, 810, 745, 666)

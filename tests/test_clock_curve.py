@@ -10,9 +10,11 @@ import pytest
 from clock_lines import CORES, FLAT, StatedLine
 
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Configuration, Measurement, RunStatus, Trial
 from tuner.model.long_run import ASSUMED_SCATTER, stated
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.plan import Configuration
+from tuner.model.records import RunStatus
+from tuner.model.trial import Measurement, Trial
 from tuner.report.clock_curve import curve_lines, reference_of, sentences
 from tuner.search.answer import SearchOutcome
 from tuner.search.clock_curve import clock_curve

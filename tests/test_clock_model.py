@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tuner.policies.clocks.curve import MOST_MODELLED, curve
 from tuner.policies.clocks.model import ClockModel
 
-from tuner.model import Flag, FlagKind, Status, WorkloadResult
+from tuner.model.trial import Flag, FlagKind, Status, WorkloadResult
 
 DESIGN = (1980, 1485, 1095, 795)
 RANGE = tuple(mhz for mhz in FLAT.clocks_mhz if mhz >= 795)

@@ -17,9 +17,9 @@ from tuner.policies.greedy import greedy
 from tuner.policies.sampling import exhaustive
 
 from tuner import registry
-from tuner.interfaces import Payback, Search
-from tuner.model import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
+from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Payback, Search
 
 SLOWER = {512: 1.04, 256: 1.0, 128: 1.07}
 """Factors of three configurations: 512 is the default, 256 is the best at every clock."""

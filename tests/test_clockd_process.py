@@ -24,7 +24,7 @@ from tuner.power.clocks.clockd_client import helper_answers
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.lease import LeasedClocks
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 from tuner.system.service_manager import ServiceManager, passed_socket
 
 MOST_GROWTH_KIB = 8192

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import ROOT, siblings_importable
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 
 PEERS = ROOT / "benchmarks" / "results" / "peers-h200.json"
 HOST = {"n": 8192, "n1": 64, "p": 16, "b": 4}
@@ -31,7 +31,7 @@ def numbers(batch: int, n: int) -> Any:
 
 def test_shapes_are_those_of_the_kernel() -> None:
     """Every shape up to the longest of the kernel file is of its space; a multiprocessor holds its blocks."""
-    from tuner.config.catalog import Catalog  # noqa: PLC0415 - the catalogue is read once, by this test
+    from tuner.kernel_files.catalog import Catalog  # noqa: PLC0415 - the catalogue is read once, by this test
 
     parts, kernel = import_module("cluster_parts"), Catalog.load().kernel("fft-large")
     for shape in parts.SHAPES:

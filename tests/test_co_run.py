@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from tuning_runs import REQUEST, tune
 
-from tuner.database import Store
-from tuner.errors import RunInterrupted
+from tuner.database.runs import Store
 from tuner.measurement.co_run import compared, summed
-from tuner.model import Configuration, Energy, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.model.errors import RunInterrupted
+from tuner.model.plan import Configuration
+from tuner.model.records import RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search import solo
 from tuner.search.driver import Driver
 from tuner.search.limits import SearchLimits

@@ -14,7 +14,12 @@ from small_spaces import space
 
 from tuner import registry
 from tuner.comparing.choices import catalog_groups, operation, policies, recorded_groups
-from tuner.comparing.evaluations import (
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.objective import Objective
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Search
+from tuner.studies.comparison import (
     EvaluationJob,
     Play,
     Rules,
@@ -27,13 +32,8 @@ from tuner.comparing.evaluations import (
     play_all,
     play_one,
 )
-from tuner.comparing.ground_truth import Truth
-from tuner.comparing.summary import document
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError, UnknownNameError
-from tuner.interfaces import Search
-from tuner.model import Measurement, Trial
-from tuner.model.objective import Objective
+from tuner.studies.measured_spaces import Truth
+from tuner.studies.scores import document
 
 EFFICIENCIES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=20)
 COSTS = st.lists(st.one_of(st.floats(1e-6, 1e6), st.just(math.inf)), max_size=30)

@@ -15,26 +15,20 @@ import pytest
 from cli_process import PATIENCE_S, await_rows, begun
 from modelled import NoNvrtc, device
 
-from tuner.config.catalog import Catalog
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import CompileError, DeviceError, EmptySpaceError
-from tuner.interfaces import Contest, Progress, Search
-from tuner.model import (
-    Configuration,
-    Measurement,
-    Plan,
-    Resources,
-    Status,
-    Trial,
-    TunableValue,
-    WorkloadResult,
-)
+from tuner.devices.base import Progress
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Contest
+from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration, Plan, Resources, TunableValue
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
 from tuner.search.driver import Driver
 from tuner.search.limits import LimitReachedError, SearchLimits
 from tuner.search.trial_event import TrialEvent
+from tuner.space.search_view import Search
 
 Answer = tuple[Resources, ...] | CompileError
 LEAN, FAT, SPILLING = Resources(16), Resources(80), Resources(16, spill_bytes=8)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import CompiledStage, Compiler
-from tuner.errors import CompileError, CompilerUnavailableError
-from tuner.model import Resources, Source, Stage
+from tuner.compiler.compiler import CompiledStage, Compiler
+from tuner.model.errors import CompileError, CompilerUnavailableError
+from tuner.model.plan import Resources, Source, Stage
 
 PATIENCE_S = 60.0
 
@@ -119,7 +119,7 @@ def test_a_machine_without_a_fitting_nvrtc(tmp_path: Path) -> None:
 FAKE = '''
 import os, signal
 from pathlib import Path
-from tuner.errors import CompilerUnavailableError
+from tuner.model.errors import CompilerUnavailableError
 from tuner.compiler.nvrtc import Output
 
 SERVES = {
@@ -516,14 +516,14 @@ def test_a_full_disk_loses_no_compilation(
 
 def test_a_compile_child_imports_next_to_nothing() -> None:
     """It starts in the time of a compilation, and holds what NVRTC needs: no numpy, no model, no pool."""
-    code = "import sys; import tuner.system.process; import tuner.compiler.nvrtc; print(*sys.modules)"
+    code = "import sys; import tuner.system.processes; import tuner.compiler.nvrtc; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()
     ours = {name for name in modules if name.startswith("tuner.")}
     assert ours == {
-        *("tuner.errors", "tuner.system", "tuner.system.process"),
+        *("tuner.model.errors", "tuner.system", "tuner.system.processes"),
         *("tuner.compiler", "tuner.compiler.confinement", "tuner.compiler.nvrtc", "tuner.compiler.ptx"),
-        *("tuner.untrusted", "tuner.untrusted.limits", "tuner.untrusted.options"),
+        *("tuner.untrusted", "tuner.untrusted.limits", "tuner.untrusted.compiler_options"),
     }
     assert not {"numpy", "concurrent.futures", "inspect", "dataclasses"} & set(modules)

@@ -14,7 +14,7 @@ from scripted_daemon import ScriptedDaemon, answer, job
 
 from tuner import registry
 from tuner.cli import main
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import NAMES
 
 

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from tuner.config import KernelFile, json_schema, load_kernel_file
-from tuner.config.catalog import Catalog
+from tuner.config.loading import load_kernel_file
 from tuner.config.stream_priority import with_stream_priorities
-from tuner.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.model import STREAM_PRIORITY, Buffer, Configuration, Resources, Scalar
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.schema import json_schema
+from tuner.model.arguments import Scalar
+from tuner.model.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
+from tuner.model.plan import STREAM_PRIORITY, Buffer, Configuration, Resources
 
 TEXT = """
 [kernel]

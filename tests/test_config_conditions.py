@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli import main
-from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
-from tuner.expressions import Expression
-from tuner.model import Configuration
+from tuner.config.loading import load_kernel_file
+from tuner.expressions.expression import Expression
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
+from tuner.model.plan import Configuration
 
 TEXT = """
 [kernel]

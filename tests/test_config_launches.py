@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from test_config import STRANGE
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import InputError, KernelFileError
-from tuner.model import Configuration, Plan, Stage, TensorMap
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.arguments import TensorMap
+from tuner.model.errors import InputError, KernelFileError
+from tuner.model.plan import Configuration, Plan, Stage
 
 TEXT = """
 [kernel]

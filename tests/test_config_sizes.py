@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.config.catalog import Catalog
-from tuner.config.sizes import combinations, count_combinations, listed
-from tuner.errors import KernelFileError, UnknownNameError
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.sizes import combinations, count_combinations, listed
+from tuner.model.errors import KernelFileError, UnknownNameError
 from tuner.problems import problem_for
 from tuner.search.candidates import fit_batches
 

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from tuning_runs import REQUEST, tune, tune_on, warming_setup
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.devices.simulated import SimulatedDevice
+from tuner.database.runs import Store
+from tuner.devices.base import RunRecord
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import Warming
-from tuner.errors import ClockError, DeviceError, PowerError
-from tuner.interfaces import RunRecord
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, LEAST_REPEATS, MOST_REPEATS
-from tuner.model import Flag, FlagKind, Measurement, Plan, Status, Trial, WorkloadResult
+from tuner.model.errors import ClockError, DeviceError, PowerError
 from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter, stated
 from tuner.model.objective import COVERAGE, Objective, choose
+from tuner.model.plan import Plan
+from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.search.answer import contenders, to_confirm
 from tuner.search.request import resolve
 from tuner.search.setup import MeasurementSetup, open_setup

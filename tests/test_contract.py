@@ -7,10 +7,11 @@ from click.testing import CliRunner
 
 from tuner.cli import main
 from tuner.compiler.ptx import excerpt, facts_in
-from tuner.config import KernelFile, load_kernel_file
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import LaunchMisfitError
-from tuner.model import Status
+from tuner.config.loading import load_kernel_file
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import LaunchMisfitError
+from tuner.model.trial import Status
 from tuner.search.compilation import prepare_compiled
 
 GRID_BARRIER = """__device__ void barrier() { unsigned x; asm volatile("mov.u32 %0, %%envreg2;" : "=r"(x));

@@ -9,8 +9,9 @@ from policy_driver import candidate, makespan, play, result, search_over
 from tuner.policies.bayesian import bayesian
 from tuner.policies.surrogate.alone import costs_alone, slower_alone
 
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import PriorRun, Search
 
 ONE = [candidate(B=value) for value in range(12)]
 TWO = [candidate(C=value) for value in range(12)]

@@ -11,10 +11,11 @@ from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
-from tuner.errors import CompilerUnavailableError, UncheckableError
-from tuner.model import Buffer, Plan, Status
-from tuner.problems import Deviation
-from tuner.problems.scan import Scan
+from tuner.model.errors import CompilerUnavailableError, UncheckableError
+from tuner.model.plan import Buffer, Plan
+from tuner.model.trial import Status
+from tuner.problems.base import Deviation
+from tuner.problems.scans import Scan
 
 
 @pytest.fixture

@@ -10,13 +10,15 @@ from fake_cuda import LIMITS, FakeCompiler, N, fake_device, kernels, plan
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 from fake_driver import FakeLibrary
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.packed import PackedRun
-from tuner.errors import CompileError
-from tuner.model import Buffer, Plan, Scalar, Stage, Status, StructValue
+from tuner.model.arguments import Scalar, StructValue
+from tuner.model.errors import CompileError
+from tuner.model.plan import Buffer, Plan, Stage
+from tuner.model.trial import Status
 
 WEIGHTS = Buffer("weights", "float32", (N,), "in")
 SMS = LIMITS.multiprocessors

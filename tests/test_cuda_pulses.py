@@ -7,7 +7,7 @@ from fake_cupy import FakeCupy, Kernel
 
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.pulses import PulsePlayer
-from tuner.errors import DeviceError
+from tuner.model.errors import DeviceError
 
 
 class Played:

@@ -10,8 +10,11 @@ from fake_cuda import ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Buffer, Plan, Scalar, Status
-from tuner.problems import Scan, sample_rows
+from tuner.model.arguments import Scalar
+from tuner.model.plan import Buffer, Plan
+from tuner.model.trial import Status
+from tuner.problems.arrays import sample_rows
+from tuner.problems.scans import Scan
 
 SEED = 1
 UNSAMPLED = next(row for row in range(ROWS) if row not in sample_rows(ROWS, SEED))

@@ -9,7 +9,7 @@ import pytest
 from tuner.devices.cuda import probe as module
 from tuner.devices.cuda.probe import ask, gpus, who
 from tuner.devices.cuda.visible import ORDER, VISIBLE, first_visible
-from tuner.errors import DeviceUnavailableError
+from tuner.model.errors import DeviceUnavailableError
 
 SOURCE = """
 #include <stdio.h>

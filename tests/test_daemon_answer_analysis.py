@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from answering_scene import H200, TX1, Answers, shipped
 
-from tuner.config.catalog import Catalog
 from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst
 from tuner.daemon.interface import Question
 from tuner.database.ranking import allowed
 from tuner.devices.gpus import stand_in
+from tuner.kernel_files.catalog import Catalog
 from tuner.search.explaining import Explainer
-from tuner.system.process import Child
+from tuner.system.processes import Child
 
 SCAN = "scan-lf:N=4"
 PATIENCE_S = 60.0

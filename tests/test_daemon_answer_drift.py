@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tuner.daemon.answers.answerer import LEAST_REPEATABILITY, sample_document
 from tuner.database.answers import SampleHistory
-from tuner.errors import StoreError
-from tuner.model import Status
+from tuner.model.errors import StoreError
 from tuner.model.objective import COVERAGE
+from tuner.model.trial import Status
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
 SCAN = "scan-lf:N=64"

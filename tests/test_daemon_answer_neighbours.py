@@ -10,14 +10,14 @@ from answering_scene import TX1, Answers, known, shipped
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config import KernelFile
 from tuner.daemon.interface import MOST_WORKLOADS, Question
 from tuner.daemon.settings.tables import Settings, TuningTable
 from tuner.database import best_known
 from tuner.database.answers import StoredAnswer
 from tuner.database.neighbours import NEAR_SIZE, named_point, own_point, rank_neighbours
 from tuner.database.ranking import AnswerQuery, allowed
-from tuner.model import Configuration, TunableValue, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, TunableValue, Workload
 
 SCAN = "scan-lf:N=64"
 

@@ -15,19 +15,21 @@ from answering_scene import H200, TWIN, TX1, Answers, first_values, known, refre
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.catalog import Catalog
 from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_PREPARED
 from tuner.daemon.answers.replies import question_of
 from tuner.daemon.answers.snapshot import AnswerIndex
 from tuner.daemon.backlog.uses import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
-from tuner.database import Store
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import allowed
-from tuner.errors import InputError, UnknownNameError
-from tuner.model import Configuration, DeviceIdentity, RunStatus
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.plan import Configuration
+from tuner.model.records import RunStatus
 from tuner.model.run_document import run_conditions, run_document
 from tuner.model.typed import UnfitError
 

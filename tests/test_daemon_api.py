@@ -7,9 +7,9 @@ import pytest
 from served_service import ServedService, ask, connected, served
 
 from tuner.daemon.settings.tables import TuningTable
-from tuner.errors import DeviceUnavailableError, StoreError
+from tuner.model.errors import DeviceUnavailableError, StoreError
 from tuner.model.jobs import JobState, Origin
-from tuner.options import JOB_OPTIONS
+from tuner.model.options import JOB_OPTIONS
 
 JOB = {"workloads": ["scan-lf:N=1024"]}
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_service import ServedService, ask, connected, served
 
-from tuner.daemon.api import connection as protocol
 from tuner.daemon.api import places as room
-from tuner.daemon.api.access import Caller, Gate
 from tuner.daemon.api.heads import HEAD_BYTES, head_fault
 from tuner.daemon.api.places import SHARE, UserSlots
 from tuner.daemon.api.request_rate import UserRateLimiter
+from tuner.daemon.http import connection as protocol
+from tuner.daemon.http.access import Caller, Gate
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable
 from tuner.system.log_rate import LogRateLimiter

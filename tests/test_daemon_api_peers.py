@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_service import PATIENCE_S, Answer, ServedService, ask, served
 
-from tuner.daemon.api.access import caller_of, group_of
-from tuner.daemon.api.server import open_loopback, read_token
-from tuner.errors import InputError
+from tuner.daemon.http.access import caller_of, group_of
+from tuner.daemon.http.server import open_loopback, read_token
+from tuner.model.errors import InputError
 
 NOBODY = 65_534
 STRANGER = 54_321  # an id that no user and no group has here

@@ -16,20 +16,20 @@ from served_service import served
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tuner.daemon.api.access import Caller
-from tuner.daemon.api.app import interface, published
-from tuner.daemon.api.errors import answer_errors
-from tuner.daemon.api.models import BestAnswer, BestQuery, JobAnswer
 from tuner.daemon.attempts.trial_data import told_trial
+from tuner.daemon.http.access import Caller
+from tuner.daemon.http.models import BestAnswer, BestQuery, JobAnswer
+from tuner.daemon.http.responses import answer_errors
+from tuner.daemon.http.routes import interface, published
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings.tables import LimitsTable, TuningTable
-from tuner.model import Measurement, Trial
 from tuner.model.objective import NAMES
+from tuner.model.trial import Measurement, Trial
 from tuner.search.trial_event import TrialEvent
 
 DOCS = Path(__file__).parent.parent / "docs"
 TRIAL = TrialEvent(Trial(()), Measurement(()), 1.0, 1.0, 1, None, 1.0)
-HOW = "python -m tuner.daemon.api.app > docs/openapi.json"
+HOW = "python -m tuner.daemon.http.routes > docs/openapi.json"
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_the_face_stays_light() -> None:
         "httpx",
         "sqlite3",
     )
-    code = f"import sys, tuner.daemon.api.server; print([n for n in {heavy!r} if n in sys.modules])"
+    code = f"import sys, tuner.daemon.http.server; print([n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"

@@ -14,7 +14,7 @@ from stored_trials import NAME, store_sample, store_trials
 from tuner.daemon.api.archive_models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
 from tuner.daemon.archive.archive import Archive
 from tuner.daemon.interface import NoSuchRunError
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.database.storage import Storage
 
 

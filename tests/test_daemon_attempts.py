@@ -28,10 +28,10 @@ from tuner.daemon.attempts.messages import (
     result_line,
     spec_json,
 )
-from tuner.database import Store
 from tuner.database.retrying_store import RetryingStore
+from tuner.database.runs import Store
 from tuner.devices.gpu_users import Contention
-from tuner.errors import (
+from tuner.model.errors import (
     ChildCrashedError,
     ClockError,
     DeviceError,
@@ -39,9 +39,10 @@ from tuner.errors import (
     StoreError,
     StoreFullError,
 )
-from tuner.model import Configuration, Trial
 from tuner.model.jobs import JobKind, JobSpec
+from tuner.model.plan import Configuration
 from tuner.model.records import trial_record
+from tuner.model.trial import Trial
 from tuner.search.trial_event import TrialEvent
 from tuner.system.owner import gpu_lock_file, owned_gpu
 from tuner.system.signals import StopRequest

@@ -24,10 +24,11 @@ from tuner.daemon.backlog.backlog import (
 from tuner.daemon.backlog.uses import BACK_OFF_S, LONGEST_BACK_OFF_S, MOST_BACKED_OFF, BackOff
 from tuner.daemon.interface import Question
 from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
-from tuner.database import Ledger, Store
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.model.jobs import JobKind, JobSpec, Origin
-from tuner.options import JOB_OPTIONS
+from tuner.model.options import JOB_OPTIONS
 from tuner.search.option_checks import job_options
 from tuner.search.request import Request
 

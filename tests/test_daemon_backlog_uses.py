@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.daemon.backlog.uses import HALF_LIFE_DAYS, MOST_QUESTIONS, UseCounter
-from tuner.database import Database, Ledger
+from tuner.database.connection import Database
+from tuner.database.ledger import Ledger
 
 DAY_S = 86_400.0
 

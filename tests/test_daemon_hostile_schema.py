@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.daemon.api.app import published
+from tuner.daemon.http.routes import published
 
 REQUESTS = Path(__file__).with_name("schema_requests.py")
 

@@ -10,9 +10,9 @@ from service_rig import DEVICE, OTHER, PEER, ROOT, WORKLOAD, Rig, catalog, plays
 
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.interface import NotNowError, Question
-from tuner.daemon.queue.job_specs import checked, missing, spec_key, specs_of, unwanted, with_site_rules
+from tuner.daemon.jobs.specs import checked, missing, spec_key, specs_of, unwanted, with_site_rules
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
-from tuner.errors import DeviceUnavailableError, InputError
+from tuner.model.errors import DeviceUnavailableError, InputError
 from tuner.model.jobs import FOR_AN_ANSWER, JobKind, JobSpec, JobState, Origin
 
 DEVICES = (DEVICE, OTHER)

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import pytest
 from daemon_attempts import PATIENCE_S, Workshop, gone
 
-from tuner.config.catalog import Catalog
 from tuner.config.kernel_folders import ReadFolder
 from tuner.daemon.attempts import launcher as launcher_process
 from tuner.daemon.attempts import launching, runner
 from tuner.daemon.attempts.launching import Launcher
-from tuner.errors import ChildCrashedError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import ChildCrashedError
 
 _T = TypeVar("_T")
 

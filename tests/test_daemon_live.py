@@ -10,8 +10,8 @@ from service_rig import DEVICE, plays, working
 from stored_trials import NAME, store_trials
 
 from tuner.daemon.interface import FeedEvent
-from tuner.daemon.live.power_watch import PowerWatch
-from tuner.model import DeviceIdentity
+from tuner.daemon.power_watch import PowerWatch
+from tuner.model.device import DeviceIdentity
 
 
 def body(event: FeedEvent) -> dict[str, Any]:

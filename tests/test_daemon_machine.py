@@ -14,12 +14,12 @@ from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, users
 from jetson_trees import BOARDS, build
 from tuner.power.clocks import devfreq
 
-from tuner.daemon.process import machine
-from tuner.daemon.process.machine import ContentionMonitor
+from tuner.daemon import machine
+from tuner.daemon.machine import ContentionMonitor
 from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated_users import VARIABLE, Occupant, is_present, present
-from tuner.system.process import Child
+from tuner.system.processes import Child
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from service_rig import (
     working,
 )
 
-from tuner.config.catalog import Catalog
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.backlog.backlog import priority, worth_of
 from tuner.daemon.interface import Question
-from tuner.daemon.queue.job_specs import WITHDRAWN, missing, unwanted
+from tuner.daemon.jobs.specs import WITHDRAWN, missing, unwanted
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}

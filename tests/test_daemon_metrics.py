@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 from starlette.types import Message, Receive, Scope, Send
 
-from tuner.daemon.api.server import LatencyObserver, route
+from tuner.daemon.http.server import LatencyObserver, route
 from tuner.daemon.metrics import Gauges, Metrics
 from tuner.model.jobs import JobState
 

@@ -14,11 +14,11 @@ from tuner.daemon.devices.queue import DeviceQueue
 from tuner.daemon.interface import Question
 from tuner.daemon.queue.placement import GONE_AFTER_S, Placement
 from tuner.daemon.settings.tables import WindowTable
-from tuner.errors import InputError
-from tuner.model import DeviceIdentity, RunStatus
+from tuner.model.device import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice, same_kind, wrong_choice
+from tuner.model.errors import InputError
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
-from tuner.model.records import Conditions
+from tuner.model.records import Conditions, RunStatus
 
 KIND = "NVIDIA H200"
 THREE = ("cuda:0", "cuda:1", "cuda:2")

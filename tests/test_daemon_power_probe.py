@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, script, sensors_of_h200
 
-from tuner.daemon.live.power_probe import PowerProbe
-from tuner.daemon.live.power_watch import PowerChild
+from tuner.daemon.power_probe import PowerProbe
+from tuner.daemon.power_watch import PowerChild
 
 GPUS = {"cuda:0": (UUID, "580", "NVIDIA H200")}
 

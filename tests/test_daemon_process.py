@@ -19,15 +19,15 @@ from daemon_machine import Machine, machine
 from prepared_process import PreparedProcess
 
 from tuner.cli.daemon_summary import sentences
-from tuner.daemon.process import machine as gpus
-from tuner.daemon.process import main
-from tuner.daemon.process.listening import ListeningSocket
-from tuner.daemon.process.machine import GpuSurvey, driver_signs
+from tuner.daemon import machine as gpus
+from tuner.daemon import main
+from tuner.daemon.listening import ListeningSocket
+from tuner.daemon.machine import GpuSurvey, driver_signs
 from tuner.daemon.state import StartOptions, load_config
 from tuner.database.storage import Storage
 from tuner.devices.survey import find
-from tuner.errors import InputError
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
 from tuner.system.service_manager import ServiceManager
 
 __all__ = ["machine"]  # a fixture

@@ -12,7 +12,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from daemon_scene import ASKED_ONLY, MODELLED, Scene
 
-from tuner.database import Database, Jobs
+from tuner.database.connection import Database
+from tuner.database.jobs import Jobs
 from tuner.model.jobs import JobSpec, JobState, Origin
 
 BENCHMARKS = str(Path(__file__).parent.parent / "benchmarks")

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.daemon.backlog.proven_time import CATCHING_UP, ProvenTime
-from tuner.database import Database, Jobs
+from tuner.database.connection import Database
+from tuner.database.jobs import Jobs
 from tuner.model.jobs import JobSpec, JobState, Origin
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -11,7 +11,7 @@ from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices.results import MOST_CRASHES
-from tuner.errors import InputError, StoreError
+from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, JobState, Origin
 
 

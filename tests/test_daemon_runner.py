@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
-from tuner.config.catalog import kernels_root
+from tuner.config.shipped import kernels_root
 from tuner.daemon.attempts import attempt, launching
 from tuner.daemon.attempts.messages import AttemptResult, spec_json
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.devices.simulated_users import VARIABLE, present
-from tuner.model import Status
 from tuner.model.records import RunStatus, measurement_from
+from tuner.model.trial import Status
 from tuner.system import owner
 from tuner.system.owner import owned_gpu
 

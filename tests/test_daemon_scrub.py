@@ -13,10 +13,10 @@ from service_rig import NOON, play
 from tuner.daemon import scrub
 from tuner.daemon.metrics import Gauges, Metrics
 from tuner.daemon.scrub import Scrub
-from tuner.database import Store
 from tuner.database.faults import mirror_of
+from tuner.database.runs import Store
 from tuner.database.storage import Repositories, Storage
-from tuner.model import RunStatus
+from tuner.model.records import RunStatus
 
 NAMES = ("scan-lf:N=4",)
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tuner.daemon.settings import file as settings_file
-from tuner.daemon.settings.file import MAX_BYTES, MAX_SHOWN, load, schema, table_of
+from tuner.daemon import settings_file
 from tuner.daemon.settings.tables import SetTable, Settings, WindowTable
-from tuner.errors import InputError
+from tuner.daemon.settings_file import MAX_BYTES, MAX_SHOWN, load, schema, table_of
+from tuner.model.errors import InputError
 
 EXAMPLE = Path(__file__).parent.parent / "systemd" / "daemon.toml"
 PAGE = Path(__file__).parent.parent / "docs" / "daemon.md"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service_rig import PEER, ROOT, WORKLOAD, Rig, plays, settings, working
 
 from tuner.daemon.interface import NotNowError, NotYoursError, Peer
-from tuner.daemon.queue.shares import HALF_LIFE_S, KILLED, Shares
+from tuner.daemon.jobs.shares import HALF_LIFE_S, KILLED, Shares
 from tuner.daemon.queue.users import DAEMON, TOKEN_HOLDER, check_may_change, user_of
 from tuner.daemon.settings.tables import LimitsTable
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin

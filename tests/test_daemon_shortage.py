@@ -14,7 +14,7 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S
 from daemon_machine import Machine
 
-from tuner.errors import ResourceError
+from tuner.model.errors import ResourceError
 from tuner.system.threads import StartedThreads, is_shortage
 
 NOBODY = 65534

@@ -19,8 +19,8 @@ from served_service import UnixConnection
 
 from tuner.daemon.settings.kept import NAME, keep, kept_settings
 from tuner.daemon.settings.wrong_file import service_table
-from tuner.errors import DaemonUnavailableError, InputError, StoreFullError
-from tuner.system.state_lock import StateLock
+from tuner.model.errors import DaemonUnavailableError, InputError, StoreFullError
+from tuner.system.ownership import StateLock
 from tuner.untrusted.toml_lines import line_of
 
 __all__ = ["machine"]  # a fixture
@@ -30,7 +30,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a di
 
 
 HASTY = """
-from tuner.daemon.process import main, start
+from tuner.daemon import main, start
 main._TICK_S = main._SOON_S = start._FIRST_WAIT_S = start._LOOK_S = 0.1
 """
 

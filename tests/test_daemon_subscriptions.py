@@ -7,7 +7,7 @@ import pytest
 from service_rig import PEER, plays, working
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.daemon.queue.subscriptions import Subscriptions
+from tuner.daemon.jobs.events import Subscriptions
 from tuner.model.jobs import JobEvent
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.catalog import kernels_root
-from tuner.config.trust import kernel_directories, service_owners, trusted
-from tuner.errors import InputError
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.trust import kernel_directories, service_owners, trusted
+from tuner.model.errors import InputError
 
 ME = frozenset((0, os.geteuid()))
 STRANGER = 54_321  # a user whom nobody trusts

@@ -11,24 +11,15 @@ from typing import Any
 import pytest
 from run_documents import answered, trial
 
-from tuner.database import Store
 from tuner.database.best_known import DatabaseSource
 from tuner.database.faults import mirror_of
 from tuner.database.ranking import AnswerQuery, served_answer
-from tuner.errors import InputError, StoreError
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    Energy,
-    Flag,
-    Measurement,
-    RunStatus,
-    Status,
-    Trial,
-    Workload,
-    WorkloadResult,
-)
-from tuner.model.records import PROTOCOL, Conditions, measurement_from, measurement_record
+from tuner.database.runs import Store
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError, StoreError
+from tuner.model.plan import Configuration, Workload
+from tuner.model.records import PROTOCOL, Conditions, RunStatus, measurement_from, measurement_record
+from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 
 DEVICE = DeviceIdentity("cuda:0", "GPU", "GPU-1", "580.1", "13.0", modelled=False)
 CONDITIONS = Conditions(

@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mirrored import rows
 
-from tuner.database import Database, Jobs, Ledger, Store
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import TABLES, is_sound, row_checksum
 from tuner.database.integrity.schema import has_our_tables
-from tuner.errors import StoreError
-from tuner.model import RunStatus
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
+from tuner.model.errors import StoreError
 from tuner.model.jobs import JobSpec, Origin
+from tuner.model.records import RunStatus
 
 values = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
 columns = st.lists(values, max_size=5).map(tuple)

@@ -10,11 +10,15 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.database import Database, Jobs, Ledger, Store, check_copies
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.files import side_file
+from tuner.database.integrity.check import check_copies
 from tuner.database.integrity.checksums import is_sound
 from tuner.database.integrity.salvage import salvaged
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.model.jobs import JobSpec, Origin
 
 LENGTHS = [1, 16, 512, 4096, 20_000]

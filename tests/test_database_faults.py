@@ -17,9 +17,13 @@ from cli_process import tuner
 from mirrored import ENTRIES, content, filled
 from test_power_ownership import nobody
 
-from tuner.database import MIGRATIONS, Database, Jobs, Ledger, Store
+from tuner.database.connection import Database
 from tuner.database.faults import check_database, mirror_of, translated
-from tuner.errors import (
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.migrations import MIGRATIONS
+from tuner.database.runs import Store
+from tuner.model.errors import (
     StoreBusyError,
     StoreDamagedError,
     StoreError,
@@ -65,8 +69,8 @@ def test_no_room_in_either_file_stores_nothing(fresh: Callable[[], Path]) -> Non
 FULL = """
 import resource, sys
 from pathlib import Path
-from tuner.database import Database, Ledger
-from tuner.errors import StoreError, StoreFullError
+from tuner.database.connection import Database; from tuner.database.ledger import Ledger
+from tuner.model.errors import StoreError, StoreFullError
 
 with Database(Path(sys.argv[1])) as database:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
@@ -179,7 +183,7 @@ def test_other_programs_database_is_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tuner.database import Database, Ledger
+from tuner.database.connection import Database; from tuner.database.ledger import Ledger
 
 with Database(Path(sys.argv[1])) as database:
     for _ in range(int(sys.argv[2])):

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from mirrored import ENTRIES, filled
 
-from tuner.database import Database, Ledger
+from tuner.database.connection import Database
 from tuner.database.faults import damaged, translated
-from tuner.errors import StoreDamagedError, StoreError
+from tuner.database.ledger import Ledger
+from tuner.model.errors import StoreDamagedError, StoreError
 
 HERE = Path(__file__).parent
 
@@ -57,7 +58,7 @@ def test_errors_of_the_file_system_are_no_damage(tmp_path: Path, name: str, said
 WRITER = """
 import logging, sys
 from pathlib import Path
-from tuner.database import Database, Ledger
+from tuner.database.connection import Database; from tuner.database.ledger import Ledger
 
 logging.basicConfig()
 with Database(Path(sys.argv[1])) as database:

@@ -12,9 +12,14 @@ import pytest
 from damaging import CONDITIONS, Model, named
 from mirrored import rows
 
-from tuner.database import Database, Jobs, Ledger, Position, Store, check_copies
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
-from tuner.errors import StoreDamagedError
+from tuner.database.integrity.check import check_copies
+from tuner.database.integrity.examination import Position
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
+from tuner.model.errors import StoreDamagedError
 from tuner.model.jobs import JobSpec, Origin
 
 ORDER = JobSpec(("scan-lf:N=4",))

@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mirrored import ENTRIES, content, filled, rows
 
-from tuner.database import Database, Jobs, Ledger
+from tuner.database.connection import Database
 from tuner.database.faults import check_mirror, mirror_of
 from tuner.database.files import make_like, side_file
 from tuner.database.integrity.repair import put_right
-from tuner.errors import (
-    StoreDamagedError,
-    StoreFullError,
-)
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.model.errors import StoreDamagedError, StoreFullError
 from tuner.model.jobs import JobSpec, JobState, Origin
 
 

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli import main
-from tuner.config.catalog import Catalog
-from tuner.database import Jobs, Store
+from tuner.database.jobs import Jobs
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import JobSpec, JobState
 
 WRITTEN = Path(__file__).parent / "data" / "tuner-0.1.db.gz"

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.database import Database, faults
+from tuner.database import faults
 from tuner.database import storage as module
+from tuner.database.connection import Database
 from tuner.database.storage import Storage
-from tuner.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
+from tuner.model.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
 from tuner.model.jobs import JobSpec, Origin
 
 ORDER = JobSpec(("scan-lf:N=4",), device="sim:jetson-tx1")

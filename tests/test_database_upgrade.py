@@ -9,9 +9,12 @@ import pytest
 from damaging import everything
 from mirrored import content, rows
 
-from tuner.database import MIGRATIONS, Database, Jobs, Store
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import TABLES, is_sound
+from tuner.database.jobs import Jobs
+from tuner.database.migrations import MIGRATIONS
+from tuner.database.runs import Store
 
 LATER = ("isolated", "merged", "models")  # tables that came with checksums, or after
 

@@ -12,12 +12,16 @@ from cli_process import tuner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.database import Database, Jobs, Ledger, Store, decoding
+from tuner.database import decoding
+from tuner.database.connection import Database
 from tuner.database.decoding import NotUnderstood
-from tuner.errors import InputError, UnknownJobError
-from tuner.model import Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
+from tuner.model.errors import InputError, UnknownJobError
 from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
-from tuner.model.records import canonical
+from tuner.model.records import RunStatus, canonical
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.model.typed import UnfitError, typed
 from tuner.model.typed import document as parsed
 

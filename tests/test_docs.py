@@ -15,8 +15,10 @@ from test_gpu_model import MEASURED
 
 from tuner import registry
 from tuner.cli import main
-from tuner.config import KernelFile, json_schema, load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.schema import json_schema
 from tuner.problems import problem_for
 
 ROOT = Path(__file__).parent.parent

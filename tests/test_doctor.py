@@ -13,11 +13,13 @@ from jetson_trees import build, write
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import Ownership
 
-from tuner.database import Store
 from tuner.database.faults import check_database, check_mirror, mirror_of
-from tuner.doctor import Finding, Surroundings, examine, host, software, worst
+from tuner.database.runs import Store
+from tuner.doctor import host, software
+from tuner.doctor.examination import Surroundings, examine
+from tuner.doctor.finding import Finding, worst
 from tuner.doctor.host import jetson, power_mode
-from tuner.errors import StoreError
+from tuner.model.errors import StoreError
 from tuner.system.owner import this_process
 
 NO_CUDA = "libcuda-of-no-machine.so.1"

@@ -18,19 +18,19 @@ from small_spaces import space
 
 from tuner import registry
 from tuner.comparing.choices import PolicyChoice, policies
-from tuner.comparing.evaluations import EvaluationJob, Rules, play, play_all, play_one
-from tuner.interfaces import Search
-from tuner.model import Configuration, Measurement, Trial
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace
-from tuner.recordings.values import search_of
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import Search
+from tuner.studies.comparison import EvaluationJob, Rules, play, play_all, play_one
 
 Asks = Generator[list[Trial], list[Measurement], Trial | None]
 
 PARENT = """
 from small_spaces import space
 from tuner.comparing.choices import policies
-from tuner.comparing.evaluations import Rules, play_all
+from tuner.studies.comparison import Rules, play_all
 
 if __name__ == "__main__":
     for _ in play_all([space(["a"], [1.0, 2.0])], Rules(policies("exhaustive"), 2, "time", None), 2):

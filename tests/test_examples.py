@@ -14,8 +14,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pairwise import pairwise
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.model import Configuration, Plan, Workload
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, Workload
 from tuner.problems import problem_for
 from tuner.problems.base import Deviation, agreement
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from pairwise import pairwise
 
-from tuner.config import KernelFile, load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Configuration, Plan, Status
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

@@ -9,13 +9,13 @@ import recorded_samples as samples
 from cli_process import document, tuner
 from tuning_runs import tune
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import InputError
+from tuner.database.runs import Store
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.joule_bounds import JouleBound, JouleBounds
-from tuner.model import Trial
-from tuner.recordings import RecordingFile
+from tuner.model.errors import InputError
+from tuner.model.trial import Trial
+from tuner.recordings.files import RecordingFile
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
 from tuner.search.exporting import covered, recorded_space, stored_space

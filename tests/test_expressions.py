@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import ExpressionError
-from tuner.expressions import Expression, is_free_name
+from tuner.expressions.expression import Expression, is_free_name
+from tuner.model.errors import ExpressionError
 
 NAMES = ("a", "b", "c")
 

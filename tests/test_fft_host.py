@@ -13,9 +13,10 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config import load_kernel_file
-from tuner.model import Configuration, Plan, TunableValue
-from tuner.problems import poison, problem_for
+from tuner.config.loading import load_kernel_file
+from tuner.model.plan import Configuration, Plan, TunableValue
+from tuner.problems import problem_for
+from tuner.problems.arrays import poison
 
 KERNEL = load_kernel_file(Path(__file__).parent.parent / "kernels" / "fft" / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]

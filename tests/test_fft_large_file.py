@@ -14,8 +14,8 @@ from compiled_stages import compiled_stages
 from host_compile import check_syntax
 from long_transforms import FOLDER, check, numbers
 
-from tuner.config import load_kernel_file
-from tuner.model import Plan, Source, Workload
+from tuner.config.loading import load_kernel_file
+from tuner.model.plan import Plan, Source, Workload
 
 KERNEL = load_kernel_file(FOLDER / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]

@@ -8,8 +8,8 @@ import pytest
 from gpu_kernels import runs_here
 
 import tuner
-from tuner.config.catalog import Catalog
-from tuner.model import Configuration
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Configuration
 
 pytestmark = pytest.mark.gpu
 

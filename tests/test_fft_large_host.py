@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from long_transforms import Pass, Shape, by_copies, check, in_passes, numbers, source, through_ring
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

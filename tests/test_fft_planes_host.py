@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pytest
 from compiled_stages import compiled_stages
 
-from tuner.application.signature import ArrayForm, workload_for
-from tuner.config import KernelFile, load_kernel_file
-from tuner.model import Plan
+from tuner.application.keys import ArrayForm, workload_for
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan
 from tuner.problems import problem_for
 
 Array = npt.NDArray[Any]

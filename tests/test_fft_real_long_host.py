@@ -10,9 +10,9 @@ import pytest
 from compiled_stages import compiled_stages
 from long_row_plans import LARGE_BATCH, given, plan_at, transformed
 
-from tuner.config import load_kernel_file
-from tuner.config.catalog import Catalog
-from tuner.model import Plan, TunableValue
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Plan, TunableValue
 from tuner.problems import problem_for
 
 Array = npt.NDArray[Any]

@@ -11,9 +11,9 @@ from answering_scene import H200, known, store_run
 from cli_process import tuner
 from rich.console import Console
 
-from tuner.database import Store
 from tuner.database.answers import StoredAnswer
-from tuner.model import DeviceIdentity
+from tuner.database.runs import Store
+from tuner.model.device import DeviceIdentity
 from tuner.report.fleet_report import fleet_report
 from tuner.search.fleet import fleet
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from benchmark_scripts import ROOT, benchmark
 
-from tuner.config.catalog import Catalog
-from tuner.model import Trial
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.trial import Trial
 from tuner.search.request import Request
 
 sys.path.append(str(ROOT / "benchmarks"))

@@ -14,28 +14,18 @@ from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 
 import tuner
 from tuner.compiler.ptx_walk import UNITS
-from tuner.config.catalog import Catalog
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.devices.simulated import SimulatedDevice
 from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.launch_model import describe
 from tuner.devices.simulated.round_model import RoundModel
-from tuner.errors import CompileError
-from tuner.model import (
-    Buffer,
-    Configuration,
-    LibraryCall,
-    Operand,
-    Plan,
-    Resources,
-    Scalar,
-    Source,
-    Stage,
-    TensorMap,
-    Trial,
-    Work,
-)
-from tuner.recordings import RecordingFile
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.arguments import Scalar, TensorMap
+from tuner.model.chains import LibraryCall, Operand
+from tuner.model.errors import CompileError
+from tuner.model.plan import Buffer, Configuration, Plan, Resources, Source, Stage, Work
+from tuner.model.trial import Trial
+from tuner.recordings.files import RecordingFile
 
 # One H200, driver 580.159, clocks as found (1980 MHz): a warp-chunk scan of 2**26 floats, launched back to
 # back. P, L, extra shared bytes (a quarter of the occupancy), milliseconds, millijoules.

@@ -7,7 +7,7 @@ import pytest
 from fake_nvml_state import UUID, State, fake_nvml
 
 from tuner.devices.gpu_users import require_exclusive_gpu
-from tuner.errors import DeviceError
+from tuner.model.errors import DeviceError
 
 
 @pytest.fixture

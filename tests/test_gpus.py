@@ -5,7 +5,7 @@ import pytest
 
 from tuner.devices.gpu_values import GpuModel, VoltageCurve
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.errors import UnknownNameError
+from tuner.model.errors import UnknownNameError
 
 ALL = [gpu_model(name) for name in gpu_names()]
 

@@ -11,12 +11,12 @@ import pytest
 
 import tuner
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.interfaces import Payback, Search
-from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace, RecordingFile
-from tuner.recordings.values import search_of
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.files import RecordingFile
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.space.search_view import Payback, Search
+from tuner.studies.comparison import play
 
 JOINT = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024", "scan-ks:N=256")
 MOST_TRIALS = 12  # the default trial included

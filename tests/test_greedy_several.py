@@ -9,9 +9,10 @@ from policy_driver import Played, blocks, play, result, search_over
 from policy_tables import FAILED, K40C, Row, Table, replay, row
 
 from tuner import registry
-from tuner.interfaces import Search
-from tuner.model import Configuration, Energy, Measurement, Trial
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Trial
+from tuner.space.search_view import Search
 
 greedy = registry.load("policy", "greedy")
 

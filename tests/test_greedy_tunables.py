@@ -14,8 +14,9 @@ from policy_driver import candidate, play, result, search_over
 from tuner.policies.ordering import Order
 
 from tuner import registry
-from tuner.interfaces import Candidate
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Candidate
 
 greedy = registry.load("policy", "greedy")
 exhaustive = registry.load("policy", "exhaustive")

@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 
 from tuner import registry
-from tuner.interfaces import Candidate
-from tuner.model import Configuration, TunableValue
+from tuner.model.plan import Configuration, TunableValue
 from tuner.space.launches import candidate, launch
 from tuner.space.occupancy import device_limits
+from tuner.space.search_view import Candidate
 
 choose = registry.load("explain", "choose")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
 
 from tuner import registry
-from tuner.interfaces import Candidate, Policy
-from tuner.model import Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Candidate, Policy
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from host_build import CHECKED, HostRunError, Order
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

@@ -20,9 +20,11 @@ from tuner.devices.cuda.cpu_threads import CpuThreads
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.host_lapack import HostLapack
 from tuner.devices.cuda.launches import LaunchRefusedError
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import CompileError, InputError, KernelFileError
-from tuner.model import Buffer, FlagKind, LibraryCall, Operand, Plan, Stage, Status
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.chains import LibraryCall, Operand
+from tuner.model.errors import CompileError, InputError, KernelFileError
+from tuner.model.plan import Buffer, Plan, Stage
+from tuner.model.trial import FlagKind, Status
 from tuner.search.answer import _uncounted_cpu
 
 Rig = tuple[FakeCupy, CudaDevice]

@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pytest
 from host_build import CHECKED, FLAGS
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

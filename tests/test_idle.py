@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
+from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated.round_model import idle_watts
-from tuner.interfaces import Response
-from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter
-from tuner.measurement.warmup import IdlePower
+from tuner.interfaces.power import Response
+from tuner.measurement.measurer import TrialMeasurer
+from tuner.measurement.settle import IdlePower
 
 
 def test_net_joules_are_those_above_idle() -> None:

@@ -17,11 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from run_documents import answered
 
-from tuner.database import Database, Jobs, Ledger, Store
-from tuner.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model import Configuration, DeviceIdentity, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.database.connection import Database
+from tuner.database.jobs import Jobs
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
-from tuner.model.records import Conditions
+from tuner.model.plan import Configuration
+from tuner.model.records import Conditions, RunStatus
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 
 ORDER = JobSpec(
     ("scan-lf:N=4", "fft:N=4"), "time", "random", "off", "sim:k40c", JobKind.SAMPLE, {"budget": 3, "seed": 1}
@@ -285,7 +290,7 @@ def test_ledger_adds_up(database: Database) -> None:
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from tuner.database import Database, Jobs
+from tuner.database.connection import Database; from tuner.database.jobs import Jobs
 from tuner.model.jobs import JobState
 
 path = Path(sys.argv[1])

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.interfaces import Contest
+from tuner.measurement.base import Contest
 from tuner.measurement.joule_bounds import LEAST_TRIALS, JouleBounds, is_clearly_worse
 from tuner.measurement.race import SHORT_EXCESS
-from tuner.model import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
+from tuner.model.trial import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, Trial, WorkloadResult
 
 ENERGY = Objective("energy")
 IDLE = (100.0, 0.0)

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.config import KernelFile, load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.cuda_source.variables import declared_symbols, texture_line
-from tuner.errors import KernelFileError
-from tuner.model import Plan, Scalar, Source, StructValue
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.arguments import Scalar, StructValue
 from tuner.model.elements import bfloat16_bits, bfloat16_values, struct_bytes
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Plan, Source
 from tuner.space.launches import own_stages
 
 CODE = """
@@ -274,7 +276,7 @@ def test_folders_that_are_no_includes(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: str
 ) -> None:
     """Folders without end are refused before they are read."""
-    monkeypatch.setattr("tuner.config.source_folder.MOST_INCLUDED_FILES", 3)
+    monkeypatch.setattr("tuner.kernel_files.source_folder.MOST_INCLUDED_FILES", 3)
     for number in range(4):
         (tmp_path / f"{number}.h").touch()
     text = f'entry = "filter"\ninclude_paths = ["{folder}"]'

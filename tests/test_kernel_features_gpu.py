@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Plan, Status
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

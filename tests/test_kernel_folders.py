@@ -6,9 +6,11 @@ import pytest
 from test_catalog import add
 from test_power_ownership import nobody
 
-from tuner.config import KernelFile, kernel_folders, load_kernel_file
-from tuner.config.catalog import Catalog
-from tuner.errors import KernelFileError
+from tuner.config import kernel_folders
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import KernelFileError
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     add(folder / "good" / "kernel.toml", "good")
     add(folder / "other" / "kernel.toml", "another")
     add(folder / "broken" / "kernel.toml", "broken").write_text("[kernel\n")
-    monkeypatch.setattr("tuner.config.catalog.kernels_root", lambda: folder)
+    monkeypatch.setattr("tuner.kernel_files.catalog.kernels_root", lambda: folder)
     return folder
 
 

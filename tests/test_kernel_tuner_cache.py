@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli import main
-from tuner.errors import InputError
 from tuner.kernel_tuner import tune_kernel
 from tuner.kernel_tuner.cache import CacheFile, Wanted, read_cache
 from tuner.kernel_tuner.objectives import aim_of
+from tuner.model.errors import InputError
 
 N = 4096
 SOURCE = """

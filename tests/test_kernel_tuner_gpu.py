@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.errors import CompileError, VerificationError
 from tuner.kernel_tuner import run_kernel, tune_kernel
+from tuner.model.errors import CompileError, VerificationError
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tuner import kernel_tuner
-from tuner.errors import InputError, UnsupportedError
 from tuner.kernel_tuner import run_kernel, strategies, tune_kernel
+from tuner.model.errors import InputError, UnsupportedError
 
 # The parameters of Kernel Tuner 1.5 (kernel_tuner/interface.py), in its order, with its defaults.
 SHARED_DEFAULTS: dict[str, Any] = {"grid_div_x": None, "grid_div_y": None, "grid_div_z": None}

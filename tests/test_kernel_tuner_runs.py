@@ -10,17 +10,24 @@ import numpy as np
 import pytest
 
 from tuner import kernel_tuner
+from tuner.devices.base import Check
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import DeviceError, DeviceUnavailableError, EmptySpaceError, InputError, VerificationError
-from tuner.interfaces import Check
 from tuner.kernel_tuner import run_kernel, running, tune_kernel
 from tuner.kernel_tuner.answers import judge_of
 from tuner.kernel_tuner.cache import read_cache
 from tuner.kernel_tuner.file_utils import store_metadata_file, store_output_file
 from tuner.kernel_tuner.kernel import kernel_file_of, read_call
 from tuner.kernel_tuner.util import get_best_config, get_config_string
-from tuner.model import Configuration, Plan, Status
+from tuner.model.errors import (
+    DeviceError,
+    DeviceUnavailableError,
+    EmptySpaceError,
+    InputError,
+    VerificationError,
+)
+from tuner.model.plan import Configuration, Plan
+from tuner.model.trial import Status
 from tuner.search import setup
 
 N = 4096

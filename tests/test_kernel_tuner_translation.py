@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tuner.cuda_source.signatures import parameters_of
-from tuner.errors import InputError
-from tuner.expressions import Expression
+from tuner.expressions.expression import Expression
 from tuner.kernel_tuner import device, strategies
 from tuner.kernel_tuner.answers import Judge, judge_of
 from tuner.kernel_tuner.arguments import (
@@ -30,7 +29,8 @@ from tuner.kernel_tuner.sources import (
     with_factors,
 )
 from tuner.kernel_tuner.strategies import search_of
-from tuner.model import TunableValue
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
 
 SOURCE = "__global__ void scale(float *y, const float *x, int n) { y[0] = x[0] * n; }"
 ARGUMENTS = [np.zeros(8, np.float32), np.ones(8, np.float32), np.int32(8)]

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import InputError
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 NAMES = ("wall", "tasks", "child", "neutral", "processes", "scores")

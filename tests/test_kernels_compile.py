@@ -23,11 +23,11 @@ from kernel_samples import (
     workloads,
 )
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import misfit
-from tuner.config.formulas import derived_for
 from tuner.config.stage_recipe import StageRecipe
-from tuner.model import Source, Stage, TunableValue
+from tuner.kernel_files.formulas import derived_for
+from tuner.model.plan import Source, Stage, TunableValue
 
 ARCHITECTURES = (53, 72, 87, 90)  # Jetson TX1, Xavier, Orin, Hopper
 PAIRED = (53, 90)  # the oldest and the newest: what goes for both goes between

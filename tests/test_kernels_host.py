@@ -25,7 +25,7 @@ from kernel_samples import (
     ways_on_host,
 )
 
-from tuner.model import Plan
+from tuner.model.plan import Plan
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

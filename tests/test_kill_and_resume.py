@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli_process import COMMAND, PATIENCE_S, TX1, await_rows, begun, document, rows, tuner
 
-from tuner.database import Store
+from tuner.database.runs import Store
 
 DEVICE = ("--device", "sim:k40c", "--clocks", "all")
 TWO = ("scan-lf:N=4", "fft:N=4", *DEVICE)  # thousands of trials of few configurations
@@ -22,7 +22,7 @@ WHOLE = ("--policy", "random", "--budget", str(COUNT))
 
 KEPT = 40  # trials that are stored when a run is killed
 STANDS_STILL = f"""
-from tuner.database import Store
+from tuner.database.runs import Store
 add = Store.add
 Store.add = lambda self, run, number, *rest: (
     signal.pause() if number > {KEPT} else add(self, run, number, *rest)
@@ -30,7 +30,7 @@ Store.add = lambda self, run, number, *rest: (
 """
 LOST = """
 import weakref
-from tuner.database import Store
+from tuner.database.runs import Store
 add = Store.add
 class Thing: pass
 def adding(self, run, number, *rest):

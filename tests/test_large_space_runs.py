@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from daemon_attempts import Workshop
 
-from tuner.config.catalog import Catalog
 from tuner.daemon.attempts.messages import AttemptResult, EventWriter
-from tuner.daemon.queue.job_specs import checked
-from tuner.database import Store
-from tuner.model import Trial
+from tuner.daemon.jobs.specs import checked
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import JobSpec
+from tuner.model.trial import Trial
 from tuner.report.left_out import dropped_lines
 from tuner.search.trial_event import TrialEvent
-from tuner.space import Space
 from tuner.space.sampled import LISTED, SampledSpace, space_of
+from tuner.space.space import Space
 
 DEVICE = "sim:jetson-tx1"
 KERNEL = """
@@ -55,7 +55,7 @@ class _Killed(BaseException):
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of kernels with one of 626,688 configurations, 60 of which are listed."""
-    monkeypatch.setattr("tuner.config.kernel_file.space_of", partial(space_of, drawn=60))
+    monkeypatch.setattr("tuner.kernel_files.kernel_file.space_of", partial(space_of, drawn=60))
     folder = tmp_path / "kernels"
     (folder / "add").mkdir(parents=True, mode=0o755)
     (folder / "add/add.cu").write_text(SOURCE)

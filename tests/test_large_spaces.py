@@ -12,16 +12,18 @@ from small_spaces import forms, large_space, sampled_forms
 from tuner.policies.ordering import Ranks
 
 from tuner.cli import main
-from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import InputError
-from tuner.expressions import Expression
-from tuner.interfaces import Candidate
-from tuner.model import Configuration, Measurement, Trial
+from tuner.config.loading import load_kernel_file
+from tuner.expressions.expression import Expression
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare
-from tuner.space import Space
 from tuner.space.enumeration import Enumeration
 from tuner.space.sampled import space_of
-from tuner.space.sampler import SpaceSampler
+from tuner.space.sampling import SpaceSampler
+from tuner.space.search_view import Candidate
+from tuner.space.space import Space
 from tuner.space.values import checked_values
 
 LISTS = {
@@ -151,7 +153,7 @@ rules = ["threads * work <= 1024", "work % vector == 0"]
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A kernel file of 180 configurations, which is taken for too large: 20 are listed."""
-    monkeypatch.setattr("tuner.config.kernel_file.space_of", partial(space_of, listed=30, drawn=20))
+    monkeypatch.setattr("tuner.kernel_files.kernel_file.space_of", partial(space_of, listed=30, drawn=20))
     (tmp_path / "add.cu").write_text(
         "__global__ void add(float* a, int n) { if (threadIdx.x < n) a[threadIdx.x] += work + vector; }"
     )

@@ -8,12 +8,12 @@ from fake_setup import PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
 
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.devices.simulated import SimulatedDevice
-from tuner.interfaces import ClockReading
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.interfaces.power import ClockReading
 from tuner.measurement.limited import LimitedWindows
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.pooling import join
-from tuner.model import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
+from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
 
 LIMIT = ClockReading(1980.0, (), 100.0)
 

@@ -13,7 +13,7 @@ from linalg_cases import N, each, near, positive, random
 from numpy.linalg import LinAlgError
 
 from tuner import linalg
-from tuner.errors import DeviceError, InputError
+from tuner.model.errors import DeviceError, InputError
 
 ANY: Any = linalg  # for arguments that types forbid
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")

@@ -6,7 +6,7 @@ import pytest
 from linalg_batched import DTYPES, kernel_of
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Status
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

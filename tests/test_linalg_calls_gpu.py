@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import tuner.application
 from tuner import linalg
 from tuner.application.calls import Application
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,8 @@ from linalg_large import DTYPES, on_host
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from tuner.model import Plan, Status
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 NAMES = ("potrf-hybrid", "getrf-hybrid", "geqrf-hybrid")
 KERNELS = {name: large.kernel_of(name) for name in NAMES}

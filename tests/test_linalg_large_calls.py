@@ -17,9 +17,9 @@ from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 
 from tuner import linalg
-from tuner.errors import DeviceError
 from tuner.linalg import reflections
 from tuner.linalg.routes import ROUTES
+from tuner.model.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

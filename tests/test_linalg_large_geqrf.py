@@ -14,7 +14,7 @@ from linalg_large import DTYPES, SMALL, on_host
 from numpy.typing import NDArray
 from thread_orders import in_turns
 
-from tuner.model import Plan
+from tuner.model.plan import Plan
 
 GEQRF = large.kernel_of("geqrf")
 EDGES = (63, 64, 65, 79, 80, 81, 127, 128, 129, 143, 144, 145, 192, 193)

@@ -13,7 +13,7 @@ from linalg_large import DTYPES, SMALL, on_host
 from numpy.typing import NDArray
 from thread_orders import in_turns
 
-from tuner.model import Plan
+from tuner.model.plan import Plan
 
 GETRF = large.kernel_of("getrf")
 FORMS = [(3, 1), (0, 1), (1, 4), (0, 4)]  # rows of a thread in registers, blocks

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 import tuner.application
 from tuner import linalg
 from tuner.application.calls import Application
-from tuner.config.catalog import Catalog
-from tuner.errors import DeviceError, InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import DeviceError, InputError
 
 CALLS: Mapping[str, Callable[[Any, Any], Any]] = {
     "cholesky": lambda a, _: linalg.cholesky(a, lower=True),

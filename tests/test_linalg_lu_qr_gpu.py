@@ -6,9 +6,9 @@ import pytest
 from adaptive_kernels import CATALOGUE
 from lu_qr import DTYPES
 
-from tuner.config import load_kernel_file
+from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Status
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

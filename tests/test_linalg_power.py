@@ -21,9 +21,10 @@ from fake_linalg_large import HOST_S, HostLibraries, LargeFakeLibrary
 from test_linalg_peers import HostCompiler
 from test_tracing import COUNTER as FAST_COUNTER
 from test_tracing import FakeSampler
+from tuner.power.base import Span
 
-from tuner.errors import InputError
-from tuner.interfaces import Sample, SensorInfo, Span
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.model.errors import InputError
 
 N, OURS_S, THEIRS_S = 40, 1e-4, 3e-3
 IDLE_W, BUSY_W, HOST_W = 100.0, 400.0, 50.0

@@ -7,8 +7,8 @@ import pytest
 from policy_driver import candidate, play, result, search_over
 
 from tuner import registry
-from tuner.interfaces import Policy
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Policy
 
 GRID = [candidate(a=a, b=b) for a, b in product(range(8), range(8))]
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.output import write_json
-from tuner.database import Database
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.files import locked
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.system.board_turns import BoardTurns
 from tuner.system.lock_files import open_lock, try_lock
 from tuner.system.owner import gpu_lock_file, owned_gpu
+from tuner.system.ownership import StateLock
 from tuner.system.sockets import default_sockets
-from tuner.system.state_lock import StateLock
 from tuner.system.whole_file import open_result
 
 

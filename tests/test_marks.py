@@ -11,7 +11,7 @@ from cli_process import SMALL, tuner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tracing.marks import LABEL_CHARACTERS, MOST_MARKS, VARIABLE, MarkPipe, mark
+from tuner.system.marks import LABEL_CHARACTERS, MOST_MARKS, VARIABLE, MarkPipe, mark
 
 
 class Clock:
@@ -54,7 +54,7 @@ def test_python_sets_marks(pipe: MarkPipe, clock: Clock) -> None:
 
 def test_the_package_need_not_be_there(pipe: MarkPipe) -> None:
     """The function needs nothing but the standard library's cheap parts: no numpy, no click."""
-    code = "import sys; from tuner.tracing.marks import mark; mark('x'); print('numpy' in sys.modules)"
+    code = "import sys; from tuner.system.marks import mark; mark('x'); print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     pipe.read()
 

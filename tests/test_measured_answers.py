@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.config.catalog import Catalog
-from tuner.config.loading import kernel_of
+from tuner.config.loading import kernel_of, load_kernel_file
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.devices.choice import open_device
-from tuner.errors import KernelFileError
-from tuner.model import STREAM_PRIORITY, Source
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import STREAM_PRIORITY, Source
 from tuner.search.candidates import prepare
-from tuner.untrusted.toml import load_toml
+from tuner.untrusted.reading import load_toml
 
 KERNEL = """
 [kernel]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from benchmark_scripts import benchmark, siblings_importable
 
-from tuner.config.catalog import Catalog
-from tuner.model import Configuration
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Configuration
 
 KERNEL = Catalog.load().kernel("fft-any")
 WORKLOAD = KERNEL.workload({"N": 1000, "dtype": "complex64"})

@@ -6,13 +6,17 @@ from dataclasses import replace
 import pytest
 from fake_setup import NO_GRAPH, OTHER, PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
+from tuner.power.base import PowerReading
 
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.base import RunRecord
+from tuner.devices.sensors import open_clocks, open_meter
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
-from tuner.errors import PowerError
-from tuner.interfaces import PowerReading, Response, RunRecord
-from tuner.measurement.measurer import TrialMeasurer, open_clocks, open_meter
-from tuner.model import Flag, FlagKind, Measurement, Plan, Status
+from tuner.interfaces.power import Response
+from tuner.measurement.measurer import TrialMeasurer
+from tuner.model.errors import PowerError
+from tuner.model.plan import Plan
+from tuner.model.trial import Flag, FlagKind, Measurement, Status
 
 
 def test_one_check_per_configuration() -> None:

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from fake_setup import NO_GRAPH, PLANS, FakeClocks, FakeMeter, Watched, trial_of
 
-from tuner.errors import ClockError, ClockLostError, ClockPermissionError, DeviceError
-from tuner.interfaces import ClockReading, RunRecord
+from tuner.devices.base import RunRecord
+from tuner.interfaces.power import ClockReading
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.model import Flag, FlagKind, Plan
+from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError, DeviceError
+from tuner.model.plan import Plan
+from tuner.model.trial import Flag, FlagKind
 
 THROTTLED = ClockReading(700.0, ("sw-power-cap", "hw-thermal"))
 CLEAN = ClockReading(875.0)

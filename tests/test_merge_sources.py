@@ -12,11 +12,14 @@ from damaging import CONDITIONS, Damage
 from mirrored import rows
 from test_merging import add_run
 
-from tuner.database import MIGRATIONS, Database, Store, merge_source, merging
+from tuner.database import merge_source, merging
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import MergeReport, merge_file
-from tuner.errors import InputError
+from tuner.database.migrations import MIGRATIONS
+from tuner.database.runs import Store
+from tuner.model.errors import InputError
 
 NAMES = CONDITIONS.names
 

@@ -13,10 +13,13 @@ from mirrored import rows
 
 from tuner.cli import main
 from tuner.cli.db import db
-from tuner.database import Database, Store
+from tuner.database.connection import Database
 from tuner.database.faults import mirror_of
 from tuner.database.merging import merge_file
-from tuner.model import Configuration, Measurement, RunStatus, Status, Trial, WorkloadResult
+from tuner.database.runs import Store
+from tuner.model.plan import Configuration
+from tuner.model.records import RunStatus
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 
 NAMES = CONDITIONS.names
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from modelled import device, scan
 
-from tuner.compiler import CompiledStage, Compiler
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import CompileError, CompilerUnavailableError
-from tuner.interfaces import Progress
-from tuner.model import Resources, Stage, Status
+from tuner.compiler.compiler import CompiledStage, Compiler
+from tuner.devices.base import Progress
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.errors import CompileError, CompilerUnavailableError
+from tuner.model.plan import Resources, Stage
+from tuner.model.trial import Status
 
 
 class FakeCompiler:

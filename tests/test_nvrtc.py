@@ -7,8 +7,8 @@ import pytest
 
 from tuner.compiler.nvrtc import Nvrtc, library_files
 from tuner.compiler.ptxas_report import resources_in
-from tuner.errors import CompilerUnavailableError
-from tuner.model import Resources
+from tuner.model.errors import CompilerUnavailableError
+from tuner.model.plan import Resources
 
 OPTIONS = ("--gpu-architecture=sm_90", "--ptxas-options=-v")
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import UnknownNameError
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.errors import UnknownNameError
 from tuner.model.objective import NAMES, Objective, choose, tied
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 OK = (WorkloadResult(Status.OK, 1e-3),)
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tuner.compiler import CompiledStage, Compiler
-from tuner.model import DeviceLimits, Source, Stage
+from tuner.compiler.compiler import CompiledStage, Compiler
+from tuner.model.device import DeviceLimits
+from tuner.model.plan import Source, Stage
 from tuner.space.occupancy import device_limits, occupancy
 
 pytestmark = pytest.mark.gpu

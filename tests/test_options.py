@@ -10,7 +10,7 @@ import pytest
 
 from tuner.cli import main
 from tuner.model.jobs import JobSpec
-from tuner.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
+from tuner.model.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
 from tuner.search.option_checks import job_options
 from tuner.search.request import Request
 

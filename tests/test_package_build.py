@@ -7,8 +7,8 @@ from pathlib import Path
 from cli_process import SMALL, tuner
 
 from tuner import __version__
-from tuner.config.package_build import PackageBuild, content_of, decisive_files, own_build
-from tuner.database import Store
+from tuner.database.runs import Store
+from tuner.kernel_files.package_build import PackageBuild, content_of, decisive_files, own_build
 from tuner.model.records import PROTOCOL, binding, fingerprint
 
 
@@ -47,6 +47,6 @@ def test_help_reads_no_package() -> None:
     """What is asked for without a run does not take the time of hashing."""
     code = (
         "import sys; from tuner.cli import main; main(['run', '--help'], standalone_mode=False);"
-        " from tuner.config import package_build as own; assert not own.own_build.cache_info().currsize"
+        " from tuner.kernel_files import package_build as own; assert not own.own_build.cache_info().currsize"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -16,7 +16,7 @@ from tuner.devices.cuda import packed
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program
 from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
-from tuner.model import TensorMap
+from tuner.model.arguments import TensorMap
 
 
 @pytest.fixture

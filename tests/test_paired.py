@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tuner.measurement.paired import PairedRepeats, Repeatability, near, repeatability
 from tuner.measurement.scatter import RATIO_DRIFT
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 ENERGY = Objective("energy")
 A, B, C = (Trial((Configuration({"i": number}),)) for number in range(3))

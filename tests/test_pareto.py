@@ -21,13 +21,15 @@ from tuner.policies.surrogate.hypervolume import (
 from tuning_runs import REQUEST, tune
 
 from tuner import registry
-from tuner.database import Store
-from tuner.interfaces import Criterion, Search
+from tuner.database.runs import Store
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult, non_dominated
 from tuner.model.objective import Objective
+from tuner.model.pareto import non_dominated
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.front import MOST_POINTS, points_to_confirm
 from tuner.search.front import front_of as front_of_run
+from tuner.space.search_view import Criterion, Search
 
 COST = st.integers(1, 12).map(float)
 POINTS = st.lists(st.tuples(COST, COST), min_size=1, max_size=24)

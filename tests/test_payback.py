@@ -14,14 +14,14 @@ from policy_driver import candidate, play, result, search_over
 from tuner.policies.payback import GAPS, Prospects, paying
 
 from tuner import registry
-from tuner.comparing import evaluations as evaluation
-from tuner.interfaces import Payback
-from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
+from tuner.model.trial import Measurement, Trial
 from tuner.recordings.opening import open_recording
 from tuner.recordings.values import search_of
 from tuner.report.cost import cost_line
 from tuner.search.break_even import break_even
+from tuner.space.search_view import Payback
+from tuner.studies import comparison as evaluation
 
 RANDOM = registry.load("policy", "random")
 AUTO = registry.load("policy", "auto")

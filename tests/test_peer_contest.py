@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from benchmark_scripts import siblings_importable
 
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ROUNDS = 22

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
 
 ROOT = Path(__file__).parent.parent
 RESULTS: dict[str, Any] = json.loads((ROOT / "benchmarks/results/peers-h200.json").read_text())

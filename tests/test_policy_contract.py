@@ -14,8 +14,9 @@ from policy_driver import Measure, Played, blocks, candidate, makespan, play, re
 from small_spaces import forms, large_search, large_space
 
 from tuner import registry
-from tuner.interfaces import Candidate, Criterion, Policy, PriorRun, Search
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Candidate, Criterion, Policy, PriorRun, Search
 
 
 @pytest.fixture(scope="module", params=[*registry.names("policy"), "pareto"])

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from fake_pool import FACTS, IDENTITY, FakeWorker, FakeWorkers, facts, taking, trial
 
-from tuner.errors import DeviceUnavailableError, InputError, PoolLostError, UncheckableError
-from tuner.interfaces import Anchor, Contest, PlannedTrial
-from tuner.model import Measurement, Status, Trial, WorkloadResult
+from tuner.measurement.base import Anchor, Contest, PlannedTrial
+from tuner.model.errors import DeviceUnavailableError, InputError, PoolLostError, UncheckableError
 from tuner.model.objective import Objective
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.pool.pool import HOME_BACK_S, Pool
-from tuner.pool.worker_setup import SetupOrder
+from tuner.pool.worker import SetupOrder
 from tuner.search.request import Request
 
 DEFAULT = trial(100)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tuner.config.package_build import own_build
-from tuner.errors import PoolLostError, WorkerLostError
+from tuner.kernel_files.package_build import own_build
+from tuner.model.errors import PoolLostError, WorkerLostError
 from tuner.pool.workers import Workers
 
 FACTS = {"nthreads": 1, "resources": {"GPU": 1}}
@@ -179,7 +179,7 @@ def test_closing_waits_for_nobody_that_is_frozen() -> None:
     [
         (("node7", ("0.1.9", 3, "")), r"host node7: it has tuner 0\.1\.9 \(content unknown, protocol 3\)"),
         (("node7", (*own_build()[:2], "0" * 64)), "host node7: it has tuner .*content 000000000000"),
-        (ImportError("no module named 'tuner.config.package_build'"), "it has an older tuner"),
+        (ImportError("no module named 'tuner.kernel_files.package_build'"), "it has an older tuner"),
         (AttributeError("no attribute"), "it has an older tuner"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli import main
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.pool.places import PoolPlace, check_scheduler_address, parse_place
 from tuner.pool.slurm import allocated_gpus
 from tuner.pool.worker_process import serve

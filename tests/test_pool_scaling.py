@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.model import AnchorRatio, Energy, Measurement, PoolGpu, Status, WorkloadResult
 from tuner.model.records import measurement_from, measurement_record
+from tuner.model.trial import AnchorRatio, Energy, Measurement, PoolGpu, Status, WorkloadResult
 from tuner.pool.scaling import measured_on, ratio_of, scaled
 
 

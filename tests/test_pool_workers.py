@@ -24,13 +24,13 @@ import pytest
 from cli_process import COMMAND
 from distributed import Security, get_worker
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.errors import PoolError, WorkerLostError
-from tuner.model import RunStatus
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import PoolError, WorkerLostError
+from tuner.model.records import RunStatus
 from tuner.pool import worker_process
-from tuner.pool.local import start_uninterrupted
 from tuner.pool.opening import pool_opener
+from tuner.pool.schedulers import start_uninterrupted
 from tuner.pool.worker_process import certificates_in_environment
 from tuner.pool.workers import Workers, open_workers
 from tuner.search.request import Request

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.pooling import join
-from tuner.model import Energy, Flag, Measurement, Status, WorkloadResult
+from tuner.model.trial import Energy, Flag, Measurement, Status, WorkloadResult
 
 
 def repeat(makespan_s: float, joules: float | None, *, u_j: float = 0.0, flag: str = "") -> Measurement:

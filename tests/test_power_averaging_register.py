@@ -11,7 +11,7 @@ from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.windows import MeanPower, mean_power
 from tuner.power.response.models import Array
 
-from tuner.interfaces import Response, SensorInfo
+from tuner.interfaces.power import Response, SensorInfo
 
 PERIOD_S = 0.1
 LAG = Response("lag", capacitance_s=PERIOD_S)

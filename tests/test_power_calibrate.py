@@ -12,9 +12,9 @@ from tuner.power.clocks.simulated import SimulatedClocks
 from tuner.power.response.calibrate import PulseTrain, calibrate, grouped, rhythm, schedule
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import DeviceError, PowerError
-from tuner.interfaces import ClockReading, Sample, SensorInfo
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.model.errors import DeviceError, PowerError
 
 
 def test_readings_are_calibrated_side_by_side() -> None:

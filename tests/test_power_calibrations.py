@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tuner.power.response.calibrations import entries, load, prepare, store
 
 from tuner.devices.sensors import calibrated
-from tuner.errors import StoreError
-from tuner.interfaces import Response
-from tuner.model import DeviceIdentity
+from tuner.interfaces.power import Response
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import StoreError
 
 GPU, DRIVER = "GPU-1234", "580.1"
 LAG = Response(

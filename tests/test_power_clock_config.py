@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tuner.power.clocks.actuator import ClockConfig, ClockRules, load_config
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 
 def config(folder: Path, text: str) -> ClockConfig:

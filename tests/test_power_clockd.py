@@ -27,7 +27,7 @@ from tuner.power.clocks.clockd_protocol import (
 from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, ClockServer
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
 
-from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.system.owner import this_process
 
 if TYPE_CHECKING:

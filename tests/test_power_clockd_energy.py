@@ -14,7 +14,7 @@ from tuner.power.clocks.clockd_protocol import ClockRequest
 from tuner.power.sensors import powercap
 from tuner.power.sensors.powercap_zones import zones
 
-from tuner.errors import PowerError, SensorUnavailableError
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 
 class EnergyHelper(Helper):

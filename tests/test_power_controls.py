@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from jetson_trees import build, gpu_node, limits_hz
-from tuner.power.clocks import controls
+from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import SetterLink
-from tuner.power.clocks.controls import open_control
+from tuner.power.clocks.control import open_control
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import HeldError, Ownership
 from tuner.power.clocks.survey import survey
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 
 NOBODY = 65534
 
@@ -57,9 +57,9 @@ def test_who_is_asked(
 
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr("tuner.power.clocks.devfreq.DevfreqActuator.permitted", lambda _: "set" in may)
-    monkeypatch.setattr(controls, "helper_answers", lambda _: "ask" in may)
-    monkeypatch.setattr(controls, "reach", lambda _: reached("helper"))
-    monkeypatch.setattr(controls, "hire", lambda _: reached("guardian"))
+    monkeypatch.setattr(control, "helper_answers", lambda _: "ask" in may)
+    monkeypatch.setattr(control, "reach", lambda _: reached("helper"))
+    monkeypatch.setattr(control, "hire", lambda _: reached("guardian"))
     clocks = open_control("GPU-of-cuda", where)
     with pytest.raises(ClockError, match=f"asked the {asked}"), clocks.locked(612):
         pass
@@ -73,14 +73,14 @@ def test_what_is_set_under_anothers_lock_is_left_alone(
     roots = Ownership(
         JournalPlace(where.directory.with_name("roots"), "devfreq", gpu_of(where)), lambda _: []
     )
-    monkeypatch.setattr(controls, "directories", lambda own: [own, own.with_name("roots")])
+    monkeypatch.setattr(control, "directories", lambda own: [own, own.with_name("roots")])
     before = limits_hz(where.devfreq.parent.parent)
     roots.take()
     with closing(open_control("GPU-of-cuda", where)) as clocks:
         with pytest.raises(HeldError, match=f"held by process {os.getpid()}"), clocks.locked(612):
             pass
         with pytest.raises(HeldError):
-            controls.reset("GPU-of-cuda", where)
+            control.reset("GPU-of-cuda", where)
         assert limits_hz(where.devfreq.parent.parent) == before
         roots.give_up()
         with clocks.locked(612):

@@ -24,7 +24,7 @@ from tuner.power.clocks import devfreq
 from tuner.power.clocks.actuator import ClockRules
 from tuner.power.clocks.devfreq import DevfreqActuator, FrequencyLimits, find, writes
 
-from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 
 BOARD = "agx-orin"
 LOWEST, HIGHEST = 306_000_000, 1_300_500_000

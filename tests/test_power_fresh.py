@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.sensors.changes import Freshness
 
-from tuner.interfaces import Sample
+from tuner.interfaces.power import Sample
 
 PERIOD_S = 0.04
 

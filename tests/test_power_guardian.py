@@ -17,12 +17,12 @@ from tuner.power.clocks import guardian as guardians
 from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd import main
-from tuner.power.clocks.controls import open_control, restore_stale
+from tuner.power.clocks.control import open_control, restore_stale
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
 from tuner.power.clocks.lease import LeasedClocks
 from tuner.power.clocks.ownership import RestoreOutcome
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 from tuner.system.owner import this_process
 
 LOST, UNKNOWN = 15, 999
@@ -32,7 +32,7 @@ OWNER = """
 import signal, sys
 from pathlib import Path
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import open_control
+from tuner.power.clocks.control import open_control
 
 nothing = Path(sys.argv[3]) / "nothing"
 paths = ClockPaths(sys.argv[2], nothing, nothing, Path(sys.argv[3]), nothing)

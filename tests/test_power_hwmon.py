@@ -7,8 +7,8 @@ import pytest
 from sampler_rigs import HandClock
 from tuner.power.sensors import hwmon
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading
+from tuner.interfaces.power import Reading
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 GRACE = ("Module", "Grace", "CPU", "SysIO")
 

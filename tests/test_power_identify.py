@@ -16,7 +16,7 @@ from tuner.power.response.identify import identify
 from tuner.power.response.models import PowerCurve
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces import Response, Sample, SensorInfo
+from tuner.interfaces.power import Response, Sample, SensorInfo
 
 STREAM = SensorInfo("sensor", "stream", "gpu", 0.1)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS, build, rail_files, set_rail, write
-from tuner.power.sensors.ina3221 import readings
+from tuner.power.sensors.jetson import readings
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Reading, Response, Sample
+from tuner.interfaces.power import PowerSampler, Reading, Response, Sample
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 AGX_XAVIER_SUM = "GPU+CPU+SOC+CV+VDDRQ+SYS5V"
 AGX_ORIN_SUM = "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0"

@@ -9,7 +9,7 @@ import pytest
 from jetson_trees import build, rail_files, write
 from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.windows import mean_power
-from tuner.power.sensors.ina3221 import readings
+from tuner.power.sensors.jetson import readings
 
 PERIOD_S = 0.1
 VOLTS = 5.0

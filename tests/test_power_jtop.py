@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.sensors.jtop import parse_line, readings
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Reading, Response, Sample
+from tuner.interfaces.power import PowerSampler, Reading, Response, Sample
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 PATIENCE_S = 30.0  # a bound for a broken machine
 

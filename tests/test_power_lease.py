@@ -20,7 +20,7 @@ from tuner.power.clocks.clockd_server import ClockServer
 from tuner.power.clocks.journal import JournalEntry
 from tuner.power.clocks.lease import LeasedClocks
 
-from tuner.errors import ClockError, ClockLostError, ClockPermissionError
+from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 
 TTL_S = 10.0
 NOBODY = 65534

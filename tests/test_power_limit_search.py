@@ -16,9 +16,10 @@ from tuner.policies.power_limits import limited
 from tuner.policies.sampling import exhaustive, random_sampling
 
 from tuner import registry
-from tuner.interfaces import Policy, Search
-from tuner.model import Configuration, Measurement, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Policy, Search
 
 SLOWER = {512: 1.04, 256: 1.0, 128: 1.07}
 """Factors of three configurations: 512 is the default, 256 is the best at every limit."""

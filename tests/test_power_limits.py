@@ -15,12 +15,12 @@ from modelled import NoNvrtc, scan
 
 from tuner.devices.power import simulated_power_limits
 from tuner.devices.replay import RecordedPowerLimits, ReplayDevice
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import ClockError, ClockLostError, InputError
-from tuner.interfaces import ClockReading
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.interfaces.power import ClockReading
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.model import FlagKind, GpuSetting, Trial
-from tuner.recordings import RecordedSpace
+from tuner.model.errors import ClockError, ClockLostError, InputError
+from tuner.model.trial import FlagKind, GpuSetting, Trial
+from tuner.recordings.values import RecordedSpace
 from tuner.search.option_checks import choose_power_limits
 
 H200_W = tuple(range(700, 199, -1))

@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 import pytest
 from power_source import IDLE_W, Source
+from tuner.power.base import Recording
 from tuner.power.energy.meter import SampledRecording, SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockReading, Recording, Sample, SensorInfo
+from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.model.errors import ClockError, PowerError
 
 
 @pytest.mark.parametrize("kind", ["counter", "ring"])

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.energy.counters import SensorHistory
 from tuner.power.energy.noise import Spread, beating_spread, local_spread, noise_floor, pooled
-from tuner.power.energy.ticks import SensorHistory
 
-from tuner.model import Part, contracted, expanded, student_factor
+from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 
 
 def noise(count: int, seed: int = 0) -> npt.NDArray[np.float64]:

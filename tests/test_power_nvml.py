@@ -29,8 +29,8 @@ from tuner.power.nvml.readings import NvmlSampler, readings
 from tuner.power.nvml.reads import in_rhythm
 from tuner.power.sensors.changes import ChangeSource
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Response, Sample
+from tuner.interfaces.power import PowerSampler, Response, Sample
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 COUNTER, RING, INSTANT, AVERAGE, USAGE = (
     *("nvml-energy-counter", "nvml-power-ring", "nvml-power-instant"),

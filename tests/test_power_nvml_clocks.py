@@ -15,7 +15,7 @@ from tuner.power.clocks.journal import JournalEntry
 from tuner.power.nvml import setting as nvml_setting
 from tuner.power.nvml.clocks import NvmlActuator
 
-from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 
 KEPLER, PASCAL, HOPPER = 2, 4, 9
 LOST, UNKNOWN = 15, 999

@@ -12,16 +12,16 @@ from fake_actuator import Holder
 from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, fake_nvml, library
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.clocks import controls
+from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
-from tuner.power.clocks.controls import open_power_limits
+from tuner.power.clocks.control import open_power_limits
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
 from tuner.power.clocks.ownership import HeldError
 from tuner.power.clocks.survey import survey_power_limits
 from tuner.power.nvml.power_limit import NvmlPowerLimitActuator
 
-from tuner.errors import ClockError, ClockLostError, ClockPermissionError, ClockRefusedError, InputError
-from tuner.interfaces import PowerLimitControl
+from tuner.interfaces.power import PowerLimitControl
+from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError, ClockRefusedError, InputError
 
 LOST, UNKNOWN = 15, 999
 NO_RULES = ClockRules()
@@ -48,7 +48,7 @@ def where(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock
     found = ClockPaths(
         library(), tmp_path / "nothing", tmp_path / "clockd.toml", tmp_path / "run", tmp_path / "clockd.sock"
     )
-    monkeypatch.setattr(controls, "SYSTEM", found)
+    monkeypatch.setattr(control, "SYSTEM", found)
     return found
 
 
@@ -262,7 +262,7 @@ def test_a_lost_gpu_keeps_its_journal(nvml: State, tmp_path: Path) -> None:
     assert not one.end()
     nvml.lost_from = 0
     with closing(NvmlPowerLimitActuator(UUID)) as actuator:
-        undone = controls.undo(ClockPaths(library()))
+        undone = control.undo(ClockPaths(library()))
         entry = JournalPlace(tmp_path / "run", "powerlimit", UUID).read()
         assert entry is not None
         assert undone(entry) == []
@@ -287,7 +287,7 @@ def test_a_run_holds_a_limit_through_its_guardian(nvml: State) -> None:
 @pytest.mark.usefixtures("where")
 def test_clock_and_limit_are_held_at_once(nvml: State) -> None:
     """By two guardians, each with a journal of its own."""
-    with closing(controls.open_control(UUID)) as clocks, closing(open_power_limits(UUID)) as limits:
+    with closing(control.open_control(UUID)) as clocks, closing(open_power_limits(UUID)) as limits:
         with clocks.locked(900), limits.locked(450):
             assert (nvml.locked_max_mhz, watts(nvml)) == (900, 450)
         assert (nvml.locked_max_mhz, watts(nvml)) == (0, 700)
@@ -353,7 +353,7 @@ def test_a_start_says_which_setting_it_restored(
     JournalPlace(tmp_path / "run", "powerlimit", UUID).directory.mkdir()
     JournalPlace(tmp_path / "run", "powerlimit", UUID).write("a:1:1", {"limit_mw": 700_000}, 450)
     nvml.limit_milliwatts = 450_000
-    assert [outcome.state for outcome in controls.restore_stale()] == ["restored"]
+    assert [outcome.state for outcome in control.restore_stale()] == ["restored"]
     assert watts(nvml) == 700
     assert f"restored the power limit of {UUID}, which a killed tuner had left set" in caplog.text
     assert "the clocks of" not in caplog.text

@@ -17,11 +17,11 @@ from examples import FEW
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import restore_stale as restore_as_found
+from tuner.power.clocks.control import restore_stale as restore_as_found
 from tuner.power.clocks.journal import JournalEntry, JournalPlace, places, runtime_directory
 from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
 
-from tuner.errors import ClockError, ClockPermissionError
+from tuner.model.errors import ClockError, ClockPermissionError
 from tuner.system.boot import BootRecord
 from tuner.system.owner import this_process
 

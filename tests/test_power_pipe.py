@@ -19,8 +19,8 @@ from test_cli_power_trace import nvml as h200  # noqa: F401 - a fixture
 from tuner.power.sensors import pipe
 from tuner.power.sensors.pipe import PipeSampler
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Sample
+from tuner.interfaces.power import Sample
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 # Writes what the fake GPU draws, 5 % less: a mean over each hundredth of a second, however late a line is.
 METER = """

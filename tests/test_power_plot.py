@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.report import power_plot
 from tuner.report.power_plot import FORMATS, Picture, draw
 

@@ -12,8 +12,8 @@ from powercap_trees import RANGE_UJ, build, played, zone
 from sampler_rigs import HandClock
 from tuner.power.sensors import powercap
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading
+from tuner.interfaces.power import Reading
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 WATTS = {"package-0": 100.0, "package-1": 60.0, "dram": 10.0, "psys": 250.0}
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.sensors.recorded import TraceFile
 
-from tuner.errors import InputError
-from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
+from tuner.interfaces.power import ClockReading, Response, Sample, SensorInfo
+from tuner.model.errors import InputError
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SIGMA = st.floats(0.0, 1e6)

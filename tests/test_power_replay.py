@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.replay import ReplaySampler, readings
 
-from tuner.errors import InputError, PowerError, SensorUnavailableError
-from tuner.interfaces import Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import InputError, PowerError, SensorUnavailableError
 
 INFO = SensorInfo(
     "nvml-power-ring",

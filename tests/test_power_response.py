@@ -20,7 +20,7 @@ from tuner.power.response.models import (
 )
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces import Response
+from tuner.interfaces.power import Response
 
 TRACES = st.lists(
     st.tuples(st.floats(1e-3, 1.0), st.floats(-1e3, 1e3)), min_size=2, max_size=40

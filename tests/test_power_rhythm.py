@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.sensors.rhythm import RhythmSource, fitted
 
-from tuner.interfaces import Sample
+from tuner.interfaces.power import Sample
 
 PERIOD_S = 0.1
 

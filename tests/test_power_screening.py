@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tuner.power.energy.samples import gaps, screened
 from tuner.power.energy.windows import mean_power
 
-from tuner.errors import PowerError
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.model.errors import PowerError
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
 STREAM = SensorInfo("stream", "stream", "gpu", 0.1)

@@ -11,8 +11,8 @@ from power_source import Source
 from tuner.power.clocks.simulated import SimulatedClocks
 from tuner.power.sensors.simulated import SimulatedSampler, standard_normals
 
-from tuner.errors import ClockError, InputError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError, InputError
 
 CURVES = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.0, 700.0)), min_size=1, max_size=12)
 

@@ -8,7 +8,7 @@ from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, lose
 from jetson_trees import write
 from tuner.power.nvml.health import GpuProcess, Thermometer, health
 
-from tuner.errors import SensorUnavailableError
+from tuner.model.errors import SensorUnavailableError
 
 
 @pytest.fixture

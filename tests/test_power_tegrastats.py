@@ -14,8 +14,8 @@ from tegrastats_lines import AGX_ORIN, AGX_XAVIER, LINES, NANO, ORIN_NX, XAVIER_
 from test_power_lines import gone
 from tuner.power.sensors.tegrastats import parse_line, readings
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Reading, Response, Sample
+from tuner.interfaces.power import PowerSampler, Reading, Response, Sample
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 PATIENCE_S = 20.0  # a bound for a broken machine
 

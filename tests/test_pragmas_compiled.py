@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pragma_files import FIRST, KERNEL, PAIRS, blanked, configurations, cubins, numbered, stages_of
 
-from tuner.compiler import Compiler
-from tuner.config import load_kernel_file
-from tuner.errors import CompileError, CompilerUnavailableError
+from tuner.compiler.compiler import Compiler
+from tuner.config.loading import load_kernel_file
+from tuner.model.errors import CompileError, CompilerUnavailableError
 
 
 @pytest.fixture(scope="module")

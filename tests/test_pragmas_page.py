@@ -10,7 +10,7 @@ from tuner.pragmas.expansion import expansion
 from tuner.pragmas.statements import LAUNCH_KEYS, keywords
 from tuner.pragmas.toml_text import toml_text
 from tuner.pragmas.tunables import KEYWORDS as OF_TUNABLES
-from tuner.untrusted.toml import load_toml
+from tuner.untrusted.reading import load_toml
 
 PAGE = (Path(__file__).parent.parent / "docs" / "pragmas.md").read_text()
 CUDA = re.findall(r"^```cuda\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

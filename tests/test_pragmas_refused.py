@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pragma_files import FIRST, without_pragmas
 
-from tuner.config import load_kernel_file
-from tuner.errors import KernelFileError
+from tuner.config.loading import load_kernel_file
+from tuner.model.errors import KernelFileError
 from tuner.pragmas.directives import read_pragmas
 
 P = "#pragma tuner"

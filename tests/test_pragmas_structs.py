@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pragma_files import FIRST
 
-from tuner.config import load_kernel_file
 from tuner.config.compact import expanded
+from tuner.config.loading import load_kernel_file
 from tuner.config.unused_names import unused_names
-from tuner.model import StructValue
+from tuner.model.arguments import StructValue
 from tuner.pragmas.expansion import expansion
 
 P = "#pragma tuner"

@@ -7,7 +7,7 @@ import pytest
 from host_compile import COMPILER
 from tiled_nests import Nest, assert_same, kernel_with, nest_of, sizes_of
 
-from tuner.errors import KernelFileError
+from tuner.model.errors import KernelFileError
 
 T = "#pragma tuner tile"
 NESTS, CASES = 1_500, 60

@@ -6,7 +6,7 @@ import re
 import pytest
 from tiled_nests import kernel_with, nest_of
 
-from tuner.errors import KernelFileError
+from tuner.model.errors import KernelFileError
 
 T = "#pragma tuner tile"
 ROWS = "for (int i = 0; i < n; ++i)\n for (int j = 0; j < m; ++j)"

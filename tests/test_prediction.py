@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import InputError
-from tuner.model import Configuration
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
 from tuner.prediction.accuracy import Accuracy, leave_one_out
 from tuner.prediction.features import FeatureTable, LaunchGeometry
 from tuner.prediction.forest import grown
-from tuner.prediction.g_adapt import GAdaptPredictor, regression_tree
 from tuner.prediction.method import SinglePredictor, forest_of
+from tuner.prediction.methods import GAdaptPredictor, regression_tree
 from tuner.prediction.portfolio import MOST_VERSIONS, inputs_between, portfolio_of, size_features
 from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
 from tuner.prediction.trees import FlatTree, mean_of

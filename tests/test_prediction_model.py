@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import InputError
-from tuner.expressions import Expression
-from tuner.model import Configuration
+from tuner.expressions.expression import Expression
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
 from tuner.model.sealing import sealed
 from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.c_selector import c_selector

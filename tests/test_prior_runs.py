@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tuning_runs import REQUEST, tune
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.interfaces import PriorRun
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
 from tuner.model.records import PROTOCOL
 from tuner.recordings.files import write
@@ -19,6 +18,7 @@ from tuner.search.exporting import stored_space
 from tuner.search.prior_runs import knowledge
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 from tuner.search.setup import open_setup
+from tuner.space.search_view import PriorRun
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
 TX1, K40C, K20C = "sim:jetson-tx1", "sim:k40c", "sim:k20c"

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tuner.errors import KernelFileError, UnknownNameError
-from tuner.model import Buffer, ProblemSpec
-from tuner.problems import NAMES, Problem, poison, problem_for, sample_rows, take_rows
+from tuner.model.errors import KernelFileError, UnknownNameError
+from tuner.model.plan import Buffer, ProblemSpec
+from tuner.problems import NAMES, problem_for
+from tuner.problems.arrays import poison, sample_rows, take_rows
+from tuner.problems.base import Problem
 from tuner.problems.tridiagonal import MARGIN, NORM, solve
 
 Rows = dict[str, NDArray[Any]]

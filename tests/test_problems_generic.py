@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tuner.errors import KernelFileError, UncheckableError
-from tuner.model import Buffer, ProblemSpec
-from tuner.problems import Norm, Problem, poison, problem_for, sample_rows, take_rows
-from tuner.problems.base import agreement
+from tuner.model.errors import KernelFileError, UncheckableError
+from tuner.model.plan import Buffer, ProblemSpec
+from tuner.problems import problem_for
+from tuner.problems.arrays import poison, sample_rows, take_rows
+from tuner.problems.base import Norm, Problem, agreement
 
 Rows = dict[str, NDArray[Any]]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from long_scans import FORMS, OPERATORS, WAYS, scanned_rows
 from numpy.typing import NDArray
 
-from tuner.errors import KernelFileError
-from tuner.model import Buffer, ProblemSpec
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems import problem_for
 
 SCAN = problem_for(ProblemSpec("scan"))

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, scanned_segments
 
-from tuner.errors import KernelFileError
-from tuner.model import Buffer, InputSpec, ProblemSpec
+from tuner.model.errors import KernelFileError
+from tuner.model.inputs import InputSpec
+from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems import problem_for
 
 SEGMENTED = problem_for(ProblemSpec("segmented-scan"))

@@ -15,14 +15,14 @@ from types import FrameType
 
 import pytest
 
-from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, DeviceUnavailableError
-from tuner.system.process import Child
+from tuner.model.errors import ChildCrashedError, ChildTimeoutError, CompileError, DeviceUnavailableError
+from tuner.system.processes import Child
 
 PATIENCE_S = 60.0  # for what must come; never waited for in full unless something is broken
 
 SERVER = '''
 import ctypes, os, signal, struct, sys, time
-from tuner.errors import CompileError, DeviceUnavailableError
+from tuner.model.errors import CompileError, DeviceUnavailableError
 
 class Loaded(CompileError):
     """Cannot be pickled."""
@@ -125,7 +125,7 @@ def test_what_is_printed_stays_out_of_answers_and_of_standard_output(
 
 
 def test_errors_of_our_tree_keep_their_type(child: Child) -> None:
-    """An error of tuner.errors is raised here as it was raised there, and the child lives on."""
+    """An error of tuner.model.errors is raised here as it was raised there, and the child lives on."""
     with pytest.raises(CompileError) as caught:
         child.call("tree_error", timeout_s=PATIENCE_S)
     assert caught.value.args == ("line 3", 7)
@@ -341,7 +341,7 @@ def test_a_child_dies_with_its_parent(method: str) -> None:
     """SIGKILL of the parent ends a child at work, even one that never gives the interpreter back."""
     script = (
         "import sys, threading\n"
-        "from tuner.system.process import Child\n"
+        "from tuner.system.processes import Child\n"
         "child = Child('served:Server')\n"
         f"child.ready({PATIENCE_S})\n"
         "print(child.pid, flush=True)\n"

@@ -9,7 +9,8 @@ import pytest
 from policy_driver import result
 from rich.console import Console
 
-from tuner.model import Configuration, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Trial
 from tuner.report import progress as shown
 from tuner.report.progress import CompareProgress, RunProgress
 from tuner.search.trial_event import TrialEvent

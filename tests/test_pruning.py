@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from modelled import NoNvrtc
 
-from tuner.compiler import CompiledStage
-from tuner.config import KernelFile, load_kernel_file
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import CompileError, EmptySpaceError
-from tuner.interfaces import Progress
-from tuner.model import Resources, Stage, Status
+from tuner.compiler.compiler import CompiledStage
+from tuner.config.loading import load_kernel_file
+from tuner.devices.base import Progress
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import CompileError, EmptySpaceError
+from tuner.model.plan import Resources, Stage
+from tuner.model.trial import Status
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import prepare_compiled
 from tuner.search.explaining import analytical_choice

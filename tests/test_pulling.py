@@ -20,11 +20,13 @@ from mirrored import rows
 from test_merging import add_run
 
 from tuner.cli.db import db
-from tuner.database import Database, Store, copying, pulling
+from tuner.database import copying, pulling
+from tuner.database.connection import Database
 from tuner.database.copying import copied
 from tuner.database.merging import merge_file
 from tuner.database.pulling import pulled
-from tuner.errors import InputError, StoreError, StoreFullError
+from tuner.database.runs import Store
+from tuner.model.errors import InputError, StoreError, StoreFullError
 
 HOST = "#!/bin/sh\n"
 MAGIC = r"SQLite format 3\000"

@@ -11,9 +11,10 @@ import pytest
 from python_kernels import BLOCKS, VADD, N, arrays, vadd
 
 from tuner import Kernel
-from tuner.config import KernelFile
-from tuner.errors import EmptySpaceError, InputError
-from tuner.model import Plan, Scalar, StructValue
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.arguments import Scalar, StructValue
+from tuner.model.errors import EmptySpaceError, InputError
+from tuner.model.plan import Plan
 from tuner.python.wording import python_words
 
 

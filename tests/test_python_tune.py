@@ -18,7 +18,7 @@ from python_kernels import SIM, VADD, arrays, vadd
 import tuner as package
 from tuner import Result, tune
 from tuner.devices import choice
-from tuner.errors import DeviceUnavailableError, EmptySpaceError, InputError
+from tuner.model.errors import DeviceUnavailableError, EmptySpaceError, InputError
 from tuner.pool import opening
 from tuner.python import tuning
 from tuner.python.wording import option_words

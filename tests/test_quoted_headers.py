@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tuner
-from tuner.config.formulas import Place
-from tuner.config.source_folder import SourceFolder
-from tuner.model import Source
+from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.source_folder import SourceFolder
+from tuner.model.plan import Source
 
 CODE = '#include "inc/util.h"\n__global__ void f(float* x) { x[0] = SUB + OWN; }\n'
 FILES = {

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.interfaces import Contest
+from tuner.measurement.base import Contest
 from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, Race, clearly_higher
-from tuner.model import Flag, FlagKind, Measurement, Part, Status, Trial, WorkloadResult
 from tuner.model.objective import Objective
+from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.model.uncertainty import Part
 
 TIME = Objective("time")
 BEST, OTHER = Trial((), 1), Trial((), 2)

@@ -24,23 +24,26 @@ from answering_scene import (
 from cli_process import tuner
 
 from tuner.application.choice import choose
-from tuner.config.catalog import Catalog
 from tuner.daemon.interface import Question, Reply
 from tuner.daemon.settings.tables import Settings, TuningTable
-from tuner.database import Ledger, Store
 from tuner.database.answers import analytical_key
 from tuner.database.best_known import ORIGINS
+from tuner.database.ledger import Ledger
 from tuner.database.ranking import AnswerQuery, fills, rank_stored
+from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.devices.gpus import gpu_model
-from tuner.model import Configuration, DeviceIdentity, RunStatus
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
 from tuner.model.objective import described
+from tuner.model.plan import Configuration
+from tuner.model.records import RunStatus
 from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.model import SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import portfolio_of
 from tuner.prediction.training_set import TrainingSet
 from tuner.report import run_report
-from tuner.training.training import model_key
+from tuner.studies.training import model_key
 
 NAMES = (
     *(f"scan-lf:N={n}" for n in (4, 16, 64, 1024)),

@@ -7,12 +7,11 @@ import pytest
 
 import tuner
 from tuner import registry
-from tuner.comparing.evaluations import play
-from tuner.model import STREAM_PRIORITY
 from tuner.model.objective import COVERAGE, Objective
-from tuner.recordings import RecordedSpace
+from tuner.model.plan import STREAM_PRIORITY
 from tuner.recordings.opening import open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, search_of
+from tuner.studies.comparison import play
 
 KERNELS = {"streamcluster", "particle-filter", "lud", "hotspot"}
 

@@ -15,16 +15,18 @@ import recorded_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.comparing.evaluations import play
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError
-from tuner.model import Energy, Flag, Measurement, Status, Trial, Work, WorkloadResult
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace, RecordingFile, checks, read, write
+from tuner.model.plan import Work
+from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
+from tuner.recordings import checks
 from tuner.recordings.encoding import document
+from tuner.recordings.files import RecordingFile, read, write
 from tuner.recordings.opening import matching, open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, search_of
 from tuner.registry import load
+from tuner.studies.comparison import play
 
 Change = Callable[[dict[str, Any]], Any]
 

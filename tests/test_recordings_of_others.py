@@ -12,10 +12,10 @@ import recorded_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import InputError
-from tuner.model import Status, Trial
-from tuner.recordings import RecordedSpace
+from tuner.model.errors import InputError
+from tuner.model.trial import Status, Trial
 from tuner.recordings.opening import open_recording
+from tuner.recordings.values import RecordedSpace
 
 
 def opened(path: Path) -> RecordedSpace:

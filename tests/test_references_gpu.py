@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.config import load_kernel_file
+from tuner.config.loading import load_kernel_file
+from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import UncheckableError
-from tuner.interfaces import Check
-from tuner.model import Plan, Status
+from tuner.model.errors import UncheckableError
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

@@ -21,7 +21,7 @@ from tuner.power.sensors import powercap
 import tuner
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.round_model import load_watts
-from tuner.errors import InputError, PowerError, SensorUnavailableError, UnknownNameError
+from tuner.model.errors import InputError, PowerError, SensorUnavailableError, UnknownNameError
 from tuner.regions import Region, RegionEnergy
 from tuner.regions import sources as process
 
@@ -357,7 +357,7 @@ class CudaLibrary:
 def library(monkeypatch: pytest.MonkeyPatch) -> CudaLibrary:
     """CUDA's second GPU is NVML's first one."""
     made = CudaLibrary()
-    monkeypatch.setattr("tuner.tracing.choice.who", lambda index: ((SECOND_UUID, UUID)[index], "580"))
+    monkeypatch.setattr("tuner.joules.watching.who", lambda index: ((SECOND_UUID, UUID)[index], "580"))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     return made
@@ -422,7 +422,7 @@ with meter as open_region:
 if child == 0:
     try:
         open_region.result()
-    except tuner.errors.PowerError as error:
+    except tuner.model.errors.PowerError as error:
         assert "forked" in str(error)
         os._exit(0)
     os._exit(1)

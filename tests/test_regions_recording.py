@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from power_source import IDLE_W, Source
+from tuner.power.base import SpanEnergy
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.errors import PowerError
-from tuner.interfaces import PowerSampler, Sample, SpanEnergy
-from tuner.regions.recording import KEEP_S, BackgroundRecording
+from tuner.interfaces.power import PowerSampler, Sample
+from tuner.joules.recording import KEEP_S, BackgroundRecording
+from tuner.model.errors import PowerError
 from tuner.regions.span import RecordedSpan
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tuner import registry
 from tuner.devices import power
-from tuner.errors import UnknownNameError
+from tuner.model.errors import UnknownNameError
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from modelled import device
 from rich.console import Console
 
-from tuner.config.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.co_run import compared
 from tuner.measurement.paired import PairedRepeats, Repeatability
-from tuner.model import Energy, Flag, FlagKind, Measurement, RunStatus, Status, Trial, WorkloadResult
 from tuner.model.long_run import ASSUMED_SCATTER
 from tuner.model.objective import COVERAGE, Objective, choose
-from tuner.model.records import Conditions
+from tuner.model.records import Conditions, RunStatus
 from tuner.model.run_document import RunDocument
+from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.report.run_report import show_run
 from tuner.report.words import half_percent, percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome

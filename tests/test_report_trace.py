@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import ProgramEnergy, ProgramTimeline
 
-from tuner.interfaces import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
+from tuner.interfaces.power import Response, Sample, SensorInfo
+from tuner.joules.trace_result import ProgramTrace, ReadingResult
+from tuner.joules.traces import CommandOutcome
+from tuner.joules.watching import Gpu
 from tuner.report.power import shortened, trace_lines, trace_picture
-from tuner.tracing.choice import Gpu
-from tuner.tracing.result import ProgramTrace, ReadingResult
-from tuner.tracing.run import CommandOutcome
 
 LINE = ProgramTimeline(0.0, 2.0, 7.0, 7.5)
 ENERGY = ProgramEnergy(1000.0, 1.0, 500.0, 2.0, 100.0, 0.1, 200.0, None, 0.0)

@@ -4,8 +4,8 @@ import pytest
 from fake_setup import FakeClocks
 from modelled import device
 
-from tuner.config.catalog import Catalog
-from tuner.errors import ClockError, InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import ClockError, InputError
 from tuner.model.run_document import RunConditions
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 

@@ -7,9 +7,11 @@ import host_build
 import numpy as np
 import pytest
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.errors import InputError, KernelFileError
-from tuner.model import DENSE, RowLayout, StructValue
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.arguments import StructValue
+from tuner.model.errors import InputError, KernelFileError
+from tuner.model.row_layout import DENSE, RowLayout
 
 SCALE = """
 [kernel]

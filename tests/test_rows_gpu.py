@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tuner
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 pytestmark = pytest.mark.gpu
 

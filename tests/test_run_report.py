@@ -25,7 +25,7 @@ from report_documents import (
 from rich.console import Console
 from run_documents import answered, trial
 
-from tuner.model import TunableValue, shown_values
+from tuner.model.plan import TunableValue, shown_values
 from tuner.report.answer import comparisons
 from tuner.report.flags import use_of
 from tuner.report.ranked_trials import ranked_trials

@@ -13,8 +13,8 @@ from sampler_rigs import RIGS, STEP_S, Rig
 from tuner.power.energy.samples import screened
 
 from tuner import registry
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Response
+from tuner.interfaces.power import PowerSampler, Response
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 CALIBRATED = Response("boxcar", window_s=0.0123, origin="calibrated")
 

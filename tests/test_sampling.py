@@ -9,7 +9,7 @@ from policy_driver import blocks, play, result, search_over
 from tuner.policies.sampling import CHUNK
 
 from tuner import registry
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
 
 exhaustive = registry.load("policy", "exhaustive")
 random_sampling = registry.load("policy", "random")

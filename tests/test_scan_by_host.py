@@ -11,9 +11,9 @@ import pytest
 from host_build import ADDRESSES, FLAGS, ORDERS, Order
 from kernel_runs import compare
 
-from tuner.config import load_kernel_file
-from tuner.errors import KernelFileError
-from tuner.model import Plan, Source, TunableValue
+from tuner.config.loading import load_kernel_file
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Plan, Source, TunableValue
 from tuner.problems.python_reference import called
 
 Array = npt.NDArray[Any]

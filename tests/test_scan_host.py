@@ -14,8 +14,9 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.model import Configuration, Plan, Source, TunableValue
+from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, Source, TunableValue
 
 Array = npt.NDArray[Any]
 Values = dict[str, TunableValue]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

@@ -10,9 +10,10 @@ from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 from stressed_launches import wrong_launches
 
 import tuner
-from tuner.config.catalog import Catalog, kernels_root
-from tuner.model import Configuration, Plan
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.elements import bfloat16_bits, bfloat16_values
+from tuner.model.plan import Configuration, Plan
 
 pytestmark = pytest.mark.gpu
 

@@ -12,9 +12,9 @@ from compiled_stages import compiled_stages
 from host_build import CHECKED, FLAGS, ORDERS, Order
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 
-from tuner.config import load_kernel_file
-from tuner.model import Plan, TunableValue
+from tuner.config.loading import load_kernel_file
 from tuner.model.elements import bfloat16_bits, bfloat16_values
+from tuner.model.plan import Plan, TunableValue
 
 Array = npt.NDArray[Any]
 FOLDER = Path(__file__).parents[1] / "kernels"

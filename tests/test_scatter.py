@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuning_runs import REQUEST, tune
 
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.measurement.pooling import join
 from tuner.measurement.scatter import LEAST_SCATTER, window_scatter
-from tuner.model import Configuration, Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE
+from tuner.model.plan import Configuration
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.document import trial_document
 
 TRIALS = [Trial((Configuration({"i": number}),)) for number in range(4)]

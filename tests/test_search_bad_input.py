@@ -13,8 +13,9 @@ from tuner.policies.bayesian import bayesian
 from tuner.policies.surrogate.beliefs import beliefs
 from tuner.policies.surrogate.traits import traits
 
-from tuner.interfaces import Candidate, PriorRun, Search
-from tuner.model import Configuration, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Trial
+from tuner.space.search_view import Candidate, PriorRun, Search
 
 BUDGET = 50
 SEEDS = range(3)

@@ -14,22 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.policies import bayesian, stopping
 
-from tuner.comparing.evaluations import play
-from tuner.errors import InputError
-from tuner.interfaces import Candidate
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    Measurement,
-    Status,
-    Trial,
-    TunableValue,
-    WorkloadResult,
-)
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
-from tuner.recordings import RecordedSpace, RecordedWorkload
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.opening import open_recording
-from tuner.recordings.values import search_of
+from tuner.recordings.values import RecordedSpace, RecordedWorkload, search_of
+from tuner.space.search_view import Candidate
+from tuner.studies.comparison import play
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = str(ROOT / "benchmarks")

@@ -13,7 +13,7 @@ from long_scans import FORMS, error, numbers
 from long_scans import WAYS as DIRECTIONS
 from test_scan_segments_host import KERNELS, run
 
-from tuner.model import Plan, Source
+from tuner.model.plan import Plan, Source
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tuner.devices.sensor_survey import SensorReport, survey
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import PowerSampler, Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 COUNTER = SensorInfo("counter", "counter", "gpu", period_s=0.2)
 STREAM = SensorInfo("stream", "stream", "gpu", period_s=0.2, poll_interval_s=0.01)

@@ -15,9 +15,9 @@ from modelled import NoNvrtc
 from tuner import registry
 from tuner.devices import power
 from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading, user_file
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import InputError, UnknownNameError
-from tuner.interfaces import Response
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.interfaces.power import Response
+from tuner.model.errors import InputError, UnknownNameError
 
 ALIASING = Response("boxcar", window_s=0.02, origin="calibrated", averages=False)
 
@@ -53,7 +53,7 @@ def jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This machine is an Orin NX."""
     tree = build(tmp_path / "board", "orin-nx")
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
-    monkeypatch.setattr("tuner.power.sensors.ina3221.readings", listed)
+    monkeypatch.setattr("tuner.power.sensors.jetson.readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
     return tree
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tuning_runs import REQUEST, tune
 
-from tuner.database import Store
-from tuner.errors import RunInterrupted
+from tuner.database.runs import Store
 from tuner.measurement.paired import ASSUMED_REPEATABILITY
-from tuner.model import Status
+from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
+from tuner.model.trial import Status
 from tuner.search.answer import SearchOutcome
 from tuner.search.trial_event import TrialEvent
 

@@ -14,8 +14,8 @@ from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
 
 from tuner import registry
-from tuner.interfaces import Candidate, Payback, Search
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Candidate, Payback, Search
 
 AT_ONCE = 4
 

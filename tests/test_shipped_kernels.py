@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from pairwise import pairwise
 
-from tuner.config import KernelFile, load_kernel_file
-from tuner.config.catalog import kernels_root
-from tuner.model import Plan, Workload
-from tuner.space import Space
+from tuner.config.loading import load_kernel_file
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Plan, Workload
+from tuner.space.space import Space
 
 LEAST_CONFIGURATIONS = {  # at the largest size; 60 elsewhere
     "fft-large": 500,

@@ -6,12 +6,14 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli import main
-from tuner.config import KernelFile, json_schema, load_kernel_file
 from tuner.config.compact import expanded
+from tuner.config.loading import load_kernel_file
 from tuner.cuda_source.signatures import global_functions
 from tuner.cuda_source.used_names import used_names
-from tuner.errors import KernelFileError
-from tuner.model import Scalar
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.schema import json_schema
+from tuner.model.arguments import Scalar
+from tuner.model.errors import KernelFileError
 
 SOURCE = """
 // __global__ void not_this(int block_size_x);

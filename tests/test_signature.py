@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tuner.cuda_source.parameters import Parameter, dtype_of, parameters_in
 from tuner.cuda_source.signatures import TemplateParameter, global_functions, parameters_of
 from tuner.cuda_source.tokens import defined_macros, tokens_of
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 SOURCE = r"""
 #define KERNEL extern "C" __global__

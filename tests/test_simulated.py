@@ -8,13 +8,15 @@ import pytest
 from modelled import NoNvrtc, device, makespan, scan
 
 from tuner.devices import power
+from tuner.devices.base import Device
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.faults import Faults
 from tuner.devices.simulated.time_model import Warming
-from tuner.errors import ClockError, CompileError, UnknownNameError
-from tuner.interfaces import Device, PowerSource
-from tuner.model import Plan, Resources, Status
+from tuner.interfaces.power import PowerSource
+from tuner.model.errors import ClockError, CompileError, UnknownNameError
+from tuner.model.plan import Plan, Resources
+from tuner.model.trial import Status
 
 
 def test_session_walk() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.config.size_condition import ALWAYS, is_allowed, size_condition, written_out
-from tuner.errors import ExpressionError, InputError
-from tuner.expressions import Expression
+from tuner.expressions.expression import Expression
 from tuner.expressions.reduction import reduced
-from tuner.model import Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.size_condition import ALWAYS, is_allowed, size_condition, written_out
+from tuner.model.errors import ExpressionError, InputError
+from tuner.model.plan import Workload
 from tuner.prediction.c_condition import CConditions
 
 CATALOG = Catalog.load()

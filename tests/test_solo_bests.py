@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from cli_process import tuner
 from report_documents import run_comparison, run_document, run_trial
+from tuner.power.base import SpentEnergy
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.errors import InputError, RunInterrupted
-from tuner.interfaces import Contest, SpentEnergy
-from tuner.model import Energy, Measurement, Plan, RunStatus, Status, Trial, Workload, WorkloadResult
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Contest
+from tuner.model.errors import InputError, RunInterrupted
+from tuner.model.plan import Plan, Workload
+from tuner.model.records import RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.report.answer import comparisons
 from tuner.report.details import detail_lines
 from tuner.report.ranked_trials import ranked_trials

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import (
+from tuner.expressions.expression import Expression
+from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,
     ExpressionError,
@@ -17,9 +18,9 @@ from tuner.errors import (
     NoValueError,
     UnknownNameError,
 )
-from tuner.expressions import Expression
-from tuner.model import Configuration
-from tuner.space import Condition, Space
+from tuner.model.plan import Configuration
+from tuner.space.space import Space
+from tuner.space.values import Condition
 
 TUNABLES: Mapping[str, tuple[int | bool | str, ...]] = {
     "P": (2, 4, 8),

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.catalog import Catalog
 from tuner.config.configuration_counts import configuration_counts
-from tuner.errors import EmptySpaceError, ExpressionError
-from tuner.expressions import Expression
-from tuner.model import TunableValue
-from tuner.space import Condition, Space
+from tuner.expressions.expression import Expression
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import EmptySpaceError, ExpressionError
+from tuner.model.plan import TunableValue
 from tuner.space.counting import count_configurations
+from tuner.space.space import Space
+from tuner.space.values import Condition
 
 TUNABLES: Mapping[str, tuple[TunableValue, ...]] = {
     "form": ("plain", "ring"),

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from run_documents import answered
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.interfaces import Anchor, Measurer, PlannedTrial
-from tuner.model import Measurement, RunStatus, Trial
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Anchor, Measurer, PlannedTrial
+from tuner.model.records import RunStatus
+from tuner.model.trial import Measurement, Trial
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.request import Request, conditions_of, make_task, resolve

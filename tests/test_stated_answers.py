@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError
-from tuner.model import Configuration, TunableValue, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.search.declared import TraitReader
 from tuner.space.occupancy import device_limits
 

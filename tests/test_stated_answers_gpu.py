@@ -7,8 +7,9 @@ import pytest
 from gpu_kernels import compile_ahead, runs_here
 
 import tuner
-from tuner.config.catalog import Catalog, kernels_root
-from tuner.model import Plan
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Plan
 from tuner.problems import problem_for
 
 pytestmark = pytest.mark.gpu

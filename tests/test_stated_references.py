@@ -14,14 +14,17 @@ import pytest
 from fake_cuda import fake_device
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
-from tuner.config import KernelFile, load_kernel_file
+from tuner.config.loading import load_kernel_file
+from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
-from tuner.errors import ExpressionError, InputError, KernelFileError, UncheckableError
-from tuner.expressions import ArrayExpression
-from tuner.interfaces import Check
-from tuner.model import Plan, Status
+from tuner.expressions.arrays import ArrayExpression
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import bfloat16_bits, bfloat16_values
-from tuner.problems import problem_for, stated_values
+from tuner.model.errors import ExpressionError, InputError, KernelFileError, UncheckableError
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
+from tuner.problems import problem_for
+from tuner.problems.input_values import stated_values
 
 SEED = 3
 N = 32

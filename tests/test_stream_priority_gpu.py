@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.config.catalog import Catalog
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model import Plan, Status
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 

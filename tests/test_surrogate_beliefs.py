@@ -17,9 +17,10 @@ from tuner.policies.surrogate.beliefs import FILE, beliefs
 from tuner.policies.surrogate.limits import ProductLimits
 from tuner.policies.surrogate.traits import NAMES, traits
 
-from tuner.comparing.evaluations import play
-from tuner.interfaces import Candidate, StageLaunch
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Candidate, StageLaunch
+from tuner.studies.comparison import play
 
 OTHERWISE = math.log(0.7)
 MOST = 30  # evaluations of a search

@@ -15,8 +15,8 @@ from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.knowledge import POINTS, SOURCES, best_known, learnt, nearest
 from tuner.policies.surrogate.lcm import Coregional
 
-from tuner.interfaces import Candidate, PriorRun, Search
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
+from tuner.space.search_view import Candidate, PriorRun, Search
 
 GROUPS = np.array([0, 1])
 TASKS = 3

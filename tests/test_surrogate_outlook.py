@@ -8,8 +8,8 @@ from tuner.policies.surrogate.gaussian import Gaussian
 from tuner.policies.surrogate.outlook import Outlook
 from tuner.policies.surrogate.posterior import Posterior
 
-from tuner.interfaces import StageLaunch
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
+from tuner.space.search_view import StageLaunch
 
 GROUPS = np.array([0])
 

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from policy_driver import candidate, search_over
 from scipy.integrate import quad
 from tuner.policies.surrogate import joint as joint_module
-from tuner.policies.surrogate.encoding import Floats, encoding, latin
 from tuner.policies.surrogate.failures import FailureModel
+from tuner.policies.surrogate.features import Floats, encoding, latin
 from tuner.policies.surrogate.joint import Joint, least
 from tuner.policies.surrogate.posterior import log_expected_improvement
 from tuner.policies.surrogate.response import SQUASH, respond
 
-from tuner.interfaces import Candidate
-from tuner.model import Configuration, Trial, TunableValue
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Trial
+from tuner.space.search_view import Candidate
 
 
 def configurations(**values: Sequence[TunableValue]) -> list[Configuration]:

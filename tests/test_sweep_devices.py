@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.devices import choice
 from tuner.devices.choice import identify
-from tuner.model import RunStatus
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.records import RunStatus
+from tuner.studies.sweep import RefusedJobsError, told_conditions
+from tuner.studies.sweep_local import LocalDevices
 from tuner.sweep import local
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError, told_conditions
 from tuner.sweep.lane import Lane
 from tuner.sweep.local import LocalLanes
-from tuner.sweep.local_devices import LocalDevices
 from tuner.sweep.results import JobResult
 from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError
-from tuner.sweep.file import parsed
+from tuner.model.errors import InputError
+from tuner.studies.sweep_file import parsed
 from tuner.sweep.jobs import SweepJob
-from tuner.untrusted.toml import load_toml
+from tuner.untrusted.reading import load_toml
 
 ROOT = Path(__file__).parent.parent
 GROUP = '[[group]]\nname = "scans"\nkernels = ["scan-lf"]\n'
@@ -108,7 +108,7 @@ def test_a_wrong_file_is_told_by_key(text: str, says: str) -> None:
 
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     """A folder, a file that is not there and one that is no text are told by their names."""
-    from tuner.sweep.file import read_sweep  # noqa: PLC0415 - of this test alone
+    from tuner.studies.sweep_file import read_sweep  # noqa: PLC0415 - of this test alone
 
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
     for name, says in (("", "is not a file"), ("no.toml", "No such file"), ("bytes.toml", "not UTF-8")):

@@ -9,11 +9,11 @@ from daemon_machine import Machine, machine
 
 from tuner.client import Best, Job, WorkloadAnswer
 from tuner.client.values import read
-from tuner.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
-from tuner.sweep import on_daemon
+from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
+from tuner.studies import sweep_daemon
+from tuner.studies.sweep import RefusedJobsError
+from tuner.studies.sweep_daemon import DaemonQueues
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError
-from tuner.sweep.on_daemon import DaemonQueues
 from tuner.sweep.results import JobResult
 from tuner.sweep.running import JobStarted
 
@@ -118,7 +118,7 @@ def queued(number: int, workloads: tuple[str, ...], options: Mapping[str, Any], 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> PlayedClient:
     """A daemon that is played, looked at without pauses."""
-    monkeypatch.setattr(on_daemon, "_LOOK_S", 0.0)
+    monkeypatch.setattr(sweep_daemon, "_LOOK_S", 0.0)
     return PlayedClient()
 
 
@@ -139,7 +139,7 @@ def test_jobs_are_queued_some_ahead(client: PlayedClient) -> None:
     assert known == []
     assert [one.end for one in results].count("finished") == 31
     assert [(one.job, one.reason) for one in results if one.end == "failed"] == [(job(7), "out of luck")]
-    assert client.most_waiting <= on_daemon._AHEAD
+    assert client.most_waiting <= sweep_daemon._AHEAD
 
 
 def test_the_same_command_goes_on(client: PlayedClient) -> None:

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.errors import ChildCrashedError, ChildTimeoutError, InputError, PoolError, WorkerLostError
-from tuner.model import DeviceIdentity, RunStatus
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import ChildCrashedError, ChildTimeoutError, InputError, PoolError, WorkerLostError
+from tuner.model.records import RunStatus
 from tuner.pool.worker_child import ChildOrder, call_child, stop_child
 from tuner.pool.workers import PoolWorker, Workers, open_workers
+from tuner.studies.sweep import RefusedJobsError, ToldConditions
+from tuner.studies.sweep_pool import PoolLanes
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError, ToldConditions
-from tuner.sweep.on_pool import PoolLanes
 from tuner.sweep.pool_lane import LaneAnswer, LaneFacts, PoolLane
 from tuner.sweep.results import JobResult
 from tuner.sweep.running import JobStarted

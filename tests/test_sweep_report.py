@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tuner.report.console import PlainConsole
-from tuner.report.sweep_report import show_sweep
+from tuner.studies.progress import show_sweep
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.results import JobResult, SweepReport
 

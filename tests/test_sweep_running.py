@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.devices.choice import identify
-from tuner.errors import DaemonError
-from tuner.model import RunStatus
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import DaemonError
+from tuner.model.records import RunStatus
 from tuner.report.sweep_progress import SweepProgress
+from tuner.studies.sweep import RefusedJobsError, told_conditions
+from tuner.studies.sweep_local import LocalDevices
 from tuner.sweep import waiting_jobs
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError, told_conditions
 from tuner.sweep.lane import Lane
 from tuner.sweep.local import LocalLanes
-from tuner.sweep.local_devices import LocalDevices
 from tuner.sweep.results import JobResult, SweepReport, change_of
 from tuner.sweep.running import JobStarted, run_sweep
 from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs

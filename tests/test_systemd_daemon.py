@@ -10,7 +10,7 @@ from fake_nvml_state import UUID, library
 from helper_kills import leased
 from tuner.power.clocks.actuator import ClockPaths
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 from tuner.model.jobs import JobState
 
 pytestmark = marks

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from cli_process import tuner
 
-from tuner.config.trust import trusted
-from tuner.daemon.settings import file as settings_file
+from tuner.daemon import settings_file
 from tuner.daemon.settings.tables import Settings
-from tuner.errors import InputError, InstallError
 from tuner.installing import places, plan, program
 from tuner.installing.places import Site
 from tuner.installing.steps import Step
+from tuner.kernel_files.trust import trusted
+from tuner.model.errors import InputError, InstallError
 
 UNITS = Path(__file__).parent.parent / "systemd"
 OPT = Path("/opt/tuner")

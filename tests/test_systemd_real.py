@@ -16,10 +16,10 @@ from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
-from tuner.power.clocks.controls import restore_stale
+from tuner.power.clocks.control import restore_stale
 from tuner.power.clocks.lease import LeasedClocks
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 from tuner.system.owner import boot_id
 
 pytestmark = [
@@ -55,7 +55,7 @@ INSTALL = (
 ASK = """import sys
 sys.path.insert(0, "/opt/tuner/lib")
 from tuner.power.clocks.clockd_client import helper_answers
-from tuner.power.clocks.controls import restore_stale
+from tuner.power.clocks.control import restore_stale
 print(helper_answers())
 """
 
@@ -63,7 +63,7 @@ print(helper_answers())
 HOLD = """import signal
 from pathlib import Path
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.controls import open_control
+from tuner.power.clocks.control import open_control
 nothing = Path("/srv/nothing")
 where = ClockPaths("/opt/tuner/fake/LIBRARY", nothing, nothing, Path("/srv/run"), nothing)
 with open_control("UUID", where).locked(900):

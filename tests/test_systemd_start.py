@@ -7,7 +7,7 @@ import pytest
 from daemon_site import HELPER, SERVICE, SOCKET, Site, marks, site, until
 
 from tuner.daemon.settings.kept import NAME
-from tuner.errors import DaemonAbsentError, DaemonUnavailableError, TunerError
+from tuner.model.errors import DaemonAbsentError, DaemonUnavailableError, TunerError
 
 __all__ = ["site"]  # a fixture
 pytestmark = marks

@@ -7,7 +7,7 @@ import pytest
 from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswer, error, event, stream
 
 from tuner.client import Client, LiveEvent
-from tuner.errors import DaemonAbsentError, DaemonRefusedError, TunerError
+from tuner.model.errors import DaemonAbsentError, DaemonRefusedError, TunerError
 from tuner.terminal import event_reader
 from tuner.terminal.event_reader import EventReader
 

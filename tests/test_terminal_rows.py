@@ -11,9 +11,9 @@ from tuner.terminal.device_rows import device_listing
 from tuner.terminal.headline import headline, warning
 from tuner.terminal.job_rows import job_listing
 from tuner.terminal.listing import Arrangement, Column, arranged, fitted, gap, line, row
-from tuner.terminal.live_state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
+from tuner.terminal.rows import TrialRows
 from tuner.terminal.sparkline import BIN_S, bins, sparkline, top
-from tuner.terminal.trial_rows import TrialRows
+from tuner.terminal.state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
 
 # --- what the daemon tells -----------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from terminal_scene import device, event, job, served_answer, told, trial
 from textual.pilot import Pilot
 
 from tuner.client import Client, LiveEvent
-from tuner.errors import DaemonUnavailableError, TunerError
+from tuner.model.errors import DaemonUnavailableError, TunerError
 from tuner.terminal.event_reader import EventReader
 from tuner.terminal.view import TerminalView
 

@@ -7,13 +7,17 @@ from dataclasses import replace
 import pytest
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from modelled import scan
+from tuner.power.base import PowerReading
 
-from tuner.errors import PowerError
-from tuner.interfaces import ClockReading, Contest, PowerReading, RunRecord
+from tuner.devices.base import RunRecord
+from tuner.interfaces.power import ClockReading
+from tuner.measurement.base import Contest
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.race import LOOKS_S
-from tuner.model import FlagKind, Measurement, Plan, Status
+from tuner.model.errors import PowerError
 from tuner.model.objective import Objective
+from tuner.model.plan import Plan
+from tuner.model.trial import FlagKind, Measurement, Status
 
 TIME, ENERGY = Objective("time"), Objective("energy")
 WORSE = (scan(16, 64), PLANS[1])

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.nvrtc import Nvrtc, library_files
 from tuner.compiler.toolkit_headers import ToolkitHeaders, found_folders, with_package
-from tuner.errors import CompileError
-from tuner.model import Source, Stage
+from tuner.model.errors import CompileError
+from tuner.model.plan import Source, Stage
 
 HALVES = """
 #include <cuda_fp16.h>

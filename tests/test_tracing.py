@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import ClockError, InputError, PowerError, RunInterrupted
-from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
-from tuner.tracing import run as module
-from tuner.tracing.marks import MarkPipe
+from tuner.interfaces.power import ClockReading, Response, Sample, SensorInfo
+from tuner.joules import traces as module
+from tuner.joules.traces import CommandOutcome, IdleTimes, run_traced
+from tuner.model.errors import ClockError, InputError, PowerError, RunInterrupted
+from tuner.system.marks import MarkPipe
 from tuner.tracing.recorder import Recorder, pause_s
-from tuner.tracing.run import CommandOutcome, IdleTimes, run_traced
 
 RING = SensorInfo("ring", "ring", "gpu", 0.005)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.01)
@@ -139,7 +139,7 @@ def test_marks_have_the_times_of_the_command(tmp_path: Path) -> None:
 
 def test_python_programs_set_marks() -> None:
     """A program sets marks by the function, as often as it likes."""
-    outcome = run(*python("from tuner.tracing.marks import mark\nfor i in range(50): mark(f'step {i}')"))
+    outcome = run(*python("from tuner.system.marks import mark\nfor i in range(50): mark(f'step {i}')"))
 
     assert [label for _, label in outcome.marks] == [f"step {i}" for i in range(50)]
 
@@ -184,11 +184,11 @@ def test_a_sensor_that_fails_ends_nothing() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
 def test_signals_reach_the_command(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal to the tracer goes on to the command, whose answer ends the trace."""
-    monkeypatch.setattr("tuner.tracing.run.in_foreground", lambda: False)
+    monkeypatch.setattr("tuner.joules.traces.in_foreground", lambda: False)
     code = (
         "import signal, sys\n"
         f"signal.signal({int(number)}, lambda *_: sys.exit(9))\n"
-        "from tuner.tracing.marks import mark\nmark('ready')\n"
+        "from tuner.system.marks import mark\nmark('ready')\n"
         "while True: signal.pause()"
     )
     outcome = _when_ready(python(code), lambda: os.kill(os.getpid(), number))
@@ -198,12 +198,12 @@ def test_signals_reach_the_command(number: signal.Signals, monkeypatch: pytest.M
 
 def test_the_terminals_signals_are_not_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the foreground the command has Ctrl-C from its terminal; a second one would hit its clean-up."""
-    monkeypatch.setattr("tuner.tracing.run.in_foreground", lambda: True)
+    monkeypatch.setattr("tuner.joules.traces.in_foreground", lambda: True)
     code = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\n"
-        "from tuner.tracing.marks import mark\nmark('ready')\n"
+        "from tuner.system.marks import mark\nmark('ready')\n"
         "while True: signal.pause()"
     )
 
@@ -273,6 +273,6 @@ def test_no_room_for_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(**_: str) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tuner.tracing.marks.tempfile.mkdtemp", full)
+    monkeypatch.setattr("tuner.system.marks.tempfile.mkdtemp", full)
     with pytest.raises(InputError, match="No space left on device; set TMPDIR"):
         run("true")

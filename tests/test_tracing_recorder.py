@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from tuner.errors import PowerError
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.model.errors import PowerError
 from tuner.tracing.recorder import EDGE_S, Recorder
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)

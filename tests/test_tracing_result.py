@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from tuner.power.base import PowerLevel, ProgramEnergy, ProgramTimeline
 
-from tuner.interfaces import PowerLevel, ProgramEnergy, ProgramTimeline, Sample, SensorInfo
-from tuner.tracing.choice import RECORDED
-from tuner.tracing.result import ProgramTrace, ReadingResult
-from tuner.tracing.run import CommandOutcome
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.joules.trace_result import ProgramTrace, ReadingResult
+from tuner.joules.traces import CommandOutcome
+from tuner.joules.watching import RECORDED
 
 LINE = ProgramTimeline(0.0, 2.0, 7.0, 7.5)
 ENERGY = ProgramEnergy(1000.0, 1.0, 500.0, 1.1, 100.0, 0.1, 200.0, None, 0.0, PowerLevel(100.5, 0.2))

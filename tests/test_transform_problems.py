@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from tuner.errors import KernelFileError
-from tuner.model import Buffer, ProblemSpec
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems import problem_for
 
 Array: TypeAlias = Any

@@ -18,8 +18,9 @@ from tridiagonal_systems import (
 )
 
 import tuner
-from tuner.config.catalog import Catalog, kernels_root
-from tuner.model import Plan
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import Plan
 from tuner.problems.tridiagonal import solve, solve_periodic
 
 pytestmark = pytest.mark.gpu

@@ -25,8 +25,8 @@ from tridiagonal_systems import (
     solved,
 )
 
-from tuner.config import KernelFile
-from tuner.model import Configuration, Plan, Source, Stage
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, Source, Stage
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

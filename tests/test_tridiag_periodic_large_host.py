@@ -19,8 +19,8 @@ from tridiagonal_systems import (
     solved,
 )
 
-from tuner.config import load_kernel_file
-from tuner.model import Plan, Stage
+from tuner.config.loading import load_kernel_file
+from tuner.model.plan import Plan, Stage
 from tuner.problems.tridiagonal import solve_periodic
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-periodic-large" / "kernel.toml")

@@ -8,8 +8,8 @@ import pytest
 from tridiagonal_resources import check_resources
 from tridiagonal_systems import FOLDER, built, error, one_by_one, several, solved, thomas
 
-from tuner.config import load_kernel_file
-from tuner.model import Plan, ProblemSpec, Stage
+from tuner.config.loading import load_kernel_file
+from tuner.model.plan import Plan, ProblemSpec, Stage
 from tuner.problems import problem_for
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-several" / "kernel.toml")

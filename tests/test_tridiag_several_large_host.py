@@ -20,8 +20,8 @@ from tridiagonal_systems import (
     thomas,
 )
 
-from tuner.config import load_kernel_file
-from tuner.model import Plan, Stage
+from tuner.config.loading import load_kernel_file
+from tuner.model.plan import Plan, Stage
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-several-large" / "kernel.toml")
 ROUNDING = {"float32": 2**-24, "float64": 2**-53, "complex64": 2**-24}

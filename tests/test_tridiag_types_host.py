@@ -9,7 +9,7 @@ import pytest
 from tridiagonal_resources import check_resources
 from tridiagonal_systems import BATCH, KERNELS, System, dominant, error, plans_of_type, solved, thomas
 
-from tuner.config import KernelFile
+from tuner.kernel_files.kernel_file import KernelFile
 
 WIDE = ("float64", "complex64")
 ROUNDING = {"float64": 2**-53, "complex64": 2**-24}

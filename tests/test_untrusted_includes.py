@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.confinement import confined, supported
 from tuner.compiler.nvrtc import Output, library_files
-from tuner.config import load_kernel_file
-from tuner.errors import CompileError, InputError, KernelFileError
-from tuner.model import Source, Stage
-from tuner.system.process import Child
+from tuner.config.loading import load_kernel_file
+from tuner.model.errors import CompileError, InputError, KernelFileError
+from tuner.model.plan import Source, Stage
+from tuner.system.processes import Child
 from tuner.untrusted.includes import RefusedIncludeError, check_includes, included
 
 ONCE = 'extern "C" __global__ void once(int* p) { *p = VALUE; }\n'

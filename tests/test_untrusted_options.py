@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.compiler import Compiler
+from tuner.compiler.compiler import Compiler
 from tuner.compiler.nvrtc import library_files
-from tuner.config import load_kernel_file
-from tuner.errors import CompileError, InputError, TunerError
+from tuner.config.loading import load_kernel_file
 from tuner.kernel_tuner.kernel import read_call
-from tuner.model import Source, Stage
-from tuner.system.process import Child
-from tuner.untrusted.options import RefusedOptionError, check_name_expression, check_options
+from tuner.model.errors import CompileError, InputError, TunerError
+from tuner.model.plan import Source, Stage
+from tuner.system.processes import Child
+from tuner.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
 
 ALLOWED = [
     ("-DN=4",),

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.model import Flag, FlagKind, Source, WorkloadName
+from tuner.model.plan import Source
+from tuner.model.trial import Flag, FlagKind
+from tuner.model.workload_name import WorkloadName
 
 
 def test_digest_of_a_source_is_made_once() -> None:

@@ -8,26 +8,20 @@ from typing import Any
 import pytest
 from answering_scene import H200, TWIN, TX1, Answers, refresh, shipped, store_run
 from service_rig import FINISHED, WORKLOAD, Rig, plays, settings, working
+from tuner.power.base import SpentEnergy
 
-from tuner.config.catalog import Catalog
 from tuner.daemon.backlog.backlog import CandidateJob
 from tuner.daemon.interface import Question
-from tuner.daemon.queue.job_specs import spec_key, topic, verifies, verifying
-from tuner.database import Store
+from tuner.daemon.jobs.specs import spec_key, topic, verifies, verifying
 from tuner.database.answers import stored_answer
-from tuner.interfaces import Contest, SpentEnergy
-from tuner.model import (
-    DeviceIdentity,
-    Energy,
-    Measurement,
-    Plan,
-    RunStatus,
-    Status,
-    Trial,
-    Workload,
-    WorkloadResult,
-)
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Contest
+from tuner.model.device import DeviceIdentity
 from tuner.model.jobs import JobSpec, Origin
+from tuner.model.plan import Plan, Workload
+from tuner.model.records import RunStatus
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.request import Request
 from tuner.search.setup import open_setup
 from tuner.search.tuning import TuningResult, tune

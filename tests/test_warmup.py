@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
+from tuner.power.base import PowerReading
 
-from tuner.interfaces import PowerReading
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.warmup import COLD_S, NEW_CLOCK_S, WarmUp
-from tuner.model import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, WorkloadResult
+from tuner.measurement.settle import COLD_S, NEW_CLOCK_S, WarmUp
+from tuner.model.trial import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, WorkloadResult
 
 
 class Bench:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.energy.totals import RunningEnergy
 
-from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockReading, Response, Sample, SensorInfo
+from tuner.interfaces.power import ClockReading, Response, Sample, SensorInfo
+from tuner.model.errors import ClockError, PowerError
 from tuner.tracing.watching import PowerSnapshot, WatchedReading, snapshots
 
 STREAM = SensorInfo("stream", "stream", "gpu", 0.1, poll_interval_s=0.01)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.interfaces import Response, SensorInfo
+from tuner.interfaces.power import Response, SensorInfo
 from tuner.measurement.window import suggested_window_s
 
 COUNTER = SensorInfo("counter", "counter", "gpu", period_s=0.1)

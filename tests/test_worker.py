@@ -8,32 +8,23 @@ from pathlib import Path
 import pytest
 
 from tuner.devices import choice, listing
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
 from tuner.devices.listing import describe_devices
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import DeviceError, DeviceUnavailableError, UncheckableError, UnknownNameError
-from tuner.interfaces import Device
-from tuner.model import (
-    Configuration,
-    Plan,
-    ProblemSpec,
-    Resources,
-    Source,
-    Stage,
-    Status,
-    Work,
-    Workload,
-)
+from tuner.model.errors import DeviceError, DeviceUnavailableError, UncheckableError, UnknownNameError
+from tuner.model.plan import Configuration, Plan, ProblemSpec, Resources, Source, Stage, Work, Workload
+from tuner.model.trial import Status
 
 SERVED = '''
 import os, signal
 from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import DeviceUnavailableError, UncheckableError
-from tuner.interfaces import Check, RunRecord
-from tuner.model import Status, WorkloadResult
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.errors import DeviceUnavailableError, UncheckableError
+from tuner.devices.base import Check, RunRecord
+from tuner.model.trial import Status, WorkloadResult
 
 
 class Moody:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from host_build import ORDERS, Order
 
-from tuner.model import Plan
+from tuner.model.plan import Plan
 
 Item = tuple[str, object]
 

@@ -11,7 +11,7 @@ import time
 
 from fake_nvml_state import State, script
 
-from tuner.tracing.marks import mark
+from tuner.system.marks import mark
 
 IDLE_W, BUSY_W = 120.0, 600.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from compiled_stages import compiled_stages
 
-from tuner.model import Stage
+from tuner.model.plan import Stage
 
 
 def check_resources(

@@ -8,13 +8,13 @@ from dataclasses import replace
 from modelled import NoNvrtc
 from run_documents import answered
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.database.runs import Store
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import Warming
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.warmup import WarmUp
+from tuner.measurement.settle import WarmUp
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve

@@ -9,10 +9,12 @@ __all__ = ["Client", "Kernel", "Result", "apply", "chosen", "energy", "linalg", 
 if TYPE_CHECKING:
     from tuner import linalg
     from tuner.application import apply, chosen, plan
-    from tuner.client import Client
-    from tuner.python import Kernel, Result, tune
-    from tuner.regions import energy
-    from tuner.tracing.marks import mark
+    from tuner.client.client import Client
+    from tuner.python.kernel import Kernel
+    from tuner.python.result import Result
+    from tuner.python.tuning import tune
+    from tuner.regions.meter import energy
+    from tuner.system.marks import mark
 else:
     _MODULES = {
         "Client": "tuner.client",
@@ -22,7 +24,7 @@ else:
         "apply": "tuner.application",
         "chosen": "tuner.application",
         "energy": "tuner.regions",
-        "mark": "tuner.tracing.marks",
+        "mark": "tuner.system.marks",
         "plan": "tuner.application",
     }
 

@@ -7,7 +7,7 @@ The rest of ``tuner.power`` has typed functions in ``tuner.devices.power``.
 import importlib
 from typing import Any
 
-from tuner.errors import UnknownNameError
+from tuner.model.errors import UnknownNameError
 
 TABLE: dict[str, dict[str, str]] = {
     "policy": {
@@ -43,7 +43,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "readings": {
         "nvml": "tuner.power.nvml.readings:readings",
-        "ina3221": "tuner.power.sensors.ina3221:readings",
+        "ina3221": "tuner.power.sensors.jetson:readings",
         "tegrastats": "tuner.power.sensors.tegrastats:readings",
         "jtop": "tuner.power.sensors.jtop:readings",
         "hwmon": "tuner.power.sensors.hwmon:readings",

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from tuner.interfaces import ClockPoint
-from tuner.model import Measurement, Status
+from tuner.model.trial import Measurement, Status
+from tuner.space.search_view import ClockPoint
 
 from .line import fit_points
 from .model import LEAST_POINTS, ClockModel

@@ -4,8 +4,8 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tuner.interfaces import Search
-from tuner.model import Energy, FlagKind, Measurement, Status, Trial
+from tuner.model.trial import Energy, FlagKind, Measurement, Status, Trial
+from tuner.space.search_view import Search
 
 from ..descent import too_slow
 from .model import LEAST_POINTS, ClockModel

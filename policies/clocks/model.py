@@ -25,7 +25,7 @@ from functools import partial
 
 import numpy as np
 
-from tuner.model import Measurement
+from tuner.model.trial import Measurement
 
 from .regression import Curve, CurveForm, Floats
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tuner.interfaces import Policy, Search
-from tuner.model import Configuration, Measurement, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Policy, Search
 
 from ..descent import Attempt, cheapest, recalled, too_slow
 from .line import GAIN, ClockLine

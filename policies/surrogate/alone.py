@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Configuration, without_priority
+from tuner.model.plan import Configuration, without_priority
+from tuner.space.search_view import PriorRun, Search
 
-from .encoding import Floats
+from .features import Floats
 
 
 def costs_alone(search: Search, place: int) -> PriorRun | None:

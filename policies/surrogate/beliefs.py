@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .encoding import Floats
+from .features import Floats
 from .traits import NAMES
 
 FILE = Path(__file__).with_name("beliefs.json")

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.interfaces import Candidate
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
+from tuner.space.search_view import Candidate
 
-from .encoding import Floats
+from .features import Floats
 from .posterior import Posterior
 
 LIKELY = (64, 512)  # threads of a block that most good configurations have: a power of two among these

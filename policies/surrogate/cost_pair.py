@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from . import gaussian
-from .encoding import Floats, Integers
 from .failures import FailureModel
+from .features import Floats, Integers
 from .hypervolume import front_of, hypervolume, log_expected_hypervolume_improvement
 from .joint import Joint
 from .learner import MOST_POINTS, REFIT

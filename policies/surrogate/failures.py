@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from . import gaussian
-from .encoding import Floats, Integers
+from .features import Floats, Integers
 from .limits import ProductLimits
 from .posterior import Posterior
 

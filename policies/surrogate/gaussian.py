@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 
-from .encoding import Floats, Integers, Singles
+from .features import Floats, Integers, Singles
 
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # of the mean diagonal, until the matrix is definite
 _ROOT5 = float(np.sqrt(5.0))

@@ -7,9 +7,9 @@ Approach" (1999).
 
 import numpy as np
 
-from tuner.model import non_dominated
+from tuner.model.pareto import non_dominated
 
-from .encoding import Floats
+from .features import Floats
 from .posterior import log_expected_improvement
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import Candidate, PriorRun, Search
-from tuner.model import Configuration, GpuSetting, Trial
+from tuner.model.plan import Configuration
+from tuner.model.trial import GpuSetting, Trial
+from tuner.space.search_view import Candidate, PriorRun, Search
 
 from .alone import costs_alone, slower_alone
 from .blocks import unlikely
-from .encoding import Encoding, Floats, Integers, encoding
+from .features import Encoding, Floats, Integers, encoding
 from .traits import TraitScale
 
 MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn

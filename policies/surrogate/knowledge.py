@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import PriorRun, Search
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
+from tuner.space.search_view import PriorRun, Search
 
-from .encoding import Floats
+from .features import Floats
 from .joint import Joint
 from .response import respond
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
-from .encoding import Floats, Integers
+from .features import Floats, Integers
 from .gaussian import (
     BOUNDS,
     ITERATIONS,

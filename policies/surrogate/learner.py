@@ -8,8 +8,8 @@ import numpy as np
 from . import gaussian, lcm
 from .beliefs import beliefs
 from .blocks import slowdown
-from .encoding import Floats, Integers
 from .failures import FailureModel
+from .features import Floats, Integers
 from .joint import Joint
 from .knowledge import Knowledge
 from .outlook import Outlook, Proposal

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import betaln
 
-from .encoding import Floats, Integers
+from .features import Floats, Integers
 
 FACTORS = 3  # tunables of a product at most
 MOST = 12  # tunables that are looked at

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr
 
-from .encoding import Floats, Integers
+from .features import Floats, Integers
 from .posterior import log_expected_improvement
 
 MOST = 400  # trials of highest expected improvement, whose chances count: those of others are nil

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg.lapack import dtrtri, dtrtrs
 from scipy.special import erfcx, ndtr
 
-from .encoding import Floats, Singles
+from .features import Floats, Singles
 from .gaussian import PoolCovariance, cholesky
 
 _FAR = -1.0  # below so many standard deviations the plain formula cancels

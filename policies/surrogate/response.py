@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .encoding import Floats
+from .features import Floats
 
 SQUASH = 0.3  # of what lies above the bend: how slow the slow are matters little, and would hide the rest
 _LEAST_COST = 1e-300  # a cost of zero has no logarithm

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from .beliefs import beliefs
-from .encoding import Integers, latin
+from .features import Integers, latin
 from .joint import Joint
 
 GOOD = 0.1  # of a space: the trials believed to be the fastest, of which the first ones are taken

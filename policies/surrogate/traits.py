@@ -5,10 +5,11 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from tuner.interfaces import Candidate, StageLaunch
-from tuner.model import Configuration, DeviceLimits, TunableValue, tunable_names
+from tuner.model.device import DeviceLimits
+from tuner.model.plan import Configuration, TunableValue, tunable_names
+from tuner.space.search_view import Candidate, StageLaunch
 
-from .encoding import Floats
+from .features import Floats
 
 WARP = 32  # threads
 FEW, MANY = 6.0, 8.0  # log2 of threads below and above which a block is small or large

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner.errors import ClockError, InputError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError, InputError
 from tuner.untrusted.files import read_text
 from tuner.untrusted.limits import TEXT_BYTES
-from tuner.untrusted.toml import load_toml
+from tuner.untrusted.reading import load_toml
 
 from .settings import kind_of
 

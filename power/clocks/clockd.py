@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner.errors import ClockError, InputError, TunerError
+from tuner.model.errors import ClockError, InputError, TunerError
 from tuner.system.service_manager import ServiceManager, passed_socket
 from tuner.untrusted.text import PlainFormatter
 
@@ -28,7 +28,7 @@ from .actuator import ClockPaths, load_config
 from .clockd_energy import RareReads
 from .clockd_leases import Leases
 from .clockd_server import TTL_S, ClockServer
-from .controls import open_actuator, undo
+from .control import open_actuator, undo
 from .journal import runtime_directory
 from .ownership import HANDOVER_S, restore_stale
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ClockError, ClockLostError, ClockPermissionError
+from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 
 from .clockd_protocol import (
     FINAL,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.errors import ClockError, ClockLostError, PowerError
+from tuner.model.errors import ClockError, ClockLostError, PowerError
 
 from .clockd_client import SetterConnection, reach
 from .clockd_protocol import SOCKET, ClockRefusal, ClockRequest

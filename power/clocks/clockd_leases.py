@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ClockError, ClockRefusedError
+from tuner.model.errors import ClockError, ClockRefusedError
 
 from .actuator import Actuator, demand
 from .clockd_protocol import ClockRefusal, ClockRequest

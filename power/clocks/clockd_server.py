@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tuner.errors import ClockPermissionError, TunerError
+from tuner.model.errors import ClockPermissionError, TunerError
 from tuner.system.service_manager import ServiceManager
 
 from .clockd_energy import RareReads

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ClockError, ClockPermissionError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError, ClockPermissionError
 
 from ..nvml.health import gpu_zone, zone_c
 from .actuator import Ruling, no_ruling

@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 from tuner.system.owner import this_process
 
 from .actuator import ClockPaths

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ClockError
+from tuner.model.errors import ClockError
 from tuner.system.boot import BootRecord, was_rebooted
 from tuner.system.owner import boot_id, pid_of
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tuner.errors import ClockError, ClockLostError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError, ClockLostError
 
 from ..nvml.power_limit import NvmlPowerLimitActuator, is_rounded
 from .actuator import Actuator, ClockActuator, demand
@@ -113,7 +113,7 @@ class LeasedSetting:
 
 
 class LeasedClocks(LeasedSetting):
-    """Implements ``tuner.interfaces.ClockControl``; see ``LeasedSetting``.
+    """Implements ``tuner.interfaces.power.ClockControl``; see ``LeasedSetting``.
 
     Args:
         actuator: reads the clock, and is never asked to set it; closed with this control.
@@ -147,7 +147,7 @@ class LeasedClocks(LeasedSetting):
 
 
 class LeasedPowerLimit(LeasedSetting):
-    """Implements ``tuner.interfaces.PowerLimitControl``; see ``LeasedSetting``.
+    """Implements ``tuner.interfaces.power.PowerLimitControl``; see ``LeasedSetting``.
 
     Args:
         actuator: reads the limit, and is never asked to set it; closed with this control.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tuner.errors import ClockError, ClockPermissionError, TunerError
+from tuner.model.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.owner import is_alive, pid_of, this_process
 
 from .journal import JournalEntry, JournalPlace, doubt, is_undone, places

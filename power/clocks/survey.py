@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.errors import ClockError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError
 
 from ..nvml import clocks as nvml_clocks
 from ..nvml.power_limit import NvmlPowerLimitActuator
-from . import controls
+from . import control as controls
 from .actuator import ClockActuator, ClockPaths
 from .journal import JournalPlace, directories, is_undone, places
 from .ownership import owner_of

@@ -14,8 +14,8 @@ earlier windows of the sensor told is added.
 
 import numpy as np
 
-from tuner.interfaces import Response
-from tuner.model import Part, contracted
+from tuner.interfaces.power import Response
+from tuner.model.uncertainty import Part, contracted
 
 from ..response.models import Array
 from .samples import SampleSeries

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import SensorInfo
+from tuner.interfaces.power import SensorInfo
 
 from ..response.models import Array, energy_weights_s
 from .noise import sample_variances_w2

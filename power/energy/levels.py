@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.interfaces import PowerLevel, ProgramTimeline, Response, SensorInfo
-from tuner.model import expanded
+from tuner.interfaces.power import Response, SensorInfo
+from tuner.model.uncertainty import expanded
 
+from ..base import PowerLevel, ProgramTimeline
+from .counters import SensorHistory
 from .samples import SampleSeries
 from .streams import power_of_samples
-from .ticks import SensorHistory
 from .windows import power_between
 
 _FEW = 4  # samples of a level that say something

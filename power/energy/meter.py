@@ -7,20 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tuner.errors import ClockError, PowerError
-from tuner.interfaces import (
-    ClockControl,
-    ClockReading,
-    PowerReading,
-    PowerSampler,
-    Sample,
-    SensorInfo,
-    SpentEnergy,
-)
+from tuner.interfaces.power import ClockControl, ClockReading, PowerSampler, Sample, SensorInfo
+from tuner.model.errors import ClockError, PowerError
 
+from ..base import PowerReading, SpentEnergy
+from .counters import SensorHistory
 from .samples import screened
 from .spent import SpentTotal
-from .ticks import SensorHistory
 from .totals import total_joules
 from .windows import mean_power
 
@@ -30,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SamplingMeter:
-    """Implements ``tuner.interfaces.Meter`` over any power sampler, on the clock of the device.
+    """Implements ``tuner.power.base.Meter`` over any power sampler, on the clock of the device.
 
     A sensor that must be polled is polled by a thread of the recording; one that keeps its own history is
     asked once when the recording ends, which is also how a simulated device's virtual time is served.
@@ -102,7 +95,7 @@ class SamplingMeter:
 
 
 class SampledRecording:
-    """Implements ``tuner.interfaces.Recording``; made by ``SamplingMeter.recording``."""
+    """Implements ``tuner.power.base.Recording``; made by ``SamplingMeter.recording``."""
 
     def __init__(
         self,

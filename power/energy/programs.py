@@ -26,16 +26,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.interfaces import (
-    CorrectedPower,
-    PowerLevel,
-    ProgramEnergy,
-    ProgramTimeline,
-    Response,
-    Sample,
-    SensorInfo,
-)
+from tuner.interfaces.power import Response, Sample, SensorInfo
 
+from ..base import CorrectedPower, PowerLevel, ProgramEnergy, ProgramTimeline
 from ..response.models import age_s, corrected, cumulative_energy_j
 from .curve import EnergyCurve
 from .levels import after_level, between_ticks, idle_level, joined

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces import LEAST_W, MOST_W, Sample, SensorInfo
+from tuner.interfaces.power import LEAST_W, MOST_W, Sample, SensorInfo
 
 from ..response.models import Array
 

@@ -7,8 +7,8 @@ is in step with them shows the same phase in each.
 
 import numpy as np
 
-from tuner.interfaces import Response, SensorInfo
-from tuner.model import Part
+from tuner.interfaces.power import Response, SensorInfo
+from tuner.model.uncertainty import Part
 
 from ..response.models import Array, corrected
 from .noise import Spread

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import Sample, SensorInfo, Span, SpanEnergy
+from tuner.interfaces.power import Sample, SensorInfo
 
+from ..base import Span, SpanEnergy
 from ..response.models import Array
+from .counters import on_rhythm
 from .curve import EnergyCurve, EnergyPoint
 from .programs import peak_power
 from .samples import SampleSeries, gaps, screened
-from .ticks import on_rhythm
 
 _PAIR = 2
 _NEAR_S = 3.0  # ticks so near to an end are dated together

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable
 
-from tuner.interfaces import LEAST_W, MOST_W, Sample, SensorInfo, SpentEnergy
+from tuner.interfaces.power import LEAST_W, MOST_W, Sample, SensorInfo
 
+from ..base import SpentEnergy
 from .totals import RunningEnergy
 
 _PAUSE_PERIODS = 3.0  # without a sample; single updates come late on every sensor

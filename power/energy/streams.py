@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import Response, SensorInfo
-from tuner.model import Part, expanded
+from tuner.interfaces.power import Response, SensorInfo
+from tuner.model.uncertainty import Part, expanded
 
 from ..response.models import Array, energy_weights_s
 from .correlation import correlated, told_of_times
+from .counters import SensorHistory
 from .noise import ROUNDING, Spread, local_spread, noise_floor, pooled, sees_all
 from .samples import SampleSeries
 from .sampling import beats, beats_through, detrended, edges, in_step, jumps
-from .ticks import SensorHistory
 
 LEAST_LOAD_W = 0.01  # of less power no relative noise is told
 _PAIR = 2  # a mean power needs two samples

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from tuner.interfaces import ClockReading, Meter, PowerReading, Recording, Sample, SensorInfo, SpentEnergy
-from tuner.model import contracted, expanded
+from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.model.uncertainty import contracted, expanded
+
+from ..base import Meter, PowerReading, Recording, SpentEnergy
 
 
 def scope_of(infos: Sequence[SensorInfo]) -> str:
@@ -15,7 +17,7 @@ def scope_of(infos: Sequence[SensorInfo]) -> str:
 
 
 class SummedMeter:
-    """Implements ``tuner.interfaces.Meter`` over several meters that record at the same time.
+    """Implements ``tuner.power.base.Meter`` over several meters that record at the same time.
 
     Args:
         meters: of different things; the first one's rhythm and clock count. They are closed with the sum.
@@ -66,7 +68,7 @@ class SummedMeter:
 
 
 class SummedRecording:
-    """Implements ``tuner.interfaces.Recording``; made by ``SummedMeter.recording``."""
+    """Implements ``tuner.power.base.Recording``; made by ``SummedMeter.recording``."""
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
         self._recordings = tuple(recordings)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces.power import Sample, SensorInfo
 
 from ..response.models import energy_j
 from .noise import ROUNDING
@@ -14,7 +14,7 @@ _RAMP_GUESS = 1.0 / math.sqrt(3.0)  # power within a running mean's window may b
 
 
 class RunningEnergy:
-    """Implements ``tuner.interfaces.EnergyTotal``: adds up the samples of one reading.
+    """Implements ``tuner.power.base.EnergyTotal``: adds up the samples of one reading.
 
     Power is integrated by the trapezoid rule. Equation (6) of the multi-kernel paper telescopes to C times
     the difference of last and first sample, and a mean over a window W stands for power W/2 earlier.

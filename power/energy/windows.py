@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.errors import PowerError
-from tuner.interfaces import SensorInfo
-from tuner.model import Part, expanded
+from tuner.interfaces.power import SensorInfo
+from tuner.model.errors import PowerError
+from tuner.model.uncertainty import Part, expanded
 
+from .counters import SensorHistory, on_rhythm
 from .noise import Spread, beating_spread, pooled
 from .samples import SampleSeries, gaps
 from .streams import LEAST_LOAD_W, PowerEstimate, stream_power
-from .ticks import SensorHistory, on_rhythm
 
 PAIR = 2  # a difference needs two samples
 _ASSUMED = (

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.errors import ClockError
-from tuner.interfaces import ClockReading
+from tuner.interfaces.power import ClockReading
+from tuner.model.errors import ClockError
 
 from ..clocks.actuator import Ruling, no_ruling
 from .health import temperature_c, told

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.errors import SensorUnavailableError
+from tuner.model.errors import SensorUnavailableError
 
 from .library import NvmlGpu
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 
 try:
     import pynvml

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.errors import ClockError, ClockRefusedError
+from tuner.model.errors import ClockError, ClockRefusedError
 
 from ..clocks.actuator import Ruling, no_ruling
 from ..clocks.settings import POWER_LIMIT

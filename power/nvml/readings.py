@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import PowerSampler, Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 from ..sensors.changes import ChangeSource, SampleGaps, StallDetector, check_answers, sound
 from ..sensors.rhythm import RhythmSource
@@ -61,7 +61,7 @@ class _SampleSource(Protocol):
 
 
 class NvmlSampler:
-    """Implements ``tuner.interfaces.PowerSampler`` over NVML; made by what ``readings`` lists.
+    """Implements ``tuner.interfaces.power.PowerSampler`` over NVML; made by what ``readings`` lists.
 
     Args:
         gpu: an opened GPU; closed with the sampler.

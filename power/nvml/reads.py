@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tuner.errors import PowerError
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.model.errors import PowerError
 
 from ..sensors.changes import SampleGaps, StallDetector, check_answers
 from .library import NvmlGpu

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.errors import ClockError, ClockPermissionError, ClockRefusedError
+from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 
 from ..clocks.settings import kind_of
 from .library import NvmlGpu

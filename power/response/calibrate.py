@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.interfaces import ClockControl, LoadSource, PowerSampler, Sample
+from tuner.devices.base import LoadSource
+from tuner.interfaces.power import ClockControl, PowerSampler, Sample
 
 from ..energy.meter import SampledRecording, SamplingMeter
 from ..energy.samples import SampleSeries

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tuner import __version__
-from tuner.errors import StoreDamagedError, StoreError
-from tuner.interfaces import Response
-from tuner.model import sealed, unsealed
+from tuner.interfaces.power import Response
+from tuner.model.errors import StoreDamagedError, StoreError
+from tuner.model.sealing import sealed, unsealed
 from tuner.system.lock_files import open_lock
 
 _LOG = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces import Response
+from tuner.interfaces.power import Response
 
 from .fitting import Evidence, ModelFit, Projection, model, nearest_minimum, sigmas, within
 from .models import Array

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.interfaces import Response
+from tuner.interfaces.power import Response
 
 from ..energy.samples import SampleSeries
 from .models import Array, PowerCurve, shown_joules, shown_watts

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.interfaces import Response, Sample, SensorInfo
+from tuner.interfaces.power import Response, Sample, SensorInfo
 
 from ..energy.samples import screened
 from .edges import rise_and_fall_s, second_lag

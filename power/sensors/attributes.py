@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from tuner.errors import PowerError
+from tuner.model.errors import PowerError
 
 _BYTES = 64  # more than a number takes
 _BUSY = 20  # reads in a row that the driver may refuse because the chip was busy

@@ -12,8 +12,8 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Sample, SensorInfo
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # longer between two samples nobody polled

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 from .attributes import SysfsAttribute, read_number, read_text
 from .changes import Freshness, check_answers, sound
@@ -111,7 +111,7 @@ def _of_grace(folder: Path, file: Path) -> Iterator[PowerMeterFile]:
 
 
 class HwmonSampler:
-    """Implements ``tuner.interfaces.PowerSampler`` over power files, whose watts are added.
+    """Implements ``tuner.interfaces.power.PowerSampler`` over power files, whose watts are added.
 
     Args:
         name: of the reading, without ``hwmon:``.

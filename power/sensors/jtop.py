@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner.interfaces import Reading, Response
+from tuner.interfaces.power import Reading, Response
 
 from .lines import ChildLines, SharedLines
 from .rails import LineTool, is_connected, parts, rail_readings, unavailable

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 from .changes import check_answers, sound
 
@@ -58,7 +58,7 @@ def reading(
 
 
 class PipeSampler:
-    """Implements ``tuner.interfaces.PowerSampler`` over lines of watts.
+    """Implements ``tuner.interfaces.power.PowerSampler`` over lines of watts.
 
     Args:
         name: of the reading.

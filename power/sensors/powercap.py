@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 from ..clocks.clockd_energy import HelperCounter
 from ..clocks.clockd_protocol import SOCKET
@@ -147,7 +147,7 @@ def _opened(zone: PowercapZone) -> SysfsAttribute | HelperCounter:
 
 
 class PowercapSampler:
-    """Implements ``tuner.interfaces.PowerSampler`` over zones, whose joules are added.
+    """Implements ``tuner.interfaces.power.PowerSampler`` over zones, whose joules are added.
 
     Args:
         name: of the reading, without ``powercap:``.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.errors import PowerError
+from tuner.model.errors import PowerError
 
 from .attributes import read_number, read_text
 from .rails import distinct

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 from .changes import Freshness, check_answers, sound
 from .lines import ChildLines, SharedLines
@@ -169,7 +169,7 @@ def unavailable(name: str, reason: str) -> Reading:
 
 
 class RailSampler:
-    """Implements ``tuner.interfaces.PowerSampler`` over a rail, or a sum of rails, of a tool's lines.
+    """Implements ``tuner.interfaces.power.PowerSampler`` over a rail, or a sum of rails, of a tool's lines.
 
     The tool shows what the sensor last measured, at the time of its line; how much of the time between two
     lines that covers is not known.

@@ -31,8 +31,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError, field_validator
 
-from tuner.errors import InputError
-from tuner.interfaces import ClockReading, Sample, SensorInfo
+from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.model.errors import InputError
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.limits import TRACE_BYTES, TRACE_SAMPLES
 

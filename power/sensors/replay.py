@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import Reading, Response, Sample, SensorInfo
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 from .recorded import TraceFile
 
@@ -35,7 +35,7 @@ def readings(
 
 
 class ReplaySampler:
-    """Implements ``tuner.interfaces.PowerSampler``: a trace whose first sample is due now.
+    """Implements ``tuner.interfaces.power.PowerSampler``: a trace whose first sample is due now.
 
     Args:
         trace: what was recorded.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces import Sample
+from tuner.interfaces.power import Sample
 
 from .changes import DatedReads, SampleGaps
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tuner.interfaces import Reading, Response
+from tuner.interfaces.power import Reading, Response
 
 from .lines import ChildLines, SharedLines
 from .rails import LineTool, distinct, is_connected, rail_readings, unavailable

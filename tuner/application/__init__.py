@@ -12,9 +12,9 @@ from tuner.application.calls import Application
 from tuner.application.choice import Chosen
 from tuner.application.plans import KernelPlan
 from tuner.application.untuned import UntunedAnswers
-from tuner.config.catalog import Catalog
-from tuner.database import default_path
-from tuner.model import TunableValue
+from tuner.database.connection import default_path
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.plan import TunableValue
 
 __all__ = ["Chosen", "KernelPlan", "apply", "chosen", "plan"]
 

@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.client import Best, Client, Use
-from tuner.errors import DaemonError, DaemonRefusedError, InputError, TunerError
-from tuner.model import DeviceIdentity, Workload, WorkloadName
+from tuner.client.client import Client
+from tuner.client.values import Best, Use
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import DaemonError, DaemonRefusedError, InputError, TunerError
+from tuner.model.plan import Workload
+from tuner.model.workload_name import WorkloadName
 
 _LOG = logging.getLogger(__name__)
 

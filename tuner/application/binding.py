@@ -11,23 +11,17 @@ import numpy as np
 
 from tuner.application.advice import LaunchCount
 from tuner.application.choice import Chosen
+from tuner.application.keys import ArrayForm, check_alignment, check_array, is_flat, shape_of, taken
 from tuner.application.rows import Array, overlap, row_pitch
-from tuner.application.signature import (
-    ArrayForm,
-    check_alignment,
-    check_array,
-    is_flat,
-    shape_of,
-    taken,
-)
-from tuner.config import KernelFile
 from tuner.devices.cuda.launches import LibraryStage, Program
 from tuner.devices.cuda.libraries import workspaces
 from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
 from tuner.devices.cuda.stepped import SteppedRun
-from tuner.errors import DeviceError, InputError
-from tuner.model import DENSE, Buffer, Plan, RowLayout, Workload
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import element_dtype
+from tuner.model.errors import DeviceError, InputError
+from tuner.model.plan import Buffer, Plan, Workload
+from tuner.model.row_layout import DENSE, RowLayout
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from tuner.application.rows import Array
-from tuner.errors import InputError
 from tuner.model.elements import element_dtype
+from tuner.model.errors import InputError
 
 Value: TypeAlias = Any
 """What a caller hands over for an array."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 from tuner.application.advice import Advisor
+from tuner.application.arrays import BorrowedCall, borrowed_call
 from tuner.application.binding import loaded_kernel
-from tuner.application.borrowed_calls import BorrowedCall, borrowed_call
 from tuner.application.borrowing import Value, own
 from tuner.application.call_keys import (
     ApplicationCall,
@@ -21,10 +21,7 @@ from tuner.application.call_keys import (
 from tuner.application.capture import COMPILES, refuse_capture
 from tuner.application.choice import Chosen
 from tuner.application.chooser import ConfigurationChooser
-from tuner.application.plans import KernelPlan
-from tuner.application.rows import Array
-from tuner.application.running import KernelRunner
-from tuner.application.signature import (
+from tuner.application.keys import (
     SEVERAL,
     ArrayForm,
     Stream,
@@ -37,15 +34,19 @@ from tuner.application.signature import (
     taken,
     workload_for,
 )
+from tuner.application.plans import KernelPlan
+from tuner.application.rows import Array
+from tuner.application.running import KernelRunner
 from tuner.application.untuned import UntunedAnswers
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
 from tuner.devices.cuda.launches import Program
 from tuner.devices.cuda.packed import HomeContext
-from tuner.errors import CompileError, DeviceError, InputError
-from tuner.model import Plan, RowLayout, Workload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import CompileError, DeviceError, InputError
+from tuner.model.plan import Plan, Workload
+from tuner.model.row_layout import RowLayout
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ to a pool afterwards is written by every replay. Such calls are refused before t
 import sys
 from types import ModuleType
 
-from tuner.application.signature import Stream
-from tuner.errors import DeviceError, InputError
+from tuner.application.keys import Stream
+from tuner.model.errors import DeviceError, InputError
 
 COMPILES = "the first call for these arrays compiles the kernel; make a tuner.plan before the capture"
 PLANS = "a plan allocates memory and loads the kernel; make it before the capture"

@@ -6,15 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.application.advice import Advisor
-from tuner.client import Best
-from tuner.config import KernelFile
-from tuner.database import Store
+from tuner.client.values import Best
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, passed_over, served_answer
+from tuner.database.runs import Store
 from tuner.devices.gpus import limits_of
-from tuner.errors import InputError, KernelFileError, StoreError
-from tuner.model import Configuration, DeviceIdentity, RowLayout, TunableValue, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError, KernelFileError, StoreError
+from tuner.model.plan import Configuration, TunableValue, Workload
+from tuner.model.row_layout import RowLayout
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ from tuner.application.advice import Advisor, LaunchCount
 from tuner.application.call_keys import ApplicationCall, Settings
 from tuner.application.choice import DEFAULT, Chosen, choose, for_layout, given
 from tuner.application.untuned import UntunedAnswers
-from tuner.config import KernelFile
 from tuner.devices.cuda.direct import DirectGpu
-from tuner.errors import TunerError
-from tuner.model import DENSE, RowLayout, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import TunerError
+from tuner.model.plan import Workload
+from tuner.model.row_layout import DENSE, RowLayout
 
 _LOG = logging.getLogger(__name__)
 

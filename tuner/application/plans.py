@@ -6,16 +6,16 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from tuner.application.arrays import BorrowedCall, borrowed_call, torch_stream
 from tuner.application.binding import LoadedKernel
-from tuner.application.borrowed_calls import BorrowedCall, borrowed_call, torch_stream
 from tuner.application.borrowing import BorrowedArray, Value, own
 from tuner.application.capture import ALLOCATES_OUTPUT_OF_PLAN, PLANS, refuse_capture
 from tuner.application.choice import Chosen
+from tuner.application.keys import SEVERAL, Stream, checked_stream, examined
 from tuner.application.rows import Array
 from tuner.application.running import KernelRunner
-from tuner.application.signature import SEVERAL, Stream, checked_stream, examined
-from tuner.errors import InputError
-from tuner.model import Workload
+from tuner.model.errors import InputError
+from tuner.model.plan import Workload
 
 
 class KernelPlan:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tuner.application.binding import CallArray, LoadedKernel
 from tuner.application.capture import ALLOCATES_OUTPUT, ALLOCATES_SCRATCH, captured, is_captured
+from tuner.application.keys import ALIGNED, Stream, checked_stream
 from tuner.application.rows import Array
-from tuner.application.signature import ALIGNED, Stream, checked_stream
 from tuner.devices.cuda.packed import RunGraphs
-from tuner.errors import DeviceError, InputError
+from tuner.model.errors import DeviceError, InputError
 
 
 class KernelRunner:

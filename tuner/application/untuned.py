@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from tuner.application.choice import Chosen
-from tuner.config import KernelFile
 from tuner.database.answers import ANALYSIS_VERSION
+from tuner.devices.base import Device
 from tuner.devices.cuda.direct import DirectGpu
-from tuner.errors import KernelFileError, NothingFitsError, TunerError
-from tuner.interfaces import Device
-from tuner.model import TunableValue, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import KernelFileError, NothingFitsError, TunerError
+from tuner.model.plan import TunableValue, Workload
 from tuner.model.sealing import sealed, unsealed
 from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare

@@ -10,7 +10,7 @@ import click
 
 from tuner import __version__
 from tuner.cli.lifecycle import LazyGroup, written
-from tuner.errors import RunInterrupted, TunerError
+from tuner.model.errors import RunInterrupted, TunerError
 from tuner.untrusted.text import PlainFormatter, plain, shortened
 
 COMMANDS = {
@@ -19,7 +19,7 @@ COMMANDS = {
     "sweep": "tuner.cli.sweep:sweep",
     "train": "tuner.cli.train:train",
     "explain": "tuner.cli.explain:explain",
-    "compare": "tuner.cli.compare:compare",
+    "compare": "tuner.cli.studies:compare",
     "best": "tuner.cli.best:best",
     "daemon": "tuner.cli.daemon:daemon",
     "install-service": "tuner.cli.install_service:install_service",
@@ -36,7 +36,7 @@ COMMANDS = {
     "status": "tuner.cli.jobs:status",
     "history": "tuner.cli.history:history",
     "fleet": "tuner.cli.fleet:fleet",
-    "show": "tuner.cli.show:show",
+    "show": "tuner.cli.stored:show",
     "diff": "tuner.cli.diff:diff",
     "report": "tuner.cli.report:report",
     "export": "tuner.cli.exchange:export",

@@ -17,6 +17,7 @@ from tuner.cli.output import console, echo, write_json
 if TYPE_CHECKING:
     from tuner.search.request import Request
 
+
 _ITS_OWN = ("balance", "json_path", "kernel_files")  # options that the proposed command has not, or anew
 
 
@@ -41,12 +42,12 @@ def show_balance(
         InputError: a lone workload, a recording, or a request that cannot be.
         DeviceError: a workload failed.
     """
-    from tuner.config.catalog import Catalog
-    from tuner.database import holds_something
+    from tuner.database.connection import holds_something
+    from tuner.kernel_files.catalog import Catalog
     from tuner.report.balance import balance_lines
     from tuner.report.layout import rendered
-    from tuner.search.balancing import balance, balance_document
     from tuner.search.setup import open_setup
+    from tuner.search.together import balance, balance_document
 
     request.check()
     catalog = Catalog.load(request.kernel_files)

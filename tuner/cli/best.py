@@ -20,17 +20,17 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
-from tuner.errors import DaemonError, InputError
-from tuner.options import SearchOptions
+from tuner.model.errors import DaemonError, InputError
+from tuner.model.options import SearchOptions
 from tuner.report.words import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tuner.client import Best
-    from tuner.database import Store
+    from tuner.client.values import Best
     from tuner.database.best_known import BestKnown, DatabaseSource
     from tuner.database.ranking import AnswerQuery, ServedAnswer
+    from tuner.database.runs import Store
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
@@ -122,7 +122,7 @@ def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> No
     Raises:
         InputError: the message says what would be right.
     """
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
     from tuner.model.objective import Objective
     from tuner.search.request import answer_query
 
@@ -131,7 +131,7 @@ def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> No
 
 
 def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
-    from tuner.report.served import show_best
+    from tuner.report.lists import show_best
 
     out = console(json_path)
     if json_path is not None:
@@ -155,7 +155,7 @@ class _Question:
 
     def query(self) -> "AnswerQuery":
         """What is looked up."""
-        from tuner.config.catalog import Catalog
+        from tuner.kernel_files.catalog import Catalog
         from tuner.model.objective import Objective
         from tuner.search.request import answer_query
 
@@ -269,7 +269,7 @@ def _show_run(
 
 def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
     """The best known configuration of each workload, in the form of the daemon's answers."""
-    from tuner.client import Best, WorkloadAnswer
+    from tuner.client.values import Best, WorkloadAnswer
     from tuner.model.run_document import device_document
 
     parts = {name: part for name, part in found.parts.items() if part is not None}

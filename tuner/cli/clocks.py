@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.output import console, echo, json_option, write_json
-from tuner.errors import ClockError, InputError
+from tuner.model.errors import ClockError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tuner.interfaces.gpu_state import ClockRestoration, GpuClockState, GpuPowerLimitState
+    from tuner.devices.gpu_state import ClockRestoration, GpuClockState, GpuPowerLimitState
+
 
 _MEGA = 1e6
 _POWER_LIMIT = "powerlimit"  # the control of power limits

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from tuner import registry
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 
 _PATIENCE_S = 0.5  # a shell that hangs is worse than one that offers nothing
 _JOBS = 50  # as many numbers as somebody may still read
@@ -17,7 +17,7 @@ SHELLS = ("bash", "zsh", "fish")
 def workloads(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Kernels of the catalogue, with the problem they solve."""
     del ctx, parameter
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
 
     kernels = Catalog.load().kernels
     return [
@@ -53,7 +53,7 @@ def jobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     """Numbers of the daemon's newest jobs, with a description; nothing if no daemon answers."""
     del parameter
     from tuner.cli.remote import one_line
-    from tuner.client import Client
+    from tuner.client.client import Client
 
     try:
         found = Client(ctx.params.get("socket"), timeout_s=_PATIENCE_S).jobs(limit=_JOBS)

@@ -69,14 +69,14 @@ def daemon(
     systemd.
     """
     if schema:
-        from tuner.daemon.settings.file import schema as of_settings
+        from tuner.daemon.settings_file import schema as of_settings
 
         echo(json.dumps(of_settings(), indent=2))
         return
-    from tuner.daemon.process.start import run
-    from tuner.daemon.settings.file import wrong_device
+    from tuner.daemon.settings_file import wrong_device
+    from tuner.daemon.start import run
     from tuner.daemon.state import StartOptions
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     unknown = [f"--device: {wrong}" for wrong in map(wrong_device, devices) if wrong]
     if unknown:
@@ -99,7 +99,7 @@ def _check(choices: "StartOptions") -> None:
         InputError: something is wrong in them; the message says where more may be found.
     """
     from tuner.cli.daemon_summary import sentences
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     told = False
     try:

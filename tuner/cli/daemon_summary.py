@@ -4,9 +4,8 @@ import grp
 from collections.abc import Iterator
 
 from tuner.daemon.devices.admission import local_now, window_status
-from tuner.daemon.queue.job_specs import specs_of
+from tuner.daemon.jobs.specs import specs_of
 from tuner.daemon.queue.users import known
-from tuner.daemon.settings.file import SYSTEM_FILE
 from tuner.daemon.settings.tables import (
     LimitsTable,
     OnlineTable,
@@ -15,8 +14,9 @@ from tuner.daemon.settings.tables import (
     TuningTable,
     WindowTable,
 )
+from tuner.daemon.settings_file import SYSTEM_FILE
 from tuner.daemon.state import StartOptions, load_config
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
 from tuner.system.sockets import default_sockets
 

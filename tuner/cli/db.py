@@ -12,11 +12,11 @@ import click
 from tuner.cli.merging import copy, merge, pull
 from tuner.cli.options import database_option, kernel_option
 from tuner.cli.output import console, echo, json_option, writable, write_json
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
-    from tuner.database import Store
     from tuner.database.integrity.examination import Examination
+    from tuner.database.runs import Store
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def reading(database: Path | None) -> Iterator["Store | None"]:
         InputError: nothing is in the file that was named.
     """
     if is_stored(database):
-        from tuner.database import Store
+        from tuner.database.runs import Store
 
         with Store(database) as store:
             yield store
@@ -44,7 +44,7 @@ def is_stored(database: Path | None) -> bool:
     Raises:
         InputError: nothing is in the file that was named.
     """
-    from tuner.database import holds_something
+    from tuner.database.connection import holds_something
 
     found = holds_something(database)
     if not found and database is not None:
@@ -67,7 +67,7 @@ for _command in (merge, pull, copy):
 @database_option
 def path(*, database: Path | None) -> None:
     """Print the path of the database."""
-    from tuner.database import default_path
+    from tuner.database.connection import default_path
 
     echo(database or default_path())
 
@@ -81,7 +81,8 @@ def check(*, database: Path | None, json_path: str | None) -> None:
     The exit status is 1 where something is wrong, and `tuner db repair` puts that right. A daemon may go on
     meanwhile.
     """
-    from tuner.database import check_copies, default_path
+    from tuner.database.connection import default_path
+    from tuner.database.integrity.check import check_copies
     from tuner.report.examinations import examination_document
 
     if not is_stored(database):
@@ -118,7 +119,8 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
     At last both files are checked as `tuner db check` does. The exit status is 1 where something is still
     wrong, as on a full disk.
     """
-    from tuner.database import Database, check_copies
+    from tuner.database.connection import Database
+    from tuner.database.integrity.check import check_copies
     from tuner.report.examinations import examination_document, joined, sentences
 
     if not is_stored(database):
@@ -191,9 +193,9 @@ def export(
     Trials of all runs that measured the same workloads on the same GPU in the same way go with it. Replay it
     with `tuner run --device replay:FILE`.
     """
-    from tuner.config.catalog import Catalog
-    from tuner.errors import InputError
-    from tuner.recordings import write
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.model.errors import InputError
+    from tuner.recordings.files import write
     from tuner.search.exporting import covered, stored_space
 
     named = output or called_earlier

@@ -12,7 +12,8 @@ from tuner.cli.output import console, echo, json_option, write_json
 
 if TYPE_CHECKING:
     from tuner.devices.listing import DeviceReport
-    from tuner.doctor import Finding
+    from tuner.doctor.finding import Finding
+
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 _MUST_BE_MENDED = 1
@@ -27,7 +28,8 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
     Each finding is ok, a note, a warning (measurements are possible, and less trustworthy) or an error.
     The exit code is 1 when there is an error, else 0.
     """
-    from tuner.doctor import Surroundings, examine, worst
+    from tuner.doctor.examination import Surroundings, examine
+    from tuner.doctor.finding import worst
 
     around = Surroundings() if database is None else Surroundings(database=database)
     found = list(examine(around))
@@ -41,7 +43,7 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
 def _show(found: "list[Finding]", json_path: str | None) -> None:
     from rich.text import Text
 
-    from tuner.doctor import counts
+    from tuner.doctor.finding import counts
 
     out = console(json_path)
     for finding in found:
@@ -76,7 +78,7 @@ def occupancy(
 ) -> None:
     """Print resident blocks, warps and occupancy of a kernel, and the binding limit."""
     from tuner.devices.choice import open_device
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
     from tuner.space.occupancy import occupancy as fill
 
     opened = open_device(device)

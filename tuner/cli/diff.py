@@ -18,7 +18,7 @@ def diff(*, one: str, other: str, database: Path | None) -> None:
 
     Each is a number of `tuner history`, or a file of `tuner run --json`.
     """
-    from tuner.report.run_diff import diff_report
+    from tuner.report.diff import diff_report
 
     documents = [document_of(name, database) for name in (one, other)]
     titles = (title_of(documents[0], one), title_of(documents[1], other))

@@ -13,16 +13,17 @@ import click
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
 from tuner.cli.stored_runs import document_of, newest_answered
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json
 from tuner.untrusted.limits import JSON_BYTES
 from tuner.untrusted.text import plain
 
 if TYPE_CHECKING:
-    from tuner.config import KernelFile
     from tuner.exchange.exported_run import ExportedRun
     from tuner.exchange.files import ForeignFile
+    from tuner.kernel_files.kernel_file import KernelFile
+
 
 FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
 _NAMED = 5  # entries that were left out
@@ -62,9 +63,9 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
 
 def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
-    from tuner.config.document import document_of_text
-    from tuner.config.source_folder import read_text
     from tuner.exchange.t1 import kernel_of_t1, source_of_t1
+    from tuner.kernel_files.document import document_of_text
+    from tuner.kernel_files.source_folder import read_text
 
     try:
         source = file.parent / source_of_t1(found.document)
@@ -83,7 +84,7 @@ def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
 
 
 def _import_space(found: "ForeignFile", target: Path) -> list[str]:
-    from tuner.recordings import write
+    from tuner.recordings.files import write
     from tuner.recordings.other_tuners import LEFT_OUT
 
     space = found.space
@@ -183,7 +184,7 @@ def _runs(
     max_slowdown: float | None,
 ) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
 
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
@@ -221,7 +222,7 @@ def _selector(
 ) -> str:
     """The header of a trained kernel; its cubins are written on the way."""
     from tuner.cli.db import reading
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
     from tuner.training.exporting import CompiledLaunch, selector_header, trained_model, write_cubins
 
     if not names:

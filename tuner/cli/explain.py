@@ -12,6 +12,7 @@ from tuner.cli.output import console, echo, json_option, write_json
 if TYPE_CHECKING:
     from rich.table import Table
 
+
 _LETTERS = ("S", "P", "L", "r", "shuffle")
 _LEGEND = (
     "of a block: S elements in shared memory, P elements of each thread, L threads, r radix;"
@@ -98,7 +99,7 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from tuner.model import shown_values
+    from tuner.model.plan import shown_values
 
     letters = [letter for letter in _LETTERS if rows[0][letter] is not None]
     others = _others(rows)

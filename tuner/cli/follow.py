@@ -9,11 +9,13 @@ import click
 from tuner.cli import completion
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import document_of, one_line, socket_option, when_started
-from tuner.errors import DaemonError, InputError, RunInterrupted
+from tuner.model.errors import DaemonError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
-    from tuner.client import Best, Client, Event, Job
+    from tuner.client.client import Client
+    from tuner.client.values import Best, Event, Job
     from tuner.report.progress import RunProgress
+
 
 _FINISHED = "finished"  # of tuner.model.jobs.JobState, which `tuner --help` need not import
 
@@ -62,7 +64,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
         write_json(json_path, {"job": document_of(job), "answer": None if answer is None else asdict(answer)})
     out = console(json_path)
     if answer is not None:
-        from tuner.report.served import show_best
+        from tuner.report.lists import show_best
 
         show_best(answer, out)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)

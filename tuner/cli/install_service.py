@@ -14,6 +14,7 @@ from tuner.cli.output import echo
 if TYPE_CHECKING:
     from tuner.installing.steps import Step
 
+
 _ROOT = Path("/")
 _MANUAL = "/usr/local/share/man/man1"
 
@@ -71,7 +72,7 @@ def install_service(
         steps = plan.uninstall(site, with_results=purge)
     else:
         if not user:
-            from tuner.config.trust import trusted
+            from tuner.kernel_files.trust import trusted
 
             program.check(prefix, trusted, root)
         steps = plan.install(site)
@@ -116,7 +117,7 @@ def _shared() -> dict[str, str]:
 
 
 def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root: Path) -> None:
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     if not root.is_dir():  # a device, which is no file to click either
         raise InputError(f"--root {root}: is no directory; name the root of a machine's image")
@@ -128,7 +129,7 @@ def _check_options(*, user: bool, uninstall: bool, purge: bool, tcp: bool, root:
 
 
 def _check_rights(*, user: bool) -> None:
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     if user and not os.environ.get("XDG_RUNTIME_DIR"):
         raise InputError("--user: there is no service manager of this user: $XDG_RUNTIME_DIR is not set")

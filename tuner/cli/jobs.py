@@ -17,10 +17,12 @@ from tuner.cli.remote import (
     socket_option,
     when_started,
 )
-from tuner.errors import DaemonError
+from tuner.model.errors import DaemonError
 
 if TYPE_CHECKING:
-    from tuner.client import Client, Job
+    from tuner.client.client import Client
+    from tuner.client.values import Job
+
 
 _MOST = 500  # in one answer of the daemon
 # the values of tuner.model.jobs.JobState, whose import would take a third of what `tuner --help` does
@@ -100,7 +102,7 @@ def _where_its_answer_is(job: "Job") -> str:
 
 
 def _default_workloads() -> tuple[str, ...]:
-    from tuner.config.catalog import DEFAULT_WORKLOADS
+    from tuner.kernel_files.catalog import DEFAULT_WORKLOADS
 
     return DEFAULT_WORKLOADS
 
@@ -110,7 +112,7 @@ def _default_workloads() -> tuple[str, ...]:
 @json_option
 def status(*, socket: str | None, json_path: str | None) -> None:
     """Show the state of the daemon: devices, running and waiting jobs, budgets, windows and troubles."""
-    from tuner.report.served import show_status
+    from tuner.report.lists import show_status
 
     document = client_of(socket).status()
     if json_path is not None:

@@ -23,13 +23,13 @@ from tuner.cli.kernel_compiling import (
 )
 from tuner.cli.kernel_words import configuration_text, extremes
 from tuner.cli.output import console, echo, json_option, write_json
-from tuner.errors import KernelFileError
+from tuner.model.errors import KernelFileError
 
 if TYPE_CHECKING:
-    from tuner.config import KernelFile
-    from tuner.config.signature_check import Remark
-    from tuner.model import Buffer, Workload
-    from tuner.space import Space
+    from tuner.kernel_files.kernel_file import KernelFile
+    from tuner.kernel_files.source_checks import Remark
+    from tuner.model.plan import Buffer, Workload
+    from tuner.space.space import Space
 
 
 MAX_PLANS = 50_000
@@ -55,7 +55,7 @@ def check(
 
     Arguments are compared with the signature of the kernel. Nothing is run.
     """
-    from tuner.config import load_kernel_file
+    from tuner.config.loading import load_kernel_file
 
     kernel = load_kernel_file(file)
     spaces = {workload: kernel.space(workload) for workload in kernel.workloads()}
@@ -138,7 +138,7 @@ def _partly_checked(spaces: "Iterable[Space]") -> list[str]:
 
 def _next(kernel: "KernelFile", file: Path) -> str:
     """The command that tunes the kernel: at its first size, in the middle of sizes that are ranges."""
-    from tuner.config.sizes import middle
+    from tuner.kernel_files.sizes import middle
 
     sizes = {name: values for name, values in kernel.sizes.items() if name not in kernel.optional}
     if not any(isinstance(values, range) for values in sizes.values()):
@@ -178,10 +178,10 @@ def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[R
 
     What holds for several instantiations of a template is told of the first.
     """
-    from tuner.compiler import CompiledStage
+    from tuner.compiler.compiler import CompiledStage
     from tuner.compiler.contract import remarks
-    from tuner.config.signature_check import Remark
     from tuner.config.unused_names import overridden_macros, unused_macros, unused_names
+    from tuner.kernel_files.source_checks import Remark
 
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, asked=asked)
@@ -207,7 +207,7 @@ def _of_file(kernel: "KernelFile", found: "list[Remark]") -> "list[Remark]":
 
 
 def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[str]:
-    from tuner.errors import CompileError
+    from tuner.model.errors import CompileError
 
     good = [
         a for a, rows in results.items() if rows and not any(isinstance(o, CompileError) for _, o in rows)
@@ -230,7 +230,7 @@ def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[
 
 
 def _outcomes(results: Results) -> list[dict[str, Any]]:
-    from tuner.compiler import CompiledStage
+    from tuner.compiler.compiler import CompiledStage
 
     return [
         {"architecture": architecture, "stage": stage.name}
@@ -264,7 +264,7 @@ def _checked(
 
     ``valued`` gets the tunables that have a value in any of them, ``ends`` the launches at the ends.
     """
-    from tuner.errors import InputError, KernelFileError
+    from tuner.model.errors import InputError, KernelFileError
     from tuner.problems import validate_plan
 
     threads: set[int] = set()

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tuner.compiler import CompiledStage
-    from tuner.config import KernelFile
-    from tuner.config.signature_check import Remark
-    from tuner.errors import CompileError
-    from tuner.interfaces import Progress
-    from tuner.model import Plan, Stage, Workload
+    from tuner.compiler.compiler import CompiledStage
+    from tuner.devices.base import Progress
+    from tuner.kernel_files.kernel_file import KernelFile
+    from tuner.kernel_files.source_checks import Remark
+    from tuner.model.errors import CompileError
+    from tuner.model.plan import Plan, Stage, Workload
+
 
 Results = Mapping[str, "list[tuple[Stage, CompiledStage | CompileError]]"]
 """Architecture -> every launch with its code, or why there is none."""
@@ -42,7 +43,7 @@ def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
 def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
     """The launches of the plans that are checked, each function of a source once, for each architecture."""
     from tuner.compiler.architectures import compiled_for, served_architectures
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     stages: dict[tuple[str, str], Stage] = {}
     for plan in checked_plans(kernel):
@@ -97,7 +98,7 @@ def _known_architecture(architecture: str) -> bool:
     """
     import re
 
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     if re.fullmatch(r"sm_\d+[af]?", architecture) is None:
         raise InputError(f"--arch {architecture}: no architecture; write it as in sm_90")
@@ -120,8 +121,8 @@ def _progress(total: int) -> Iterator["Progress"]:
 def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark]":
     """Errors of the compiler in the other values of tunables that are texts, for the newest architecture."""
     from tuner.compiler.architectures import compiled_for
-    from tuner.config.signature_check import Remark
-    from tuner.errors import CompileError
+    from tuner.kernel_files.source_checks import Remark
+    from tuner.model.errors import CompileError
 
     if not results:
         return []
@@ -154,8 +155,8 @@ def end_findings(kernel: "KernelFile", results: Results, ends: Ends) -> "list[Re
     """
     from tuner.compiler.architectures import compiled_for
     from tuner.compiler.contract import misfit
-    from tuner.config.signature_check import Remark
-    from tuner.errors import CompileError
+    from tuner.kernel_files.source_checks import Remark
+    from tuner.model.errors import CompileError
 
     if not results:
         return []
@@ -183,8 +184,8 @@ def _newest(results: Results) -> tuple[str, int]:
 
 def compile_findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
     """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
-    from tuner.config.signature_check import Remark
-    from tuner.errors import CompileError
+    from tuner.kernel_files.source_checks import Remark
+    from tuner.model.errors import CompileError
 
     failed: dict[str, list[str]] = {}
     for architecture, rows in results.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.output import echo, write_whole
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 
 @click.command()
@@ -24,9 +24,9 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     a folder, the two are the same kernel without pragmas; headers and data files are not copied. SOURCE may
     be the name of a kernel of the catalogue, too.
     """
-    from tuner.config.formulas import Place
     from tuner.config.pragma_file import read_pragma_file
-    from tuner.config.short_files import default_name
+    from tuner.kernel_files.formulas import Place
+    from tuner.kernel_files.short_files import default_name
     from tuner.pragmas.toml_text import toml_text
 
     source = _file_of(source)
@@ -59,7 +59,7 @@ def _file_of(source: Path) -> Path:
     Raises:
         UnknownNameError: there is neither.
     """
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
 
     if source.suffix or source.exists() or len(source.parts) > 1:
         return source

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.output import echo, write_whole
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 
 @click.command(short_help="Write a kernel file for a CUDA C++ file.")
@@ -24,8 +24,8 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
 
     What cannot be told from the source is guessed, and a comment says so.
     """
-    from tuner.config.drafting import drafted
-    from tuner.config.source_folder import read_text
+    from tuner.kernel_files.drafting import drafted
+    from tuner.kernel_files.source_folder import read_text
     from tuner.pragmas.directives import has_pragmas
 
     if source.suffix == ".toml":

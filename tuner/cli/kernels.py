@@ -11,13 +11,13 @@ from tuner.cli.kernel_new import new
 from tuner.cli.kernel_words import configuration_text, extremes, listed
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, echo, json_option, write_json
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
-    from tuner.config import KernelFile
-    from tuner.config.catalog import Catalog
-    from tuner.config.sizes import SizeValues
-    from tuner.model import Workload
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.kernel_files.kernel_file import KernelFile
+    from tuner.kernel_files.sizes import SizeValues
+    from tuner.model.plan import Workload
 
 
 @click.group()
@@ -39,7 +39,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
 
     catalog = Catalog.load(kernel_files)
     rows = [_summary(catalog.kernel(name)) for name in catalog.names]
@@ -67,7 +67,7 @@ def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
 @json_option
 def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     """Show everything about one kernel."""
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
 
     alone, _, sizes = name.partition(":")
     if sizes:
@@ -84,13 +84,13 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
 @json_option
 def schema(*, file: str, json_path: str | None) -> None:
     """Write the JSON Schema of kernel files to FILE (standard output without it), for editors."""
-    from tuner.config import json_schema
+    from tuner.kernel_files.schema import json_schema
 
     write_json(json_path or file, json_schema())
 
 
 def _summary(kernel: "KernelFile") -> dict[str, Any]:
-    from tuner.config.catalog import origin
+    from tuner.kernel_files.catalog import origin
 
     return {
         "name": kernel.name,

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tuner.errors import RunInterrupted
+from tuner.model.errors import RunInterrupted
 from tuner.system.interrupts import raised_as_interrupts
 
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by what standard output leads to

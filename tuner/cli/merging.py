@@ -11,10 +11,11 @@ import click
 from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import NamedPath, database_option
 from tuner.cli.output import console, json_option, writable, write_json
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.database.merging import MergeReport
+
 
 _PIECE_BYTES = 2**20
 _limited_option = click.option(
@@ -37,8 +38,7 @@ def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | 
     or the same runs by way of another host, adds nothing. A run that is damaged there is left out and named;
     the exit status is 1 then.
     """
-    from tuner.database import Database
-    from tuner.database.connection import default_path
+    from tuner.database.connection import Database, default_path
     from tuner.database.merging import merge_file
 
     if not file.exists():  # before a database is made
@@ -86,7 +86,7 @@ def pull(
     ADDRESS is `ssh:HOST`, `ssh:HOST:PATH` for another database than that of the user there, or the https URL
     of a database file. ssh must not ask for a password.
     """
-    from tuner.database import Database
+    from tuner.database.connection import Database
     from tuner.database.merging import merge_file
     from tuner.database.pulling import pulled
 
@@ -125,7 +125,7 @@ def copy(*, output: str, database: Path | None) -> None:
 
     It is of one moment, whoever writes meanwhile. Jobs, users and uses stay behind.
     """
-    from tuner.database import default_path
+    from tuner.database.connection import default_path
     from tuner.database.copying import check_target, copied
 
     source = database or default_path()

@@ -12,7 +12,7 @@ import click
 
 from tuner import registry
 from tuner.cli import completion
-from tuner.options import JOB_OPTIONS, OPTIONS, Option, Range, Switch, Text
+from tuner.model.options import JOB_OPTIONS, OPTIONS, Option, Range, Switch, Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -97,7 +97,7 @@ def with_files(
     """
     if not any(".cu" in one or ".toml" in one for one in workloads):
         return workloads, kernel_files
-    from tuner.config.catalog import named_files
+    from tuner.kernel_files.catalog import named_files
 
     return named_files(workloads, kernel_files)
 
@@ -110,7 +110,7 @@ def finite(ctx: click.Context, parameter: click.Parameter, value: float | None) 
 
 
 def search_options(*, defaults: bool = True) -> Callable[[_Function], _Function]:
-    """Decorator: all options of a search, as declared in ``tuner.options``.
+    """Decorator: all options of a search, as declared in ``tuner.model.options``.
 
     Args:
         defaults: False where the daemon chooses what is not given.

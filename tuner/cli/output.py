@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.untrusted.json import escaped
 from tuner.untrusted.text import plain
 

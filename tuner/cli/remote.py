@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tuner.cli.output import echo
-from tuner.errors import DaemonAbsentError
+from tuner.model.errors import DaemonAbsentError
 from tuner.report.words import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.client import Client, Job
+    from tuner.client.client import Client
+    from tuner.client.values import Job
+
 
 # those of tuner.client.addresses, whose import would take a tenth of what `tuner --help` may
 SOCKET_VARIABLE = "TUNER_SOCKET"
@@ -41,7 +43,7 @@ def socket_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def client_of(socket: str | None) -> "Client":
     """The client of a command."""
-    from tuner.client import Client
+    from tuner.client.client import Client
 
     return Client(socket)
 

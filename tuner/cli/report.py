@@ -11,10 +11,11 @@ from tuner.cli.options import database_option
 from tuner.cli.output import echo, writable, write_whole
 from tuner.cli.remote import client_of, socket_option
 from tuner.cli.stored_runs import document_of, title_of
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.model.run_document import RunDocument
+
 
 _MEGABYTE = 1e6
 

@@ -19,7 +19,7 @@ from tuner.cli.options import (
     with_files,
 )
 from tuner.cli.output import console, echo, json_option, series_option, write_json
-from tuner.errors import InputError, RunInterrupted
+from tuner.model.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.search.request import Request
@@ -79,7 +79,7 @@ def run(
     at their first size; without these, a scan, tridiagonal systems and an FFT of the catalogue run together.
     `tuner kernels list` shows what there is.
     """
-    from tuner.model import RunStatus
+    from tuner.model.records import RunStatus
     from tuner.report.run_report import show_run
     from tuner.search.request import Request
     from tuner.search.tuning import no_answer, with_trial_series
@@ -130,7 +130,7 @@ def _tune(
     exclusive_board: bool,
     on: str | None,
 ) -> "TuningResult":
-    from tuner.config.catalog import Catalog
+    from tuner.kernel_files.catalog import Catalog
     from tuner.pool.opening import opener_on
     from tuner.report.progress import RunProgress
     from tuner.search.running import run as run_search

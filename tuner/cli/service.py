@@ -46,7 +46,7 @@ def stop(*, until_told: bool, user: bool, socket: str | None) -> None:
 @_user_option
 def start(*, user: bool) -> None:
     """Start the service that `tuner install-service` made, now and after every boot."""
-    from tuner.errors import InputError
+    from tuner.model.errors import InputError
 
     if not _installed(user=user):
         raise InputError(
@@ -75,8 +75,8 @@ def _systemctl(user: bool, *words: str) -> None:
         InputError: this user may not.
         InstallError: it fails; the message has what it said.
     """
-    from tuner.errors import InputError
     from tuner.installing.steps import execute
+    from tuner.model.errors import InputError
 
     if not user and os.geteuid() != 0:
         raise InputError("the service of a machine is root's: put sudo before it; --user is for your own")
@@ -91,8 +91,8 @@ def _stop_foreground(socket: str | None) -> None:
         DaemonUnavailableError: none answers.
         DaemonError: it does not end.
     """
-    from tuner.client import Client
-    from tuner.errors import DaemonError, InputError
+    from tuner.client.client import Client
+    from tuner.model.errors import DaemonError, InputError
     from tuner.system.owner import identity_of, is_alive
 
     client = Client(socket)

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.db import reading
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json
 from tuner.untrusted.limits import JSON_BYTES
 
 if TYPE_CHECKING:
-    from tuner.database import Store
+    from tuner.database.runs import Store
     from tuner.model.records import StoredRun
     from tuner.model.run_document import RunDocument
+
 
 _LARGEST = 2**63 - 1  # number that SQLite can look for
 _PAGE = 50  # runs that are read at a time

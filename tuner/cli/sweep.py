@@ -11,12 +11,13 @@ from tuner.cli.lifecycle import orderly_stop
 from tuner.cli.options import NamedPath, database_option, named_database
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
-from tuner.errors import DaemonAbsentError, DaemonUnavailableError, InputError, RunInterrupted
+from tuner.model.errors import DaemonAbsentError, DaemonUnavailableError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.pool.places import PoolPlace
-    from tuner.sweep.file import SweepFile
+    from tuner.studies.sweep_file import SweepFile
     from tuner.sweep.running import Backend
+
 
 _DAEMON = "daemon"
 
@@ -45,7 +46,7 @@ def sweep(
     on with a sweep that was stopped. A job that fails does not stop the others. Exit code 0 when all jobs
     have an answer, 1 when some failed, 130 after Ctrl-C.
     """
-    from tuner.sweep.file import read_sweep
+    from tuner.studies.sweep_file import read_sweep
 
     place = _place(where)
     read = read_sweep(file)
@@ -81,7 +82,7 @@ def _place(where: str) -> "PoolPlace | None":
 
 
 def _on_daemon(read: "SweepFile", socket: str | None) -> "Backend":
-    from tuner.sweep.on_daemon import DaemonQueues
+    from tuner.studies.sweep_daemon import DaemonQueues
 
     if named_database() is not None:
         raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
@@ -103,7 +104,7 @@ def _on_lanes(read: "SweepFile", lanes: int | None, database: Path | None) -> "B
 
 
 def _on_pool(read: "SweepFile", where: str, database: Path | None) -> AbstractContextManager["Backend"]:
-    from tuner.sweep.on_pool import open_pool_lanes
+    from tuner.studies.sweep_pool import open_pool_lanes
 
     return open_pool_lanes(where, database, read.kernel_files)
 
@@ -111,8 +112,8 @@ def _on_pool(read: "SweepFile", where: str, database: Path | None) -> AbstractCo
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
     from tuner.report.sweep_progress import SweepProgress
-    from tuner.report.sweep_report import show_sweep
-    from tuner.sweep.known import RefusedJobsError
+    from tuner.studies.progress import show_sweep
+    from tuner.studies.sweep import RefusedJobsError
     from tuner.sweep.running import run_sweep
 
     try:
@@ -139,10 +140,10 @@ def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None
     Raises:
         InputError: names the keys of the file.
     """
-    from tuner.config.catalog import Catalog
-    from tuner.sweep.known import RefusedJobsError, check_workloads
-    from tuner.sweep.local_devices import LocalDevices
-    from tuner.sweep.on_daemon import DaemonQueues
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.studies.sweep import RefusedJobsError, check_workloads
+    from tuner.studies.sweep_daemon import DaemonQueues
+    from tuner.studies.sweep_local import LocalDevices
 
     try:
         if place is None and not read.kernel_files:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.remote import socket_option, when_started
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.terminal.view import TerminalView

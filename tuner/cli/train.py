@@ -7,22 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import (
-    database_option,
-    device_option,
-    kernel_option,
-    search_option,
-    with_files,
-)
+from tuner.cli.options import database_option, device_option, kernel_option, search_option, with_files
 from tuner.cli.output import console, json_option, write_json
-from tuner.errors import InputError
-from tuner.options import SearchOptions
+from tuner.model.errors import InputError
+from tuner.model.options import SearchOptions
 
 if TYPE_CHECKING:
-    from tuner.config import KernelFile
-    from tuner.interfaces import Device
+    from tuner.devices.base import Device
+    from tuner.kernel_files.kernel_file import KernelFile
     from tuner.prediction.training_set import Sizes
-    from tuner.training.training import Training
+    from tuner.studies.training import Training
+
 
 _LEAST, _MOST = 2, 10_000
 
@@ -92,13 +87,13 @@ def train(
 
     The same command goes on after an interruption, and uses what other runs have stored.
     """
-    from tuner.config.catalog import Catalog
-    from tuner.database import Store
+    from tuner.database.runs import Store
+    from tuner.kernel_files.catalog import Catalog
     from tuner.model.objective import of_one_cost
     from tuner.report.training import TrainingProgress, show_training
     from tuner.search.request import Request
     from tuner.search.setup import open_setup
-    from tuner.training.training import Trainer, TrainingRequest
+    from tuner.studies.training import Trainer, TrainingRequest
 
     (spec,), files = with_files((kernel,), kernel_files)
     catalog = Catalog.load(files)
@@ -135,7 +130,7 @@ def _inputs(
     seed: int,
 ) -> "list[Sizes]":
     """The inputs, drawn or listed; drawn ones fit into half of the free memory."""
-    from tuner.expressions import Expression
+    from tuner.expressions.expression import Expression
     from tuner.search.candidates import plan_bytes
     from tuner.training.inputs import draw, drawn_sizes, listed_inputs
 

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.system.sockets import SOCKET_VARIABLE, default_sockets
 
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it

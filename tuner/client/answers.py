@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.client.client import Client
 from tuner.client.values import Best, Job
-from tuner.errors import DaemonUnavailableError, InputError
+from tuner.model.errors import DaemonUnavailableError, InputError
 
 MOST_ANSWERS = 500
 """That are asked for, the newest first."""

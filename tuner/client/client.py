@@ -13,7 +13,7 @@ from tuner.client.messages import Message, messages
 from tuner.client.targets import target
 from tuner.client.transport import Transport
 from tuner.client.values import Best, Event, Job, LiveEvent, Status, Use, is_ended, read, read_event
-from tuner.errors import DaemonError, DaemonUnavailableError, InputError
+from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
 
 _Value = TypeVar("_Value")
 
@@ -161,7 +161,7 @@ class Client:
             device: ``cuda:N``, or a GPU of a kind, ``kind:NVIDIA H200``; empty for any device of the daemon.
             priority: of one's own jobs that may run, the highest goes first; between users it counts as far
                 as the daemon's settings say.
-            options: those of ``tuner run``, by their names in ``tuner.options``: ``budget=100``; those
+            options: those of ``tuner run``, by their names in ``tuner.model.options``: ``budget=100``; those
                 that are None are left to the daemon.
         """
         order = {

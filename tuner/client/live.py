@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from tuner.client.messages import Message, messages
 from tuner.client.transport import Transport
 from tuner.client.values import LiveEvent, read_event
-from tuner.errors import DaemonUnavailableError
+from tuner.model.errors import DaemonUnavailableError
 
 SILENCE_S = 45.0
 """Three of the daemon's signs of life, one every 15 s."""

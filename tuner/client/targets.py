@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 
 def target(path: str, query: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from tuner.client.addresses import TOKEN_VARIABLE, Address
-from tuner.errors import (
+from tuner.model.errors import (
     DaemonAbsentError,
     DaemonError,
     DaemonRefusedError,

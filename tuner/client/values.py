@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
-from tuner.model import TunableValue
-from tuner.model.amounts import Amount, Count, Number, Positive
 from tuner.model.jobs import JobState
+from tuner.model.plan import TunableValue
 from tuner.model.run_document import AnswerDocument, AnswerTrial, Changes, Configurations, Device
 from tuner.model.typed import document as parsed
 from tuner.model.typed import typed
+from tuner.model.units import Amount, Count, Number, Positive
 
 _Value = TypeVar("_Value")
 _ENDED = frozenset(state.value for state in JobState if state.ended)

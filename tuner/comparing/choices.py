@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from tuner import registry
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError, UnknownNameError, suggestion
-from tuner.interfaces import Policy
-from tuner.model import WorkloadName
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError, UnknownNameError, suggestion
+from tuner.model.workload_name import WorkloadName
 from tuner.recordings.opening import listed
+from tuner.space.search_view import Policy
 
 TOGETHER = "+"  # between the workloads of a co-run
 

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.comparing.evaluations import Play, phi
-from tuner.comparing.ground_truth import Field
 from tuner.model.records import Record
+from tuner.studies.comparison import Play, phi
+from tuner.studies.measured_spaces import Field
 
 # Evaluations at which curves are given: close where policies differ, apart where they no longer do.
 MARKS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 140, 200, 300, 500, 1000, 2000, 5000)

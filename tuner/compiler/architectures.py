@@ -9,9 +9,9 @@ from tuner.compiler.compiler import CompiledStage, Compiler, usual_jobs
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import LOADER_NAMES, library_files
 from tuner.compiler.nvrtc_choice import SERVER, described
-from tuner.errors import CompileError
-from tuner.interfaces import Progress
-from tuner.model import Stage
+from tuner.devices.base import Progress
+from tuner.model.errors import CompileError
+from tuner.model.plan import Stage
 
 _MANGLED = "_Z"
 

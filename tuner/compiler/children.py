@@ -3,8 +3,8 @@
 import threading
 import time
 
-from tuner.errors import CompilerUnavailableError
-from tuner.system.process import Child
+from tuner.model.errors import CompilerUnavailableError
+from tuner.system.processes import Child
 
 
 class CompileChildren:

@@ -22,11 +22,11 @@ from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_choice import SERVER, choose
 from tuner.compiler.ptxas_report import resources_in
 from tuner.compiler.toolkit_headers import ToolkitHeaders, missing_header, with_package
-from tuner.errors import ChildCrashedError, ChildTimeoutError, CompileError, InputError
-from tuner.interfaces import Progress
-from tuner.model import Resources, Source, Stage
+from tuner.devices.base import Progress
+from tuner.model.errors import ChildCrashedError, ChildTimeoutError, CompileError, InputError
+from tuner.model.plan import Resources, Source, Stage
+from tuner.untrusted.compiler_options import check_name_expression, check_options
 from tuner.untrusted.includes import check_includes
-from tuner.untrusted.options import check_name_expression, check_options
 
 MOST_JOBS = 12
 """Children at a time, on however many CPUs: each holds some 30 MB, a run 0.9 GB at most."""

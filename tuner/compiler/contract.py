@@ -10,9 +10,9 @@ from pathlib import PurePath
 from tuner.compiler.architectures import demangled
 from tuner.compiler.compiler import CompiledStage
 from tuner.compiler.ptx import LaunchFacts, facts_in
-from tuner.config.signature_check import Remark, findings, signature_of
-from tuner.model import Plan, Stage
+from tuner.kernel_files.source_checks import Remark, findings, signature_of
 from tuner.model.elements import element_dtype
+from tuner.model.plan import Plan, Stage
 
 _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which PTX does not show
 

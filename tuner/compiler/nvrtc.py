@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from tuner.compiler.confinement import bound_memory, confined, library_folders
 from tuner.compiler.ptx import excerpt
-from tuner.errors import CompilerUnavailableError
-from tuner.untrusted.options import check_name_expression, check_options
+from tuner.model.errors import CompilerUnavailableError
+from tuner.untrusted.compiler_options import check_name_expression, check_options
 
 LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 """What to ask the dynamic loader for, where no file serves."""

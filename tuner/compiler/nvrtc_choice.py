@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tuner.compiler import nvrtc
 from tuner.compiler.cubin_cache import CubinCache
-from tuner.errors import ChildError, CompilerUnavailableError
-from tuner.system.process import Child
+from tuner.model.errors import ChildError, CompilerUnavailableError
+from tuner.system.processes import Child
 
 _log = logging.getLogger(__name__)
 

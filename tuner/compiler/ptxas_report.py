@@ -2,7 +2,7 @@
 
 import re
 
-from tuner.model import Resources
+from tuner.model.plan import Resources
 
 
 def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import misfit
-from tuner.errors import CompileError, LaunchMisfitError
-from tuner.interfaces import Progress
-from tuner.model import Plan, Resources, Stage
+from tuner.devices.base import Progress
+from tuner.model.errors import CompileError, LaunchMisfitError
+from tuner.model.plan import Plan, Resources, Stage
 
 LIBRARY_RESOURCES = Resources(0, compiled=False)
 """Of a stage that a library runs: what it takes is not known."""

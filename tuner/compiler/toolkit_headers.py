@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from tuner.model import Source
+from tuner.model.plan import Source
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 _MISSING = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from tuner.config.argument_schema import DTYPES, MAPPED_DTYPES
-from tuner.config.formulas import Environment, Formula, Place, Template
-from tuner.config.input_reader import InputRecipe
-from tuner.errors import suggestion
-from tuner.model import Buffer, BufferRole, BufferView, Scalar, StageArgument, StructValue, TensorMap
+from tuner.kernel_files.formulas import Environment, Formula, Place, Template
+from tuner.kernel_files.input_reader import InputRecipe
+from tuner.model.arguments import Scalar, StructValue, TensorMap
+from tuner.model.chains import BufferView
 from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
+from tuner.model.errors import suggestion
+from tuner.model.plan import Buffer, BufferRole, StageArgument
 
 # CUDA driver API, cuTensorMapEncodeTiled
 MAX_BOX = 256

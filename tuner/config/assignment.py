@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from tuner.config.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.config.recipe import Recipe
 from tuner.config.row_names import row_values
-from tuner.errors import InputError, UnknownNameError, suggestion
-from tuner.expressions import NoValue
-from tuner.model import DENSE, Configuration, RowLayout, TunableValue, Workload
+from tuner.expressions.arithmetic import NoValue
+from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
+from tuner.model.errors import InputError, UnknownNameError, suggestion
+from tuner.model.plan import Configuration, TunableValue, Workload
+from tuner.model.row_layout import DENSE, RowLayout
 
 
 def constants(recipe: Recipe, workload: Workload, layout: RowLayout = DENSE) -> dict[str, TunableValue]:

@@ -11,12 +11,12 @@ from tuner.config.chain_schema import (
     OperandTable,
     ViewTable,
 )
-from tuner.config.formulas import Formula, Place, named
 from tuner.config.library_stage import LibraryStageRecipe, OperandRecipe
-from tuner.config.loops import LoopRecipe, Predecessor
-from tuner.config.schema import KernelDocument
 from tuner.config.stage_recipe import StageRecipe
-from tuner.errors import suggestion
+from tuner.kernel_files.formulas import Formula, Place, named
+from tuner.kernel_files.recipe import LoopRecipe, Predecessor
+from tuner.kernel_files.schema import KernelDocument
+from tuner.model.errors import suggestion
 
 _LAUNCH = "launch"
 _NUMBERS = ("m", "n", "k", "alpha", "beta", "inverse", "threads", "first")

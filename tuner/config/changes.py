@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config.catalog import kernels_root
+from tuner.config.shipped import kernels_root
 
 DRIVER_FILES = (
     Path("/sys/module/nvidia/version"),

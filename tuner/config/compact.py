@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from tuner.errors import suggestion
-from tuner.model import BufferRole
+from tuner.model.errors import suggestion
+from tuner.model.plan import BufferRole
 
 ROLES = (*get_args(BufferRole), *(() if "constant" in get_args(BufferRole) else ("constant",)))
 _DTYPE = r"(?P<dtype>(?:\{[^{}]*\}|[^\s\[\]={}])+)"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tuner.config.assignment import constants
-from tuner.config.kernel_file import KernelFile
-from tuner.model import Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Workload
 from tuner.space.counting import count_configurations
 
 

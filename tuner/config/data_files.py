@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
-from tuner.model import DataFile
+from tuner.model.errors import InputError
+from tuner.model.inputs import DataFile
 from tuner.untrusted import arrays
 from tuner.untrusted.archives import check_directory, check_inflated
 from tuner.untrusted.limits import ARCHIVE_BYTES

@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config.kernel_file import KernelFile
 from tuner.config.loading import load_kernel_file
-from tuner.errors import KernelFileError
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import KernelFileError
 from tuner.pragmas.directives import has_pragmas
 from tuner.untrusted.limits import SOURCE_BYTES
 

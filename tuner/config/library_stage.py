@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tuner.config.chain_schema import OPERANDS, LibraryStageTable, Routine
-from tuner.config.formulas import Environment, Formula, Place
-from tuner.config.loops import Predecessor
-from tuner.model import Buffer, LibraryCall, Operand, Source, Stage
+from tuner.kernel_files.formulas import Environment, Formula, Place
+from tuner.kernel_files.recipe import Predecessor
+from tuner.model.chains import LibraryCall, Operand
+from tuner.model.plan import Buffer, Source, Stage
 
 NO_SOURCE = Source("", "")
 MAX_DIMENSION = 2**31 - 1  # cuBLAS, cuFFT and LAPACK count in int
@@ -52,7 +53,7 @@ class OperandRecipe:
 
 @dataclass(frozen=True)
 class LibraryStageRecipe:
-    """A stage that a library runs; implements ``tuner.config.loops.StageSource``.
+    """A stage that a library runs; implements ``tuner.kernel_files.recipe.StageSource``.
 
     Attributes:
         table: the keys that hold no expressions.

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.config.document import parsed_document
-from tuner.config.kernel_file import KernelFile
-from tuner.config.reader import read_recipe, recipe_of
-from tuner.expressions import PythonExpression
-from tuner.model import Source
+from tuner.expressions.callables import PythonExpression
+from tuner.kernel_files.document import parsed_document
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.reader import read_recipe, recipe_of
+from tuner.model.plan import Source
 
 
 def load_kernel_file(path: str | Path) -> KernelFile:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.config.document import parsed_document
-from tuner.config.schema import KernelDocument
-from tuner.config.source_folder import read_text
-from tuner.errors import KernelFileError
+from tuner.kernel_files.document import parsed_document
+from tuner.kernel_files.schema import KernelDocument
+from tuner.kernel_files.source_folder import read_text
+from tuner.model.errors import KernelFileError
 from tuner.pragmas.directives import has_pragmas
 
 if TYPE_CHECKING:
     from tuner.pragmas.expansion import Expansion
+
 
 SUFFIXES = (".cu", ".cuh", ".cpp")
 

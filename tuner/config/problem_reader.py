@@ -7,12 +7,14 @@ from typing import Any
 
 from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.data_files import file_sha256
-from tuner.config.formulas import Place, known_names
-from tuner.config.input_reader import FileRecipe, read_file
 from tuner.config.problem_schema import ProblemTable
-from tuner.errors import ExpressionError, InputError
-from tuner.expressions import ArrayExpression, Expression, is_free_name
-from tuner.model import ProblemSpec, PythonFunction
+from tuner.expressions.arrays import ArrayExpression
+from tuner.expressions.expression import Expression, is_free_name
+from tuner.kernel_files.formulas import Place, known_names
+from tuner.kernel_files.input_reader import FileRecipe, read_file
+from tuner.model.errors import ExpressionError, InputError
+from tuner.model.inputs import PythonFunction
+from tuner.model.plan import ProblemSpec
 
 ReferenceFiles = dict[tuple[str, str], FileRecipe]
 

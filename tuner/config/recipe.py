@@ -6,23 +6,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tuner.config.argument_recipes import BufferRecipe, BufferTable
-from tuner.config.formulas import Environment, Formula, Place, with_derived
-from tuner.config.input_reader import FileRecipe
 from tuner.config.library_stage import LibraryStageRecipe
-from tuner.config.loops import BETWEEN, LoopRecipe, written_out
-from tuner.config.measured_answers import MeasuredAnswers
-from tuner.config.sizes import SizeValues
 from tuner.config.stage_recipe import StageRecipe
-from tuner.errors import KernelFileError
-from tuner.expressions import Expression, NoValue
-from tuner.model import (
-    Buffer,
-    ProblemSpec,
-    Stage,
-    TunableValue,
-    Work,
-)
-from tuner.space import Condition
+from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.expression import Expression
+from tuner.kernel_files.formulas import Environment, Formula, Place, with_derived
+from tuner.kernel_files.input_reader import FileRecipe
+from tuner.kernel_files.measured_answers import MeasuredAnswers
+from tuner.kernel_files.recipe import BETWEEN, LoopRecipe, written_out
+from tuner.kernel_files.sizes import SizeValues
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Buffer, ProblemSpec, Stage, TunableValue, Work
+from tuner.space.values import Condition
 
 
 @dataclass(frozen=True)

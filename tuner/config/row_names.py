@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tuner.config.argument_recipes import BufferRecipe
 from tuner.config.argument_schema import Argument, BufferArgument
-from tuner.config.formulas import Environment, Formula, Place
-from tuner.errors import InputError
-from tuner.model import RowLayout
+from tuner.kernel_files.formulas import Environment, Formula, Place
+from tuner.model.errors import InputError
+from tuner.model.row_layout import RowLayout
 
 ROW_ALIGN = "row_align"
 """Where rows lie apart, they begin at multiples of so many elements: 1, 2, 4, 8 or 16. Else 0."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tuner.config.formulas import Place
 from tuner.config.problem_schema import ProblemTable, SizeRange
-from tuner.config.sizes import SizeValues, count_combinations, is_text
+from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text
 
 MAX_WORKLOADS = 10_000  # commands list them all
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.argument_recipes import ParameterRecipe, parameter, values_of
-from tuner.config.formulas import Environment, Formula, Place, Template
-from tuner.config.loops import Predecessor
-from tuner.expressions import NoValue
-from tuner.model import Buffer, Resources, Source, Stage, TensorMap
-from tuner.untrusted.options import RefusedOptionError, check_name_expression, check_options
+from tuner.expressions.arithmetic import NoValue
+from tuner.kernel_files.formulas import Environment, Formula, Place, Template
+from tuner.kernel_files.recipe import Predecessor
+from tuner.model.arguments import TensorMap
+from tuner.model.plan import Buffer, Resources, Source, Stage
+from tuner.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)

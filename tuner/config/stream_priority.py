@@ -8,10 +8,10 @@ workload takes the same time at every priority: no kernel file has this tunable 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tuner.config.formulas import Formula, Place
-from tuner.config.kernel_file import KernelFile
-from tuner.errors import InputError
-from tuner.model import STREAM_PRIORITY, Configuration, TunableValue, Workload, without_priority
+from tuner.kernel_files.formulas import Formula, Place
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError
+from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue, Workload, without_priority
 
 _MOST_LEVELS = 6  # as of --stream-priorities
 

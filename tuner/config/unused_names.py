@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 
-from tuner.config.formulas import Formula, Template
 from tuner.config.recipe import Recipe, Rule
 from tuner.config.stage_recipe import StageRecipe
 from tuner.cuda_source.tokens import always_defined, without_comments
-from tuner.errors import KernelFileError
-from tuner.model import Plan, Source
+from tuner.kernel_files.formulas import Formula, Template
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Plan, Source
 
 _MACRO = re.compile(r"(?:-D|--define-macro=)\s*([A-Za-z_]\w*)")
 _CARRIER = "TUNER_"  # begins macros that carry the value of a constant, as pragmas have them

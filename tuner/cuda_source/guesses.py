@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.cuda_source.parameters import dtype_of
 from tuner.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
 from tuner.cuda_source.used_names import used_names
-from tuner.model import BufferRole
+from tuner.model.plan import BufferRole
 
 _GUARDED = re.compile(
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\s*^[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)", re.MULTILINE

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from tuner.cuda_source.parameters import BUILT_IN, Parameter, parameter_of
 from tuner.cuda_source.tokens import Token, defined_macros, group_end, split, tokens_of, undecided_macros
-from tuner.errors import InputError, suggestion
+from tuner.model.errors import InputError, suggestion
 
 _STOPS = frozenset({";", "{", "}", "__global__"})
 _MAX_ALIAS_TOKENS = 64

@@ -3,7 +3,7 @@
 import re
 
 from tuner.cuda_source.tokens import without_comments
-from tuner.model import Source
+from tuner.model.plan import Source
 
 _VARIABLE = re.compile(r"\b__(?:constant|device|managed)__\b(?P<rest>[^;{}()=]*)[;={]")
 _ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\([^()]*\)")

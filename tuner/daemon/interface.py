@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import AnswerDocument, RunDocument

@@ -14,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tuner.daemon.queue.shares import UserShare
+from tuner.daemon.jobs.shares import UserShare
 from tuner.model.jobs import JobState
 
 # Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.

@@ -11,7 +11,7 @@ from datetime import datetime
 from tuner.daemon.metrics import Metrics
 from tuner.database.integrity.examination import Examination, IsolatedRow, Position
 from tuner.database.storage import Repositories, Storage
-from tuner.errors import StoreError
+from tuner.model.errors import StoreError
 
 _ROWS = 64  # at a time: two milliseconds
 _EVERY_S = 5.0

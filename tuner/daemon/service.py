@@ -18,20 +18,20 @@ from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults, FailureCount
 from tuner.daemon.interface import FeedEvent, NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
+from tuner.daemon.jobs.shares import Shares
+from tuner.daemon.jobs.specs import checked, with_site_rules
 from tuner.daemon.live.event_feed import EventFeed
 from tuner.daemon.live.live_events import LiveEvents
-from tuner.daemon.live.power_watch import PowerWatch
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import checked, with_site_rules
+from tuner.daemon.power_watch import PowerWatch
 from tuner.daemon.queue.placement import Placement
-from tuner.daemon.queue.shares import Shares
-from tuner.daemon.queue.subscriptions import EventPump, Subscriptions, job_events, known_job
 from tuner.daemon.queue.users import check_may_change
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
-from tuner.errors import InputError, StoreError, UnknownNameError
+from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 
 _STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything

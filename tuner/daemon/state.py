@@ -5,16 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.changes import ChangeWatcher
 from tuner.config.kernel_folders import ReadFolder
-from tuner.config.trust import kernel_directories, usable_directories
-from tuner.daemon.settings import file as settings_file
+from tuner.config.shipped import kernels_root
+from tuner.daemon import settings_file
 from tuner.daemon.settings.kept import kept_settings
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.settings.wrong_file import service_table
-from tuner.errors import InputError
-from tuner.model import DeviceIdentity
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.trust import kernel_directories, usable_directories
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
 from tuner.system.user_folders import user_folder
 
 

@@ -10,15 +10,15 @@ from typing import Any
 from tuner import __version__
 from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.shares import Shares, UserShare
 from tuner.daemon.metrics import Gauges
-from tuner.daemon.queue.board import Board
 from tuner.daemon.queue.placement import ABSENT, Placement
-from tuner.daemon.queue.shares import Shares, UserShare
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
 from tuner.model.jobs import JobRecord, JobState
 from tuner.report.words import moment
 

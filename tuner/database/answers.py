@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tuner.model import DeviceIdentity, RunStatus, TunableValue, WorkloadName
-from tuner.model.records import PROTOCOL, StoredRun
+from tuner.model.device import DeviceIdentity
+from tuner.model.plan import TunableValue
+from tuner.model.records import PROTOCOL, RunStatus, StoredRun
 from tuner.model.run_document import AnswerDocument, AnswerTrial, RunConditions, TrialDocument
+from tuner.model.workload_name import WorkloadName
 
 ANALYSIS_VERSION = 2
 """Of the analytical model and what is kept of it; raised when either changes."""

@@ -5,16 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tuner.config import KernelFile
 from tuner.database.answers import StoredAnswer, analytical_key, stored_answer
 from tuner.database.ledger import Ledger
-from tuner.database.neighbours import (
-    Neighbour,
-    RankedNeighbour,
-    neighbours,
-    rank_neighbours,
-    sizes_named,
-)
+from tuner.database.neighbours import Neighbour, RankedNeighbour, neighbours, rank_neighbours, sizes_named
 from tuner.database.ranking import (
     AnswerQuery,
     ServedAnswer,
@@ -27,7 +20,8 @@ from tuner.database.ranking import (
 )
 from tuner.database.runs import Store
 from tuner.database.trained import decoded_models, predicted
-from tuner.model import Configuration, TunableValue, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.records import StoredRun
 from tuner.prediction.model import SelectionModel
 

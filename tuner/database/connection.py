@@ -15,12 +15,13 @@ from tuner.database.integrity.repair import put_right
 from tuner.database.integrity.scrub import isolated_rows, scrubbed
 from tuner.database.pair import Logs, Pair
 from tuner.database.transaction import Transaction
-from tuner.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
+from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.system import interrupts
 from tuner.system.user_folders import make_folder, user_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 3  # as found; opened again, as another process replaced a file; after putting the files right

@@ -11,7 +11,7 @@ from tuner.database.faults import damaged, mirror_of, translated, unreadable
 from tuner.database.files import connect_to_read, locked
 from tuner.database.integrity.checksums import TABLES
 from tuner.database.merge_source import RUN_TABLES
-from tuner.errors import InputError, StoreDamagedError, StoreFullError
+from tuner.model.errors import InputError, StoreDamagedError, StoreFullError
 
 _NAME = "tuner.db"
 _MAGIC = b"SQLite format 3\0"  # at the beginning of every database

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tuner.errors import StoreError, UnknownNameError
-from tuner.model import Measurement, RunStatus, Trial, TunableValue
+from tuner.model.errors import StoreError, UnknownNameError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.objective import Objective
+from tuner.model.plan import TunableValue
 from tuner.model.power_series import unpacked
-from tuner.model.records import RunOrigin, StoredRun, measurement_from, trial_from
+from tuner.model.records import RunOrigin, RunStatus, StoredRun, measurement_from, trial_from
 from tuner.model.run_document import run_conditions, run_document
+from tuner.model.trial import Measurement, Trial
 from tuner.model.typed import UnfitError, document, typed
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from tuner.errors import (
+from tuner.model.errors import (
     StoreBusyError,
     StoreDamagedError,
     StoreError,

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from tuner.database import faults
 from tuner.database.integrity import checksums, raw_file
-from tuner.errors import StoreBusyError, StoreReadOnlyError
+from tuner.model.errors import StoreBusyError, StoreReadOnlyError
 from tuner.system.lock_files import open_lock, open_made_lock, try_lock
 
 SIDE_FILES = ("-wal", "-shm", "-journal")

@@ -11,7 +11,7 @@ from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
 from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
-from tuner.errors import JobStateError, QueueFullError, UnknownJobError
+from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 

@@ -22,15 +22,15 @@ from tuner.database.integrity.checksums import TABLES, is_sound, literal_checksu
 from tuner.database.integrity.schema import CHECKSUMMED, NAMES, has_our_tables, has_tables_of
 from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key, literal
 from tuner.database.transaction import Row, standing
-from tuner.errors import InputError
-from tuner.model import RunStatus
-from tuner.model.records import StoredRun
+from tuner.model.errors import InputError
+from tuner.model.records import RunStatus, StoredRun
 from tuner.model.trial import Status
 from tuner.untrusted.files import shown_bytes
 from tuner.untrusted.limits import DATABASE_BYTES, RUN_BYTES
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 RUN_TABLES = ("runs", "trials", "merged")
 """Tables with rows that are read of another database."""

@@ -5,11 +5,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuner.config import KernelFile
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import NEAR_BATCH, AnswerQuery
-from tuner.errors import InputError
-from tuner.model import Workload, WorkloadName
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError
+from tuner.model.plan import Workload
+from tuner.model.workload_name import WorkloadName
 
 NEAR_SIZE = 4.0
 """Most by which sizes differ where the configuration of one goes before the default of the other."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from tuner.errors import InputError, StoreError
+from tuner.model.errors import InputError, StoreError
 from tuner.untrusted.files import shown_bytes
 from tuner.untrusted.limits import DATABASE_BYTES
 from tuner.untrusted.text import plain_line

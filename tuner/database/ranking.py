@@ -38,18 +38,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tuner.config import KernelFile
 from tuner.config.stream_priority import stored_configuration
 from tuner.database.answers import StoredAnswer
-from tuner.errors import InputError
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    DeviceLimits,
-    TunableValue,
-    Workload,
-    WorkloadName,
-)
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, TunableValue, Workload
+from tuner.model.workload_name import WorkloadName
 from tuner.space.occupancy import upper_bound
 
 NEAR_BATCH = 2.0

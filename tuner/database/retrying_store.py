@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tuner.errors import InputError, StoreBusyError, StoreError, StoreFullError
-from tuner.interfaces import TrialStore
-from tuner.model import Measurement, RunStatus, Trial
-from tuner.model.records import Conditions, StoredRun
+from tuner.measurement.base import TrialStore
+from tuner.model.errors import InputError, StoreBusyError, StoreError, StoreFullError
+from tuner.model.records import Conditions, RunStatus, StoredRun
+from tuner.model.trial import Measurement, Trial
 from tuner.system.signals import StopRequest
 
 T = TypeVar("T")

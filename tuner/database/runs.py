@@ -18,10 +18,10 @@ from tuner.database.decoding import NotUnderstood
 from tuner.database.files import now
 from tuner.database.integrity.checksums import row_checksum, verified
 from tuner.database.transaction import Transaction
-from tuner.errors import InputError, RunBusyError
-from tuner.model import Measurement, RunStatus, Trial
+from tuner.model.errors import InputError, RunBusyError
 from tuner.model.records import (
     Conditions,
+    RunStatus,
     StoredRun,
     StoredTrial,
     canonical,
@@ -29,10 +29,12 @@ from tuner.model.records import (
     measurement_record,
     trial_record,
 )
+from tuner.model.trial import Measurement, Trial
 from tuner.system.owner import is_alive, pid_of, this_process
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 T = TypeVar("T")
 

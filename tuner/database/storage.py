@@ -18,7 +18,7 @@ from tuner.database.integrity.examination import Examination
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
-from tuner.errors import StoreBusyError, StoreError, StoreFullError
+from tuner.model.errors import StoreBusyError, StoreError, StoreFullError
 from tuner.system.threads import StartedThreads
 
 _FIRST_WAIT_S = 0.5

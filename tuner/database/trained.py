@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from tuner.config import KernelFile
-from tuner.config.size_condition import is_allowed
 from tuner.database.ranking import AnswerQuery
-from tuner.errors import InputError
-from tuner.model import Configuration, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.size_condition import is_allowed
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, Workload
 from tuner.prediction.model import SelectionModel
 
 _LOG = logging.getLogger(__name__)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuner.devices.base import Device
 from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
 from tuner.devices.replay import PREFIX, ReplayDevice
-from tuner.devices.simulated import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice, cuda_index
-from tuner.errors import CompilerUnavailableError, DeviceUnavailableError
-from tuner.interfaces import Device
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import CompilerUnavailableError, DeviceUnavailableError
 
 AUTO = "auto"
 STAND_IN = "sim:jetson-tx1"

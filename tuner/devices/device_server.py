@@ -4,8 +4,9 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tuner.interfaces import Check, LoadSource, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Plan
+from tuner.devices.base import Check, LoadSource, RunRecord
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan
 
 
 class HostedDevice(LoadSource, Protocol):

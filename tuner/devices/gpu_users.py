@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.devices import power, simulated_users
-from tuner.errors import DeviceError, SensorUnavailableError
-from tuner.interfaces.gpu_state import GpuUsage
+from tuner.devices.gpu_state import GpuUsage
+from tuner.model.errors import DeviceError, SensorUnavailableError
 
 DEVFREQ = Path("/sys/class/devfreq")
 

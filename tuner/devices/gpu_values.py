@@ -7,7 +7,7 @@ sheet or a measurement.
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.model import DeviceLimits
+from tuner.model.device import DeviceLimits
 
 
 @dataclass(frozen=True)

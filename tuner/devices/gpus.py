@@ -15,8 +15,8 @@ import difflib
 from dataclasses import replace
 
 from tuner.devices.gpu_values import GpuModel, PowerModel, SensorModel, VoltageCurve
-from tuner.errors import UnknownNameError
-from tuner.model import DeviceIdentity, DeviceLimits
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import UnknownNameError
 from tuner.space.occupancy import device_limits
 
 

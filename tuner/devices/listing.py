@@ -8,10 +8,10 @@ from tuner.devices.cuda.probe import driver_problem
 from tuner.devices.gpus import gpu_names
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.errors import ChildError, CompilerUnavailableError, DeviceUnavailableError
-from tuner.model import DeviceIdentity, DeviceLimits
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import ChildError, CompilerUnavailableError, DeviceUnavailableError
 from tuner.recordings.opening import SHIPPED, open_recording
-from tuner.system.process import Child
+from tuner.system.processes import Child
 
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 

@@ -9,28 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ClockError
-from tuner.interfaces import (
-    ClockControl,
-    ClockReading,
-    CorrectedPower,
-    Device,
-    EnergyTotal,
-    LoadSource,
-    Meter,
-    PowerLimitControl,
-    PowerSampler,
-    PowerSource,
-    ProgramEnergy,
-    ProgramTimeline,
-    Reading,
-    Response,
-    Sample,
-    SensorInfo,
-    Span,
-    SpanEnergy,
-)
-from tuner.interfaces.gpu_state import (
+from tuner.devices.base import Device, LoadSource
+from tuner.devices.gpu_state import (
     ClockPlaces,
     ClockRestoration,
     GpuClockState,
@@ -42,20 +22,41 @@ from tuner.interfaces.gpu_state import (
     ResponseIdentification,
     TemperatureReader,
 )
+from tuner.interfaces.power import (
+    ClockControl,
+    ClockReading,
+    PowerLimitControl,
+    PowerSampler,
+    PowerSource,
+    Reading,
+    Response,
+    Sample,
+    SensorInfo,
+)
+from tuner.model.errors import ClockError
+from tuner.power.base import (
+    CorrectedPower,
+    EnergyTotal,
+    Meter,
+    ProgramEnergy,
+    ProgramTimeline,
+    Span,
+    SpanEnergy,
+)
 
 TARGETS = {
-    "open_clock_control": "clocks.controls:open_control",
+    "open_clock_control": "clocks.control:open_control",
     "simulated_clocks": "clocks.simulated:SimulatedClocks",
-    "open_power_limits": "clocks.controls:open_power_limits",
+    "open_power_limits": "clocks.control:open_power_limits",
     "simulated_power_limits": "clocks.simulated:SimulatedPowerLimits",
-    "restore_stale": "clocks.controls:restore_stale",
-    "restore_all": "clocks.controls:restore_all",
-    "reset_clock": "clocks.controls:reset",
-    "reset_power_limit": "clocks.controls:reset_power_limit",
+    "restore_stale": "clocks.control:restore_stale",
+    "restore_all": "clocks.control:restore_all",
+    "reset_clock": "clocks.control:reset",
+    "reset_power_limit": "clocks.control:reset_power_limit",
     "survey_clocks": "clocks.survey:survey",
     "survey_power_limits": "clocks.survey:survey_power_limits",
-    "clock_actuators": "clocks.controls:actuators",
-    "power_limit_actuators": "clocks.controls:limit_actuators",
+    "clock_actuators": "clocks.control:actuators",
+    "power_limit_actuators": "clocks.control:limit_actuators",
     "clock_paths": "clocks.actuator:ClockPaths",
     "journal_directories": "clocks.journal:directories",
     "helper_answers": "clocks.clockd_client:helper_answers",

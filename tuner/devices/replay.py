@@ -8,24 +8,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 
-from tuner.errors import ClockError, CompileError, DeviceError
-from tuner.interfaces import Check, ClockReading, Device, Progress, RunRecord
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    DeviceLimits,
-    GpuSetting,
-    Measurement,
-    Plan,
-    Resources,
-    Status,
-    Trial,
-)
+from tuner.devices.base import Check, Device, Progress, RunRecord
+from tuner.interfaces.power import ClockReading
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import ClockError, CompileError, DeviceError
+from tuner.model.plan import Configuration, Plan, Resources
 from tuner.model.records import digest
-from tuner.recordings import RecordedSpace
+from tuner.model.trial import GpuSetting, Measurement, Status, Trial
 from tuner.recordings.encoding import document
 from tuner.recordings.opening import matching, open_recording
-from tuner.recordings.values import NOT_RECORDED
+from tuner.recordings.values import NOT_RECORDED, RecordedSpace
 
 PREFIX = "replay:"
 UNDATED = "undated"

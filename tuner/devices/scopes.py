@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tuner import registry
-from tuner.errors import InputError, SensorUnavailableError, UnknownNameError
-from tuner.interfaces import PowerSampler, Reading, SensorInfo
+from tuner.interfaces.power import PowerSampler, Reading, SensorInfo
+from tuner.model.errors import InputError, SensorUnavailableError, UnknownNameError
 
 GPU = "gpu"
 HOST = ("package", "dram")

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from tuner.devices.sensors import is_advised_against
-from tuner.errors import PowerError, SensorUnavailableError
-from tuner.interfaces import PowerSampler, Reading, Sample, SensorInfo
+from tuner.interfaces.power import PowerSampler, Reading, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
 
 _FEW = 3  # samples that have a period between them
 _NAP_S = 0.002  # between two looks at all readings

@@ -9,20 +9,20 @@ from typing import Any
 
 from tuner import registry
 from tuner.devices import power
+from tuner.devices.base import Device
 from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice, replayed
 from tuner.devices.scopes import GPU, host_samplers, parts_of
-from tuner.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
-from tuner.interfaces import (
+from tuner.interfaces.power import (
     ClockControl,
-    Device,
-    Meter,
     PowerLimitControl,
     PowerSampler,
     Reading,
     Response,
     SensorInfo,
 )
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
+from tuner.power.base import Meter
 from tuner.system.user_folders import user_folder
 
 SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all users

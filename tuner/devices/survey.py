@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from tuner.devices.choice import STAND_IN, identify
 from tuner.devices.cuda.probe import driver_problem, gpu_count
 from tuner.devices.sensors import restore_stale_clocks
-from tuner.errors import TunerError
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import TunerError
 
 
 def restore_clocks() -> list[str]:

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.compiler import Compiler
+from tuner.compiler.compiler import Compiler
 from tuner.compiler.resources import plan_resources
+from tuner.devices.base import Check, Progress, RunRecord
 from tuner.devices.gpus import gpu_names
-from tuner.errors import (
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import (
     ChildCrashedError,
     ChildError,
     ChildTimeoutError,
@@ -33,18 +35,9 @@ from tuner.errors import (
     UnknownNameError,
     suggestion,
 )
-from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import (
-    DeviceIdentity,
-    DeviceLimits,
-    Plan,
-    ProblemSpec,
-    Resources,
-    Status,
-    Workload,
-    WorkloadResult,
-)
-from tuner.system.process import Child
+from tuner.model.plan import Plan, ProblemSpec, Resources, Workload
+from tuner.model.trial import Status, WorkloadResult
+from tuner.system.processes import Child
 
 _CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
 _LOG = logging.getLogger(__name__)
@@ -55,7 +48,7 @@ _STATED = ("expression", "function", "entry")
 
 
 class WorkerDevice:
-    """A device in a worker process; implements ``tuner.interfaces.Device``.
+    """A device in a worker process; implements ``tuner.devices.base.Device``.
 
     The hosted device must keep the system's monotonic clock, which all processes share.
 

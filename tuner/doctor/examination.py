@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from tuner.compiler.cubin_cache import default_directory
-from tuner.database import default_path
+from tuner.database.connection import default_path
 from tuner.devices import power
+from tuner.devices.gpu_state import ClockPlaces
 from tuner.doctor import host, software
+from tuner.doctor.checks import clocks, gpu, no_sensors, sensors
 from tuner.doctor.finding import Finding
-from tuner.doctor.gpu import clocks, gpu, no_sensors, sensors
-from tuner.errors import ClockError, TunerError
-from tuner.interfaces.gpu_state import ClockPlaces
+from tuner.model.errors import ClockError, TunerError
 
 Check = tuple[str, Callable[[], Iterable[Finding]]]
 _SOCKET = "run/tuner/clockd.sock"

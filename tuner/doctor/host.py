@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.database.faults import check_database, check_mirror, mirror_of
 from tuner.devices.sensors import is_jetson
 from tuner.doctor.finding import Finding
-from tuner.errors import StoreError
+from tuner.model.errors import StoreError
 
 _MODEL = re.compile(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>")
 _STATUS = re.compile(r"pmode:(\d+)")

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.model import STREAM_PRIORITY, TunableValue
+from tuner.model.errors import InputError
+from tuner.model.plan import STREAM_PRIORITY, TunableValue
 from tuner.recordings import checks
 from tuner.untrusted.build_texts import define_words, is_plain_word, macro_value
-from tuner.untrusted.options import check_options
+from tuner.untrusted.compiler_options import check_options
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Mapping[str, Any
 
     Args:
         configuration: the values.
-        record: as ``tuner.config.build_record.build_record`` makes it; None where all tunables are macros.
+        record: as ``tuner.kernel_files.build_record.build_record`` makes it; None where all tunables are macros.
 
     Raises:
         ValueError: the record is none.

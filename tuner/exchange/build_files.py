@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.errors import InputError
 from tuner.exchange.build import Build
 from tuner.exchange.exported_run import ExportedRun
-from tuner.model import Configuration
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
 from tuner.untrusted.build_texts import define_line, macro_value, plain_label
 
 _TUNED = "TUNED_"  # begins the name of a value that is no macro of a source

@@ -4,20 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.config.build_record import build_record
 from tuner.config.stream_priority import stored_configuration
-from tuner.errors import InputError, suggestion
 from tuner.exchange.build import Build, build_of
-from tuner.model import (
-    Configuration,
-    Measurement,
-    Status,
-    Trial,
-    TunableValue,
-    WorkloadName,
-)
-from tuner.recordings import RecordedSpace, checks
+from tuner.kernel_files.build_record import build_record
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError, suggestion
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status, Trial
+from tuner.model.workload_name import WorkloadName
+from tuner.recordings import checks
+from tuner.recordings.values import RecordedSpace
 
 _MS = 1e3  # of a second
 

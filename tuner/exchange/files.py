@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tuner.errors import InputError
 from tuner.exchange.t1 import is_t1
 from tuner.exchange.t4 import is_t4, space_of_t4
-from tuner.recordings import RecordedSpace
+from tuner.model.errors import InputError
 from tuner.recordings.other_tuners import closed_json, packed_text, read_cache
+from tuner.recordings.values import RecordedSpace
 from tuner.untrusted.json import load_json
 
 _KNOWN = "a T1 input, T4 results, or a cache of Kernel Tuner"

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.errors import InputError
 from tuner.exchange.exported_run import ExportedRun, milliseconds
+from tuner.model.errors import InputError
 
 TOP = 0.03
 """Relative distance from the best within which configurations are kept."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tuner.cuda_source.signatures import parameters_of
-from tuner.errors import ExpressionError, InputError
 from tuner.exchange.t1_arguments import argument_line, is_constant, size_text
 from tuner.exchange.value_texts import values_of
-from tuner.expressions import Expression, is_free_name
-from tuner.model import TunableValue
+from tuner.expressions.expression import Expression, is_free_name
+from tuner.model.errors import ExpressionError, InputError
+from tuner.model.plan import TunableValue
 from tuner.recordings import checks
-from tuner.untrusted.options import RefusedOptionError, check_options
+from tuner.untrusted.compiler_options import RefusedOptionError, check_options
 
 _AXES = "XYZ"
 _MAX_THREADS = 1024  # of a block

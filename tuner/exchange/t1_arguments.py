@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner.cuda_source.parameters import dtype_of
-from tuner.model import TunableValue
+from tuner.model.plan import TunableValue
 from tuner.recordings import checks
 
 _VECTOR = re.compile(r"(half|float|double|u?int\d*|u?char|u?short|u?long)(2|3|4|8|16)")

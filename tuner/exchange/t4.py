@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.exchange.exported_run import ExportedRun, ExportedTrial, milliseconds
-from tuner.model import Measurement, Status, TunableValue, WorkloadResult
-from tuner.recordings import RecordedSpace, checks
+from tuner.model.plan import TunableValue
+from tuner.model.trial import Measurement, Status, WorkloadResult
+from tuner.recordings import checks
 from tuner.recordings.other_tuners import axis_sizes, measurement, one_workload
+from tuner.recordings.values import RecordedSpace
 
 SCHEMA_VERSION = "1.0.0"
 INVALIDITY = {

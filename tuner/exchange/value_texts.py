@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.model import TunableValue
+from tuner.model.plan import TunableValue
 
 MAX_LENGTH = 10_000  # characters of a text
 MAX_VALUES = 100_000

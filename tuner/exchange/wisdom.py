@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.errors import InputError
 from tuner.exchange.build_files import comment_text
 from tuner.exchange.exported_run import ExportedRun, milliseconds
+from tuner.model.errors import InputError
 
 KEPT = 5  # configurations per run, as Kernel Launcher's own writer keeps
 _AXES = 3

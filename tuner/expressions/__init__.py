@@ -1,7 +1,7 @@
 """The expression language of kernel files: no ``eval``, the same on numbers and on NumPy arrays."""
 
 from tuner.expressions.arithmetic import NoValue
-from tuner.expressions.array_expression import ArrayExpression
+from tuner.expressions.arrays import ArrayExpression
 from tuner.expressions.callables import PythonExpression
 from tuner.expressions.expression import Expression, is_free_name
 from tuner.expressions.function_digest import function_digest

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import ExpressionError, InputError
 from tuner.expressions.arithmetic import NoValue, Value
 from tuner.expressions.expression import Expression
 from tuner.expressions.function_digest import function_digest
+from tuner.model.errors import ExpressionError, InputError
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

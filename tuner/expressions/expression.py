@@ -8,9 +8,9 @@ read kernel files of strangers, so length, nesting, exponents and the size of re
 
 from collections.abc import Mapping
 
-from tuner.errors import ExpressionError, NoValueError
 from tuner.expressions.arithmetic import MissingError, TroubleError, Value
 from tuner.expressions.parser import RESERVED, parse
+from tuner.model.errors import ExpressionError, NoValueError
 
 
 class Expression:

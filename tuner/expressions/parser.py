@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tuner.errors import suggestion
 from tuner.expressions.arithmetic import (
     PLAIN,
     TroubleError,
@@ -25,6 +24,7 @@ from tuner.expressions.arithmetic import (
 )
 from tuner.expressions.evaluators import Evaluator, chain, choice, folded
 from tuner.expressions.operations import BINARY_FUNCTIONS, EQUAL, OPERATIONS, UNARY_FUNCTIONS
+from tuner.model.errors import suggestion
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 60

@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Callable, Mapping
 
-from tuner.errors import ExpressionError
 from tuner.expressions.arithmetic import TroubleError, Value
 from tuner.expressions.expression import Expression
 from tuner.expressions.parser import FUNCTIONS, syntax_tree
+from tuner.model.errors import ExpressionError
 
 _MOST_INLINED = 20_000  # characters: formulas that name formulas may grow beyond all use
 

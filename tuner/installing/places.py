@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.system.user_folders import user_home
 
 SHIPPED_PREFIX = "/opt/tuner"  # what the units name as they are shipped

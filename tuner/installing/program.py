@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.errors import InputError, InstallError
 from tuner.installing.places import SHIPPED_PREFIX
+from tuner.model.errors import InputError, InstallError
 
 _HOMES = ("/home", "/root", "/run/user")  # no service sees them: ProtectHome=yes
 _MOST_FILES = 1_000_000  # of an environment with CuPy and the CUDA headers there are some 30 000
@@ -24,7 +24,7 @@ _REMEDY = f"""install the program for root alone, from the directory of its sour
   {SHIPPED_PREFIX}/bin/tuner install-service"""
 
 Trusted = Callable[..., Path]
-"""``tuner.config.trust.trusted``."""
+"""``tuner.kernel_files.trust.trusted``."""
 
 
 def check(prefix: Path, trusted: Trusted, root: Path = Path("/")) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.errors import InstallError
+from tuner.model.errors import InstallError
 
 NAME = "installed.json"  # in the directory of settings, which root alone writes
 _LARGEST_BYTES = 2**20

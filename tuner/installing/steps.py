@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import InstallError
+from tuner.model.errors import InstallError
 
 _FILE_MODE = 0o644
 _PROGRAM_MODE = 0o755

@@ -8,31 +8,7 @@ no other: a guardian of clocks knows neither trials nor policies, and starts in 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tuner.interfaces.devices import Check, Device, LoadSource, Progress, RunRecord
-    from tuner.interfaces.energy import (
-        CorrectedPower,
-        EnergyTotal,
-        Meter,
-        PowerLevel,
-        PowerReading,
-        ProgramEnergy,
-        ProgramTimeline,
-        Recording,
-        Span,
-        SpanEnergy,
-        SpentEnergy,
-    )
-    from tuner.interfaces.policies import (
-        Candidate,
-        ClockPoint,
-        Criterion,
-        LargeSpace,
-        Payback,
-        Policy,
-        PriorRun,
-        Search,
-        StageLaunch,
-    )
+    from tuner.devices.base import Check, Device, LoadSource, Progress, RunRecord
     from tuner.interfaces.power import (
         LEAST_W,
         MOST_W,
@@ -48,7 +24,31 @@ if TYPE_CHECKING:
         SettableClocks,
         SettableLimits,
     )
-    from tuner.interfaces.trials import Anchor, Contest, Measurer, PlannedTrial, TrialPool, TrialStore
+    from tuner.measurement.base import Anchor, Contest, Measurer, PlannedTrial, TrialPool, TrialStore
+    from tuner.power.base import (
+        CorrectedPower,
+        EnergyTotal,
+        Meter,
+        PowerLevel,
+        PowerReading,
+        ProgramEnergy,
+        ProgramTimeline,
+        Recording,
+        Span,
+        SpanEnergy,
+        SpentEnergy,
+    )
+    from tuner.space.search_view import (
+        Candidate,
+        ClockPoint,
+        Criterion,
+        LargeSpace,
+        Payback,
+        Policy,
+        PriorRun,
+        Search,
+        StageLaunch,
+    )
 else:
     _NAMES = {
         "devices": ("Check", "Device", "LoadSource", "Progress", "RunRecord"),

@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.errors import InputError
-from tuner.expressions import function_digest
-from tuner.interfaces import Check
+from tuner.devices.base import Check
+from tuner.expressions.function_digest import function_digest
 from tuner.kernel_tuner.arguments import Given, GivenArray, on_host, restored
 from tuner.kernel_tuner.parameters import UserValue
-from tuner.model import Plan, Status
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 from tuner.python.host_arrays import HostArray
 
 RELATIVE = 1e-5  # of numpy.allclose, which Kernel Tuner leaves as it is

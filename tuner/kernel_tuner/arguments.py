@@ -11,9 +11,9 @@ import numpy as np
 from tuner.config.argument_schema import DTYPES
 from tuner.cuda_source.parameters import Parameter
 from tuner.cuda_source.signatures import parameters_of
-from tuner.errors import InputError, UnsupportedError
-from tuner.expressions import is_free_name
+from tuner.expressions.expression import is_free_name
 from tuner.kernel_tuner.parameters import UserValue
+from tuner.model.errors import InputError, UnsupportedError
 from tuner.python.host_arrays import HostArray, copied_to_host, is_array
 
 

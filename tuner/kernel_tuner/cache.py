@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
 from tuner.kernel_tuner.objectives import Aim, Metrics, with_metrics
 from tuner.kernel_tuner.parameters import UserValue
+from tuner.model.errors import InputError
 from tuner.recordings.other_tuners import FAILURES, closed_json, entry_measurement, packed_text
 from tuner.system.whole_file import open_result
 

@@ -3,8 +3,8 @@
 import warnings
 
 from tuner.devices.cuda.probe import driver_problem
-from tuner.errors import InputError
 from tuner.kernel_tuner.parameters import UserValue
+from tuner.model.errors import InputError
 
 
 def device_spec(device: UserValue) -> str | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
 from tuner.kernel_tuner.parameters import Parameters, UserValue, called, evaluated, number
-from tuner.model import TunableValue
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
 
 ProblemSize = Any
 """An int, a text, a function of the parameters, or up to three ints or texts."""

@@ -4,7 +4,6 @@ import logging
 from datetime import datetime, timezone
 from typing import Any
 
-from tuner.errors import InputError, UnsupportedError
 from tuner.kernel_tuner.answers import judge_of
 from tuner.kernel_tuner.device import device_spec, ignored_platform
 from tuner.kernel_tuner.kernel import read_call
@@ -13,6 +12,7 @@ from tuner.kernel_tuner.parameters import UserValue, configuration_of
 from tuner.kernel_tuner.running import run_once, tuned
 from tuner.kernel_tuner.strategies import search_of
 from tuner.kernel_tuner.tuning_call import TuningCall
+from tuner.model.errors import InputError, UnsupportedError
 
 _COMPILERS = (None, "nvcc", "nvrtc")
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.config.formulas import Environment
-from tuner.config.kernel_file import KernelFile
 from tuner.config.loading import kernel_of
 from tuner.config.recipe import Rule
 from tuner.config.stage_recipe import StageRecipe
-from tuner.errors import InputError
-from tuner.expressions import Expression, NoValue, PythonExpression, function_digest
+from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.callables import PythonExpression
+from tuner.expressions.expression import Expression
+from tuner.expressions.function_digest import function_digest
+from tuner.kernel_files.formulas import Environment
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
 from tuner.kernel_tuner.geometry import LaunchRule, block_names, dynamic_shared_bytes
 from tuner.kernel_tuner.parameters import Parameters, UserValue, replaced, tunables_of
@@ -26,8 +28,9 @@ from tuner.kernel_tuner.sources import (
     split_factors,
     split_includes,
 )
-from tuner.model import Buffer, Source, Stage, TunableValue
-from tuner.untrusted.options import RefusedOptionError, check_options
+from tuner.model.errors import InputError
+from tuner.model.plan import Buffer, Source, Stage, TunableValue
+from tuner.untrusted.compiler_options import RefusedOptionError, check_options
 
 _SOURCE = "kernel.cu"
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")

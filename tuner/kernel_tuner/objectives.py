@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import ExpressionError, InputError, UnsupportedError
 from tuner.kernel_tuner.parameters import UserValue, called, evaluated, number, parsed
+from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 
 HIGHER_IS_BETTER: Mapping[str, bool] = {
     "time": False,

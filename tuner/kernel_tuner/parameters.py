@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import ExpressionError, InputError, UnsupportedError
-from tuner.expressions import Expression, is_free_name
-from tuner.model import TunableValue
+from tuner.expressions.expression import Expression, is_free_name
+from tuner.model.errors import ExpressionError, InputError, UnsupportedError
+from tuner.model.plan import TunableValue
 
 Parameters = Mapping[str, TunableValue]
 """The values of one configuration by name."""

@@ -4,9 +4,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tuner.errors import ExpressionError, InputError, UnsupportedError
-from tuner.expressions import Expression, PythonExpression
+from tuner.expressions.callables import PythonExpression
+from tuner.expressions.expression import Expression
 from tuner.kernel_tuner.parameters import UserValue, parsed
+from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 
 _PAIR = (2, 3)  # a function, the names it takes, and perhaps its source
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from tuner.kernel_tuner.objectives import Aim, Metrics, with_metrics
 from tuner.kernel_tuner.parameters import PLACEHOLDER
-from tuner.model import Configuration, DeviceIdentity, Measurement, Status, TunableValue
+from tuner.model.device import DeviceIdentity
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status
 
 MS = 1e3  # milliseconds of a second
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.errors import VerificationError
-from tuner.expressions import PythonExpression
-from tuner.interfaces import Device
+from tuner.devices.base import Device
+from tuner.expressions.callables import PythonExpression
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_tuner.cache import CacheFile, Row, Wanted, open_cache
 from tuner.kernel_tuner.kernel import KernelCall, conditions_of
 from tuner.kernel_tuner.listening import say
@@ -15,7 +14,8 @@ from tuner.kernel_tuner.parameters import PLACEHOLDER, Parameters, shown
 from tuner.kernel_tuner.results import best_of, dropped_rows, environment, params_of, row_of
 from tuner.kernel_tuner.tuning_call import TuningCall
 from tuner.kernel_tuner.util import get_config_string
-from tuner.model import Configuration
+from tuner.model.errors import VerificationError
+from tuner.model.plan import Configuration
 from tuner.model.records import PROTOCOL
 from tuner.search.tuning import TuningResult
 

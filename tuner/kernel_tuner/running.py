@@ -8,18 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.database import Store
+from tuner.database.runs import Store
+from tuner.devices.base import Check, Device
 from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
-from tuner.errors import (
-    CompileError,
-    DeviceError,
-    DeviceUnavailableError,
-    EmptySpaceError,
-)
-from tuner.interfaces import Check, Device
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_tuner.answers import Judge
 from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, restored, save
 from tuner.kernel_tuner.cache import Row
@@ -27,7 +21,10 @@ from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
 from tuner.kernel_tuner.listening import Listener, say
 from tuner.kernel_tuner.returning import cache_of, returned, rows_of, without_known
 from tuner.kernel_tuner.tuning_call import TuningCall
-from tuner.model import Plan, RunStatus, Status, Workload
+from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
+from tuner.model.plan import Plan, Workload
+from tuner.model.records import RunStatus
+from tuner.model.trial import Status
 from tuner.python.data_folder import data_folder
 from tuner.python.host_arrays import HostArray
 from tuner.search.setup import MeasurementSetup, open_setup

@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuner.config.source_folder import folders_sha256
-from tuner.errors import InputError, UnsupportedError
+from tuner.kernel_files.source_folder import folders_sha256
 from tuner.kernel_tuner.parameters import Parameters, UserValue, called, macro_value, replaced
-from tuner.model import Source
+from tuner.model.errors import InputError, UnsupportedError
+from tuner.model.plan import Source
 from tuner.untrusted.files import read_text
 from tuner.untrusted.limits import TEXT_BYTES
 

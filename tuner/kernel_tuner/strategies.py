@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.errors import InputError, UnsupportedError, suggestion
 from tuner.kernel_tuner.parameters import UserValue
+from tuner.model.errors import InputError, UnsupportedError, suggestion
 
 POLICIES: Mapping[str, str] = {
     "brute_force": "exhaustive",

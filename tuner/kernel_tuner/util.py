@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuner.errors import InputError
 from tuner.kernel_tuner.parameters import UserValue
+from tuner.model.errors import InputError
 
 
 def get_best_config(

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tuner.application.borrowed_calls import borrowed_call
+from tuner.application.arrays import borrowed_call
 from tuner.application.capture import ALLOCATES
 from tuner.devices.cuda import probe
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 Array: TypeAlias = Any
 """``cupy.ndarray``, which has no type information."""

@@ -10,8 +10,7 @@ from types import ModuleType
 from tuner.devices.cuda.cublas import WORKSPACE_BYTES
 from tuner.devices.cuda.libraries import GpuLibraries, workspace_name
 from tuner.linalg.arrays import Array, Call
-from tuner.model import LibraryCall, Operand
-from tuner.model.chains import Fill
+from tuner.model.chains import Fill, LibraryCall, Operand
 
 
 @cache

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.application.signature import ALIGNED
+from tuner.application.keys import ALIGNED
 from tuner.linalg.arrays import Array, Call, called, check_matrices, common_batch, row_major
 from tuner.linalg.blas import Blas
 from tuner.linalg.options import factor, transposed

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.application import apply
-from tuner.application.signature import ALIGNED
+from tuner.application.keys import ALIGNED
 from tuner.linalg.arrays import Array, Call
 
 CUBLAS = "cuBLAS"

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
 from tuner.linalg.arrays import (
     MATRIX_AXES,
     Array,
@@ -25,6 +24,7 @@ from tuner.linalg.factorisations import check_order, first_failure, getrf, potrf
 from tuner.linalg.options import factor, flag, transposed
 from tuner.linalg.permutations import permutation
 from tuner.linalg.routes import CUBLAS, route, run
+from tuner.model.errors import InputError
 
 _GENERAL = (None, "gen", "general")
 _POSITIVE = ("pos", "positive definite")

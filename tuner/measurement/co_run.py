@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from tuner.measurement.paired import PairedRepeats, Ratio
 from tuner.measurement.pooling import join
-from tuner.model import Energy, Measurement, Part, Trial, contracted, expanded
 from tuner.model.objective import Objective
+from tuner.model.trial import Energy, Measurement, Trial
+from tuner.model.uncertainty import Part, contracted, expanded
 
 _IN_TURN = Trial(())  # stands for the sum of the lone runs among paired repeats
 

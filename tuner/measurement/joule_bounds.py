@@ -20,10 +20,11 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from tuner.interfaces import Contest
+from tuner.measurement.base import Contest
 from tuner.measurement.race import ASSUMED_REPEATABILITY, SHORT_EXCESS, clearly_higher
-from tuner.model import Energy, GpuSetting, Measurement, Part, contracted
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.trial import Energy, GpuSetting, Measurement
+from tuner.model.uncertainty import Part, contracted
 
 LEAST_TRIALS = 5
 """Trials with joules at a clock from which the plausible bound is drawn."""

@@ -8,8 +8,8 @@ and 94.7 mJ of a round; one of 4 s 89.6 mJ. Throttle reasons need not have been 
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.measurement.warmup import FLAT
-from tuner.model import Flag, FlagKind, Measurement
+from tuner.measurement.settle import FLAT
+from tuner.model.trial import Flag, FlagKind, Measurement
 
 MOST_TIMES = 8.0
 """Times the usual window: no longer one is tried."""

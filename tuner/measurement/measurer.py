@@ -5,24 +5,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
+from tuner.devices.base import Check, Device
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.interfaces import (
-    Check,
-    ClockControl,
-    ClockReading,
-    Contest,
-    Device,
-    Meter,
-    PowerLimitControl,
-    SpentEnergy,
-)
+from tuner.interfaces.power import ClockControl, ClockReading, PowerLimitControl
+from tuner.measurement.base import Contest
 from tuner.measurement.setting_lock import SettingLock
+from tuner.measurement.settle import IdlePower, WarmUp
 from tuner.measurement.trial_windows import TrialWindows
 from tuner.measurement.verification import AnswerChecks
-from tuner.measurement.warmup import IdlePower, WarmUp
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
-from tuner.model import GpuSetting, Measurement, Plan, Status, Trial, Workload, WorkloadResult
-from tuner.options import SearchOptions
+from tuner.model.options import SearchOptions
+from tuner.model.plan import Plan, Workload
+from tuner.model.trial import GpuSetting, Measurement, Status, Trial, WorkloadResult
+from tuner.power.base import Meter, SpentEnergy
 
 __all__ = ["TrialMeasurer", "open_clocks", "open_meter", "suggested_window_s"]
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from tuner.measurement.pooling import join, joined_mean, scaled_energy
 from tuner.measurement.scatter import RATIO_DRIFT, ratio_scatter
-from tuner.model import Measurement, Part, Trial, contracted, expanded, student_factor
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.trial import Measurement, Trial
+from tuner.model.uncertainty import Part, contracted, expanded, student_factor
 
 LEAST_REPEATS = 3
 """Of each contender for the answer."""

@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.model import Energy, Flag, FlagKind, Measurement, Part, WorkloadResult, contracted, expanded
+from tuner.model.trial import Energy, Flag, FlagKind, Measurement, WorkloadResult
+from tuner.model.uncertainty import Part, contracted, expanded
 
 # Repeats are taken to differ by more than their own uncertainties explain where chance would make them so in
 # 40 % of cases. Were it rarer, intervals of three repeats that do differ a little would cover less than 93 %;

@@ -35,9 +35,10 @@ the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
 import math
 from collections.abc import Sequence
 
-from tuner.interfaces import Contest
-from tuner.model import Measurement, Part, Trial, contracted, expanded
+from tuner.measurement.base import Contest
 from tuner.model.objective import Objective
+from tuner.model.trial import Measurement, Trial
+from tuner.model.uncertainty import Part, contracted, expanded
 
 LOOKS_S = (0.003, 0.012, 0.048)
 """Windows of a trial for its time, one after another while it may be the best."""

@@ -27,9 +27,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tuner.model import Measurement, Part, Trial, contracted, expanded
 from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.trial import Measurement, Trial
+from tuner.model.uncertainty import Part, contracted, expanded
 
 LEAST_SCATTER = 0.002
 """The least that a run is believed."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tuner.errors import ClockError, ClockLostError
-from tuner.interfaces import ClockControl, ClockReading, PowerLimitControl
-from tuner.model import Flag, FlagKind, GpuSetting
+from tuner.interfaces.power import ClockControl, ClockReading, PowerLimitControl
+from tuner.model.errors import ClockError, ClockLostError
+from tuner.model.trial import Flag, FlagKind, GpuSetting
 
 SETTLE_S = 5.0
 """A clock that is not there by then is flagged; a lock takes milliseconds."""

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tuner.measurement.window import WindowRunner
-from tuner.model import FlagKind, Measurement, Plan, Trial
-from tuner.model.trial import SPOILING
+from tuner.model.plan import Plan
+from tuner.model.trial import SPOILING, FlagKind, Measurement, Trial
 
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
 _LOG = logging.getLogger(__name__)

@@ -4,14 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.interfaces import Contest, Device, Meter
+from tuner.devices.base import Device
+from tuner.measurement.base import Contest
 from tuner.measurement.joule_bounds import JouleBound, JouleBounds, is_clearly_worse
 from tuner.measurement.limited import LimitedWindows, is_limited
 from tuner.measurement.race import LOOKS_S, Race
+from tuner.measurement.settle import IdlePower, WarmUp
 from tuner.measurement.steady import SteadyWindows
-from tuner.measurement.warmup import IdlePower, WarmUp
 from tuner.measurement.window import WindowRunner, brief_window_s, suggested_window_s
-from tuner.model import Flag, FlagKind, Measurement, Plan, Trial
+from tuner.model.plan import Plan
+from tuner.model.trial import Flag, FlagKind, Measurement, Trial
+from tuner.power.base import Meter
 
 _CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
 _RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up

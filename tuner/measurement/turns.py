@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from tuner.interfaces import Contest, Measurer, SpentEnergy
-from tuner.model import Measurement, Plan, Trial, Workload
+from tuner.measurement.base import Contest, Measurer
+from tuner.model.plan import Plan, Workload
+from tuner.model.trial import Measurement, Trial
+from tuner.power.base import SpentEnergy
 from tuner.system.board_turns import BoardTurns
 
 

@@ -3,8 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from tuner.interfaces import Check, Device
-from tuner.model import Configuration, Measurement, Plan, Status, Trial, Workload, without_priority
+from tuner.devices.base import Check, Device
+from tuner.model.plan import Configuration, Plan, Workload, without_priority
+from tuner.model.trial import Measurement, Status, Trial
 
 _KNOWN_FOR_SURE = (Status.OK, Status.COMPILE_ERROR, Status.WRONG_ANSWER)
 

@@ -5,20 +5,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from tuner.errors import ClockError, PowerError
-from tuner.interfaces import (
-    ClockReading,
-    Device,
-    Meter,
-    PowerReading,
-    Recording,
-    RunRecord,
-    SensorInfo,
-)
+from tuner.devices.base import Device, RunRecord
+from tuner.interfaces.power import ClockReading, SensorInfo
 from tuner.measurement.setting_lock import SettingLock
-from tuner.model import Energy, Flag, FlagKind, Measurement, Plan, Status, WorkloadResult
+from tuner.model.errors import ClockError, PowerError
+from tuner.model.options import SearchOptions
+from tuner.model.plan import Plan
 from tuner.model.power_series import mean_powers, series_of
-from tuner.options import SearchOptions
+from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
+from tuner.power.base import Meter, PowerReading, Recording
 
 MOST_S = 10.0
 """The longest window that is chosen, however precise joules are to be."""

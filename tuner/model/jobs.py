@@ -71,7 +71,7 @@ class JobSpec:
         device: where it may run (``tuner.model.device_choice``): ``cuda:0``, ``sim:jetson-tx1``, GPUs of a
             kind, ``kind:NVIDIA H200``; empty for any device of the daemon.
         kind: what the job does.
-        options: those of ``tuner.options.JOB_OPTIONS`` by name, as far as they were chosen.
+        options: those of ``tuner.model.options.JOB_OPTIONS`` by name, as far as they were chosen.
     """
 
     workloads: tuple[str, ...]
@@ -90,7 +90,7 @@ class JobRecord:
     Attributes:
         id: counts up from 1.
         priority: of one user's jobs that may run, the highest goes first; between users see
-            ``tuner.daemon.queue.shares``.
+            ``tuner.daemon.jobs.shares``.
         reason: why it is in its state, for people; empty where there is nothing to say.
         run: its run in the database; None before the first trial.
         attempts: how often it was started.

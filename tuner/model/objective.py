@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.errors import InputError, UnknownNameError
-from tuner.model import Measurement, Trial
+from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.trial import Measurement, Trial
 
 PARETO = "pareto"
 NAMES = ("time", "energy", "edp", "ed2p", PARETO)

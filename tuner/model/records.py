@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, cast
 
-from tuner.errors import StoreError
 from tuner.model.device import DeviceIdentity
+from tuner.model.errors import StoreError
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial

@@ -8,10 +8,10 @@ such as those of a newer version, are left as they are. Times are seconds, energ
 from collections.abc import Iterator
 from typing import Any, Literal, TypedDict, cast
 
-from tuner.model.amounts import Amount, Count, Number, Positive
 from tuner.model.device import DeviceIdentity
 from tuner.model.plan import TunableValue
 from tuner.model.typed import LARGEST, UnfitError, typed
+from tuner.model.units import Amount, Count, Number, Positive
 
 Part = Literal["best", "fastest", "least_energy", "default", "solo_bests"]
 PARTS: tuple[Part, ...] = ("best", "fastest", "least_energy", "default", "solo_bests")

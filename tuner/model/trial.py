@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from tuner.model.amounts import Amount, Number, Positive
 from tuner.model.plan import Configuration
+from tuner.model.units import Amount, Number, Positive
 
 _POWER_CAP = "sw-power-cap"  # NVML's name of the throttle reason of a GPU at its power limit
 

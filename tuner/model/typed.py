@@ -9,8 +9,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tuner.model.amounts import WIDEST
 from tuner.model.trial import Flag
+from tuner.model.units import WIDEST
 
 LARGEST = 2**63
 """Whole numbers are smaller, where they are no counts: SQLite keeps these."""

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tuner.client.transport import Transport
-from tuner.errors import InputError, TunerError
+from tuner.model.errors import InputError, TunerError
 from tuner.page.guard import Headers, Refusal, refusal_of_site, refusal_to_read, refusal_to_write
 from tuner.page.live_stream import live_stream, until_closed
 from tuner.page.session import Session

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tuner.client.transport import Transport
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 from tuner.page.upstream import DaemonAnswer, asked
 
 _PAUSE_S = 0.2  # before the first attempt to find the daemon again ...

@@ -12,7 +12,7 @@ from functools import partial
 import uvicorn
 
 from tuner.client.transport import Transport
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.page.app import PageServer
 from tuner.page.peer_user import is_another_user
 from tuner.page.session import Session

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 import h11
 
 from tuner.client.transport import Transport
-from tuner.errors import DaemonUnavailableError
+from tuner.model.errors import DaemonUnavailableError
 
 ANSWER_S = 30.0
 """For an answer to begin: the daemon gives one within this time or says that it cannot."""

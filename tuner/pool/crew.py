@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Container, Sequence
 
-from tuner.errors import PoolLostError
-from tuner.model import SAME_GPU
+from tuner.model.errors import PoolLostError
+from tuner.model.trial import SAME_GPU
 from tuner.pool.member import Member
 
 

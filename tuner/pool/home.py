@@ -4,14 +4,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.compiler import Compiler
+from tuner.compiler.compiler import Compiler
 from tuner.compiler.resources import plan_resources
-from tuner.devices.simulated import SimulatedDevice
-from tuner.errors import CompileError
-from tuner.interfaces import Check, Contest, Progress, RunRecord, SpentEnergy
-from tuner.model import DeviceIdentity, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
+from tuner.devices.base import Check, Progress, RunRecord
+from tuner.devices.simulated.device import SimulatedDevice
+from tuner.measurement.base import Contest
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import CompileError
+from tuner.model.plan import Plan, Resources, Workload
+from tuner.model.trial import Measurement, Trial
 from tuner.pool.member import joined
 from tuner.pool.pool import Pool
+from tuner.power.base import SpentEnergy
 
 
 class HomeDevice:

@@ -4,18 +4,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.errors import InputError, UncheckableError
-from tuner.interfaces import SpentEnergy
-from tuner.model import SAME_GPU, AnchorRatio, Measurement, PoolGpu
-from tuner.pool.worker_setup import (
-    Answer,
-    SetupOrder,
-    WorkerFacts,
-    WorkerTotals,
-    call_setup,
-    describe_setup,
-)
+from tuner.model.errors import InputError, UncheckableError
+from tuner.model.trial import SAME_GPU, AnchorRatio, Measurement, PoolGpu
+from tuner.pool.worker import Answer, SetupOrder, WorkerFacts, WorkerTotals, call_setup, describe_setup
 from tuner.pool.workers import PoolWorker, Workers
+from tuner.power.base import SpentEnergy
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """Energies of a pool's trials of which one may have the least net joules, for bounds on every GPU."""
 
-from tuner.model import AnchorRatio, Energy, GpuSetting, Measurement
+from tuner.model.trial import AnchorRatio, Energy, GpuSetting, Measurement
 from tuner.pool.scaling import scaled
 
 

@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.database import RESUMABLE, Store
+from tuner.database.runs import RESUMABLE, Store
 from tuner.devices.choice import AUTO
 from tuner.devices.replay import PREFIX
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.pool.home import HomeDevice, HomeMeasurer
 from tuner.pool.pool import Pool
-from tuner.pool.worker_setup import SetupOrder
+from tuner.pool.worker import SetupOrder
 from tuner.pool.workers import open_workers
 from tuner.search.request import Request
 from tuner.search.running import SetupOpener

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 _LOCAL = re.compile(r"local(?::(\d{1,4}))?")
 _SCHEDULER = re.compile(r"dask://(\[[^\]]+\]|[^:/\s]+):(\d{1,5})/?")

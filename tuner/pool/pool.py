@@ -8,16 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
-from tuner.interfaces import Anchor, Contest, PlannedTrial
-from tuner.model import Measurement, Trial
+from tuner.measurement.base import Anchor, Contest, PlannedTrial
+from tuner.model.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
+from tuner.model.trial import Measurement, Trial
 from tuner.pool.crew import Crew
 from tuner.pool.member import Member
 from tuner.pool.net_energies import NetEnergies
 from tuner.pool.scaling import measured_on, ratio_of, scaled
 from tuner.pool.trial_queue import MOST_LOSSES, TrialQueue
+from tuner.pool.worker import Answer, SetupOrder, stop_setup
 from tuner.pool.worker_process import START_S
-from tuner.pool.worker_setup import Answer, SetupOrder, stop_setup
 from tuner.pool.workers import Workers
 
 HOME_BACK_S = START_S

@@ -3,8 +3,8 @@
 import signal
 from typing import Any
 
-from tuner.config.package_build import own_build
-from tuner.pool.worker_setup import close_setup
+from tuner.kernel_files.package_build import own_build
+from tuner.pool.worker import close_setup
 
 
 def dask_setup(_worker: Any) -> None:  # noqa: ANN401 - Dask's

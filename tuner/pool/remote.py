@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tuner.errors import PoolError
+from tuner.model.errors import PoolError
 from tuner.pool.places import PoolPlace, require_certificates
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 _CONNECT_S = 20.0
 

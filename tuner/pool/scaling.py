@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from tuner.measurement.pooling import scaled_energy
 from tuner.measurement.race import ASSUMED_REPEATABILITY
-from tuner.model import AnchorRatio, Measurement, PoolGpu, WorkloadResult
 from tuner.model.long_run import ASSUMED_SCATTER
+from tuner.model.trial import AnchorRatio, Measurement, PoolGpu, WorkloadResult
 
 
 def ratio_of(home: Measurement, other: Measurement) -> AnchorRatio:

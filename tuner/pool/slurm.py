@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from tuner.errors import InputError, PoolError
-from tuner.pool.local import POOL_PREFIX, own_scheduler
+from tuner.model.errors import InputError, PoolError
+from tuner.pool.schedulers import POOL_PREFIX, own_scheduler
 from tuner.pool.worker_process import certificates_in_environment
 from tuner.system.owned_folder import owned_folder
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 _FIRST_S = 120.0  # until srun has started the first worker: a node may wake up first
 _LOOK_S = 0.2

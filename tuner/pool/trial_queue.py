@@ -3,8 +3,8 @@
 from collections import Counter, deque
 from collections.abc import Iterator
 
-from tuner.interfaces import PlannedTrial
-from tuner.model import Measurement, Status, Trial, WorkloadResult
+from tuner.measurement.base import PlannedTrial
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 
 MOST_LOSSES = 3
 """Workers lost with one trial, until it is taken to be what kills them."""

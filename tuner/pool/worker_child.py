@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.config.package_build import PackageBuild, own_build
-from tuner.errors import ChildCrashedError, ChildTimeoutError, PoolError
-from tuner.pool.worker_setup import check_driver, release_setup
-from tuner.system.process import Child
+from tuner.kernel_files.package_build import PackageBuild, own_build
+from tuner.model.errors import ChildCrashedError, ChildTimeoutError, PoolError
+from tuner.pool.worker import check_driver, release_setup
+from tuner.system.processes import Child
 
 _CALL_S = 366 * 86400.0  # silence ends a call
 _LOOK_S = 30.0

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from tuner.errors import PoolError
+from tuner.model.errors import PoolError
 from tuner.pool.places import require_certificates
 from tuner.system.owned_folder import owned_folder
 

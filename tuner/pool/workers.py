@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuner.config.package_build import PackageBuild, own_build
-from tuner.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
-from tuner.pool.local import open_local
+from tuner.kernel_files.package_build import PackageBuild, own_build
+from tuner.model.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.pool.places import PoolPlace, parse_place
 from tuner.pool.remote import open_remote
+from tuner.pool.schedulers import open_local
 from tuner.pool.slurm import open_slurm
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 _FIRST_S = 60.0  # until the first worker is there
 _OTHERS_S = 60.0  # from then on, until as many are there as were asked for
@@ -262,7 +263,7 @@ class Workers:
         def told() -> tuple[str, Sequence[Any]]:  # sent by value: another package may not have it
             import platform  # noqa: PLC0415 - as above
 
-            from tuner.config.package_build import own_build  # noqa: PLC0415 - as above
+            from tuner.kernel_files.package_build import own_build  # noqa: PLC0415 - as above
 
             return platform.node(), tuple(own_build())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.cuda_source.signatures import GlobalFunction, global_functions
-from tuner.errors import KernelFileError
+from tuner.model.errors import KernelFileError
 
 OWN = "tuner"
 OF_KERNEL_LAUNCHER = ("kernel", "kernel_tuner")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.cuda_source.parameters import Parameter
 from tuner.cuda_source.signatures import parameters_of
-from tuner.errors import InputError, suggestion
+from tuner.model.errors import InputError, suggestion
 from tuner.pragmas.alternatives import KEYWORDS as OF_ALTERNATIVES
 from tuner.pragmas.alternatives import Selection, alternative, read_selections
 from tuner.pragmas.directives import OWN, PragmaSource, read_pragmas

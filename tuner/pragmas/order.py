@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from tuner.pragmas.directives import Directive
-from tuner.pragmas.loop_body import PURE, read_body
 from tuner.pragmas.loop_nests import BUILT_IN, Loop, names_in
+from tuner.pragmas.loops import PURE, read_body
 from tuner.pragmas.scope import Scope, kind_of_number, refused_function
 from tuner.pragmas.subscripts import fixed_counters
 from tuner.pragmas.syntax import SyntaxTree, nodes_within

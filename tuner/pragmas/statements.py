@@ -7,10 +7,10 @@ from typing import Any
 
 from tuner.cuda_source.parameters import Parameter
 from tuner.cuda_source.signatures import GlobalFunction, global_functions
-from tuner.errors import suggestion
+from tuner.model.errors import suggestion
 from tuner.pragmas.clauses import clauses, named, one_value, split_list
 from tuner.pragmas.directives import Directive, PragmaSource
-from tuner.untrusted.toml import load_toml
+from tuner.untrusted.reading import load_toml
 
 ROLES = {
     "input": "in",

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from tuner.pragmas.loop_body import LoopBody
 from tuner.pragmas.loop_nests import Loop
+from tuner.pragmas.loops import LoopBody
 from tuner.pragmas.scope import Scope, kind_of_number
 
 _PAIR = 2

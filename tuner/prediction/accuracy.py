@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
 from tuner.prediction.method import Predictor
 from tuner.prediction.portfolio import Allowed, Portfolio
 from tuner.prediction.training_set import InputTrials, TrainingSet

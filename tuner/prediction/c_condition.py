@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Collection, Mapping
 
-from tuner.errors import InputError
 from tuner.expressions.reduction import reduced
+from tuner.model.errors import InputError
 
 _PLAIN = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}

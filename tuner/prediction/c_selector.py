@@ -6,8 +6,8 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 
-from tuner.errors import InputError
-from tuner.expressions import Expression
+from tuner.expressions.expression import Expression
+from tuner.model.errors import InputError
 from tuner.prediction.c_condition import CConditions, same_text
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.portfolio import SizeFeature

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Configuration, TunableValue
+from tuner.model.plan import Configuration, TunableValue
 
 Array = NDArray[np.float32]
 Sizes = Mapping[str, int | str]

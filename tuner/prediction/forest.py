@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.prediction.trees import LEAF, FlatTree
 
 TREES = 64

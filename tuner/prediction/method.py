@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
 from tuner.prediction.features import FeatureTable
 from tuner.prediction.forest import TREES, grown
 from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet

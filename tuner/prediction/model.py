@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import ExpressionError, InputError
-from tuner.expressions import Expression
-from tuner.model import Configuration, DeviceIdentity, TunableValue
+from tuner.expressions.expression import Expression
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import ExpressionError, InputError
+from tuner.model.plan import Configuration, TunableValue
 from tuner.model.sealing import sealed, unsealed
 from tuner.prediction.accuracy import LIMITS, Accuracy
 from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Configuration
+from tuner.model.plan import Configuration
 from tuner.prediction.method import ForestPredictor
 from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.prediction.trees import LEAF, FlatTree

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
-from tuner.model import Configuration
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
 
 NEAR = 0.02  # relative difference in every size, below which two inputs are copies of each other
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 MOST_NODES = 2**20
 LEAF = -1

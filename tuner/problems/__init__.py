@@ -4,9 +4,9 @@ Everything takes the namespace of its arrays (``numpy`` or ``cupy``) and keeps t
 Comparisons are written so that NaN fails.
 """
 
-from tuner.errors import ExpressionError, KernelFileError, UnknownNameError
-from tuner.expressions import Expression
-from tuner.model import Plan, ProblemSpec
+from tuner.expressions.expression import Expression
+from tuner.model.errors import ExpressionError, KernelFileError, UnknownNameError
+from tuner.model.plan import Plan, ProblemSpec
 from tuner.problems.arrays import Draw, poison, sample_rows, take_rows, to_host, values_of
 from tuner.problems.base import Deviation, Norm, Problem
 from tuner.problems.convolution import FftConvolution
@@ -14,10 +14,10 @@ from tuner.problems.fft import Fft
 from tuner.problems.generic import Consistent, Elementwise
 from tuner.problems.input_values import stated_draw, stated_values
 from tuner.problems.plane_fft import ColumnFft, PlaneFft
-from tuner.problems.real_fft import RealFft
-from tuner.problems.scan import Scan
+from tuner.problems.scans import Scan
 from tuner.problems.segmented_scan import SegmentedScan
 from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference
+from tuner.problems.transforms import RealFft
 from tuner.problems.tridiagonal import Tridiagonal
 from tuner.problems.unchecked import UncheckedProblem
 

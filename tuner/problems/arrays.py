@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.model import Buffer
 from tuner.model.elements import BFLOAT16, bfloat16_values
+from tuner.model.plan import Buffer
 
 Array: TypeAlias = Any
 """``numpy.ndarray`` or ``cupy.ndarray``: they share operators and methods, but no type."""

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.errors import KernelFileError
-from tuner.model import Buffer, ProblemSpec
 from tuner.model.elements import BFLOAT16, bfloat16_bits
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems.arrays import Array, Arrays, Draw, Generator, Namespace, chunks, fill, value_dtype
 from tuner.problems.input_values import stated_values
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import KernelFileError
-from tuner.model import Buffer
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace, to_host
 from tuner.problems.base import Deviation, Norm, Problem, relative, sweep, unit_roundoff
 from tuner.problems.fft import FUNCTIONAL_SPREAD, norm

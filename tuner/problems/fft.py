@@ -6,17 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.model import Buffer
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace
-from tuner.problems.base import (
-    Deviation,
-    Norm,
-    Problem,
-    expect_buffers,
-    relative,
-    sweep,
-    unit_roundoff,
-)
+from tuner.problems.base import Deviation, Norm, Problem, expect_buffers, relative, sweep, unit_roundoff
 
 LEAST_LEVELS = 3.0
 """Radix-2 levels that rounding is granted for, of shorter rows too."""

@@ -5,19 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.errors import ExpressionError, KernelFileError, UncheckableError
-from tuner.expressions import Expression
-from tuner.model import Buffer
+from tuner.expressions.expression import Expression
+from tuner.model.errors import ExpressionError, KernelFileError, UncheckableError
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host, value_dtype
-from tuner.problems.base import (
-    Deviation,
-    Norm,
-    Problem,
-    agreement,
-    allowed_difference,
-    sweep,
-    worst_of,
-)
+from tuner.problems.base import Deviation, Norm, Problem, agreement, allowed_difference, sweep, worst_of
 
 INTEGERS = 16
 """Integer inputs are uniform in 0 ... INTEGERS - 1: small enough for sums, and indices of small tables."""

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.config.data_files import array_of
-from tuner.model import Buffer, InputSpec
 from tuner.model.elements import BFLOAT16, bfloat16_bits
+from tuner.model.inputs import InputSpec
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import CHUNK_ELEMENTS, Draw, value_dtype
 
 _EXACT = 2**53  # whole numbers up to here are exact in float64, as a device draws them

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.model import Buffer
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Array, Arrays, Namespace
 from tuner.problems.base import Deviation, expect_buffers, relative, sweep, unit_roundoff
 from tuner.problems.fft import FUNCTIONAL_SPREAD, LEAST_LEVELS, Fft, norm

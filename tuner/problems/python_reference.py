@@ -15,8 +15,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from tuner.config.data_files import file_sha256
-from tuner.errors import InputError, UncheckableError
-from tuner.model import PythonFunction
+from tuner.model.errors import InputError, UncheckableError
+from tuner.model.inputs import PythonFunction
 
 _MOST_WORDS = 500  # characters of a message of the user's
 _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

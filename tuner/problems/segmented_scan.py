@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import KernelFileError
-from tuner.model import Buffer
+from tuner.model.errors import KernelFileError
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Array, Arrays, Draw, Namespace, value_dtype
 from tuner.problems.base import Deviation, sweep
 from tuner.problems.prefix_operators import PrefixOperator
-from tuner.problems.scan import Scan, jumps, largest
+from tuner.problems.scans import Scan, jumps, largest
 
 _LENGTH = 2**12  # of segments, on average: some lie in a tile, some are longer than one
 _FEW = 256  # segments that are summed one after another, not side by side

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.config.data_files import array_header, array_of
-from tuner.errors import InputError, KernelFileError, UncheckableError
-from tuner.expressions import ArrayExpression
-from tuner.model import Buffer
+from tuner.expressions.arrays import ArrayExpression
+from tuner.model.errors import InputError, KernelFileError, UncheckableError
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Array, Arrays, Namespace, chunks, to_host, value_dtype
 from tuner.problems.base import Deviation, agreement, allowed_difference, worst_of
 from tuner.problems.generic import Consistent, Generic

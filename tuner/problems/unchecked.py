@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from tuner.model import Buffer
+from tuner.model.plan import Buffer
 from tuner.problems.arrays import Arrays, Namespace
 from tuner.problems.base import Deviation
 from tuner.problems.generic import Generic

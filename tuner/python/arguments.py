@@ -10,9 +10,9 @@ import numpy as np
 from tuner.config.argument_schema import DTYPES
 from tuner.cuda_source.parameters import Parameter
 from tuner.cuda_source.signatures import global_functions, parameters_of
-from tuner.errors import InputError, suggestion
-from tuner.expressions import is_free_name
+from tuner.expressions.expression import is_free_name
 from tuner.model.elements import BFLOAT16
+from tuner.model.errors import InputError, suggestion
 from tuner.python.host_arrays import HostArray, gpu_of, is_array, on_host
 
 _WHOLE = "biu"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.python.values import plain_value
 
 Extent = int | str | Callable[..., Any] | Sequence[int | str | Callable[..., Any]]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 HostArray = npt.NDArray[Any]
 _ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tuner.config import KernelFile
-from tuner.config.formulas import Place
 from tuner.config.loading import kernel_of
-from tuner.config.short_files import filled_entry
-from tuner.config.source_folder import SourceFolder
 from tuner.cuda_source.signatures import global_functions
-from tuner.errors import InputError
-from tuner.model import Source
+from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.short_files import filled_entry
+from tuner.kernel_files.source_folder import SourceFolder
+from tuner.model.errors import InputError
+from tuner.model.plan import Source
 from tuner.python.arguments import (
     ArrayArgument,
     KernelArgument,

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _MS, _MJ = 1e3, 1e3
 

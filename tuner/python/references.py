@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.python.arguments import ArrayArgument, KernelArgument
 from tuner.python.host_arrays import HostArray, is_array, on_host
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.errors import InputError, UnknownNameError
 from tuner.exchange.build import build_of
-from tuner.model import shown_values
+from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument
 from tuner.report.flags import pasted
 from tuner.system.whole_file import open_result
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-    from tuner.model import TunableValue
+    from tuner.model.plan import TunableValue
+
 
 _WIDTH = 100  # characters of a report where there is no terminal
 _LEAST_WIDTH = 40

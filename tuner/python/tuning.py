@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError, suggestion
-from tuner.options import SearchOptions
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError, suggestion
+from tuner.model.options import SearchOptions
 from tuner.python.data_folder import data_folder
 from tuner.python.kernel import Kernel
 from tuner.python.result import Result

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
-from tuner.expressions import is_free_name
-from tuner.model import TunableValue
+from tuner.expressions.expression import is_free_name
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
 from tuner.python.arguments import KernelArgument, ValueArgument
 
 MOST_VALUES = 100_000  # of a tunable

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from tuner.errors import InputError, TunerError
-from tuner.options import OPTIONS
+from tuner.model.errors import InputError, TunerError
+from tuner.model.options import OPTIONS
 
 # The keys of a kernel file that ``Kernel.kernel_file`` writes -> the argument that they come from.
 _ARGUMENTS = tuple(

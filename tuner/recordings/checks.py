@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from tuner.model import Status
+from tuner.model.trial import Status
 
 MAX_ROWS = 10_000_000  # a column held once costs nothing in a file, whatever count it claims
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tuner.interfaces import Candidate
-from tuner.model import Energy, Measurement, Status, Work
+from tuner.model.plan import Work
+from tuner.model.trial import Energy, Measurement, Status
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
+from tuner.space.search_view import Candidate
 
 FORMAT = "tuner-space"
 VERSION = 1

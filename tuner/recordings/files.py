@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.recordings.checks import NAME
-from tuner.recordings.decoding import space_of
 from tuner.recordings.encoding import document
+from tuner.recordings.json_format import space_of
 from tuner.recordings.values import RecordedSpace
 from tuner.system.whole_file import open_result
 from tuner.untrusted.archives import member_of, open_zip

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.model import Measurement, TunableValue
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
+from tuner.model.trial import Measurement
 from tuner.recordings import checks
 from tuner.recordings.other_tuners import STATUS, axis_sizes, measurement, one_workload, value_list
 from tuner.recordings.values import RecordedSpace

@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
-from tuner.errors import InputError
-from tuner.model import WorkloadName
+from tuner.model.errors import InputError
+from tuner.model.workload_name import WorkloadName
 from tuner.recordings.files import RecordingFile
 from tuner.recordings.numpy_spaces import read_npz
 from tuner.recordings.other_tuners import LEFT_OUT, OneSpace, read_cache

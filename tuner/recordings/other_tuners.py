@@ -11,20 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.interfaces import Candidate
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    Measurement,
-    Status,
-    Trial,
-    TunableValue,
-    WorkloadResult,
-)
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration, TunableValue
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checks
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.launches import candidate
+from tuner.space.search_view import Candidate
 from tuner.untrusted.archives import gunzip
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.json import load_json

@@ -5,18 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tuner.interfaces import Candidate, Payback, PriorRun, Search
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    DeviceLimits,
-    Measurement,
-    Status,
-    Trial,
-    TunableValue,
-    Workload,
-    WorkloadResult,
-)
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Configuration, TunableValue, Workload
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Candidate, Payback, PriorRun, Search
 
 NOT_RECORDED = "not recorded"
 

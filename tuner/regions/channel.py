@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tuner.errors import PowerError
-from tuner.interfaces import PowerSampler, Sample, SensorInfo
+from tuner.interfaces.power import PowerSampler, Sample, SensorInfo
+from tuner.model.errors import PowerError
 from tuner.tracing.recorder import RING_S, pause_s
 
 _LATER = 3.0  # periods of a reading of power after a region's end that tell the power after it

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tuner.devices.cuda.synchronization import synchronize
-from tuner.errors import InputError, UnknownNameError, suggestion
+from tuner.joules.regions import Region
+from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.regions import sources as process
-from tuner.regions.region import Region
 
 P = ParamSpec("P")
 T = TypeVar("T")

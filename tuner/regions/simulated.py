@@ -11,8 +11,8 @@ import numpy.random  # noqa: F401 - now, not first in a recording's thread: a fo
 from tuner.devices import power
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.round_model import idle_watts, load_watts
-from tuner.errors import InputError, UnknownNameError
-from tuner.interfaces import PowerSampler
+from tuner.interfaces.power import PowerSampler
+from tuner.model.errors import InputError, UnknownNameError
 
 _LEAST_S = 0.001  # shorter pieces are joined to one at their mean power
 _HISTORY_S = 3.0  # of idle power before the first region
@@ -22,7 +22,7 @@ _PIECES = 8192  # that are kept: more than sensors look back
 class SimulatedLoad:
     """Power over real time: that of the model's load while regions are open, else idle power.
 
-    Implements ``tuner.interfaces.PowerSource`` and what a recording tells of regions.
+    Implements ``tuner.interfaces.power.PowerSource`` and what a recording tells of regions.
 
     Args:
         name: of a simulated GPU, with or without ``sim:``.

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tuner.devices.scopes import GPU, host_samplers, parts_of
-from tuner.errors import InputError
-from tuner.regions.recording import BackgroundRecording
+from tuner.joules.recording import BackgroundRecording
+from tuner.joules.watching import find_gpu, opened
+from tuner.model.errors import InputError
 from tuner.regions.simulated import SimulatedLoad, simulated_samplers
-from tuner.tracing.choice import find_gpu, opened
 
 _SIMULATED = "sim:"
 _CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.devices import power
-from tuner.errors import PowerError
-from tuner.interfaces import Sample, SensorInfo, Span, SpanEnergy
+from tuner.interfaces.power import Sample, SensorInfo
+from tuner.model.errors import PowerError
+from tuner.power.base import Span, SpanEnergy
 
 Readings = Sequence[tuple[SensorInfo, Sequence[Sample]]]
 

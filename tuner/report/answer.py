@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.model import shown_values
+from tuner.model.plan import shown_values
 from tuner.model.run_document import Changes, RunDocument, TrialDocument, WorkloadDocument, WorkloadPart
 from tuner.report.layout import rows_in, table, wrapped
 from tuner.report.ranked_trials import cost_change, longest_s, objective_name, same

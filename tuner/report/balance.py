@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.model import shown_values
+from tuner.model.plan import shown_values
 from tuner.report.layout import ReportLine, lines_of, table
 from tuner.report.trials_table import interval
 from tuner.report.words import label, significant, with_uncertainty
@@ -15,7 +15,7 @@ def balance_lines(document: Mapping[str, Any], command: str, width: int) -> Iter
     """The lines of a balance.
 
     Args:
-        document: see ``tuner.search.balancing.balance_document``.
+        document: see ``tuner.search.together.balance_document``.
         command: that tunes what is proposed.
         width: characters of a line.
     """

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import ClockPointDocument, RunDocument
 from tuner.report.words import MODELLED, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 FORMATS = (".png", ".svg", ".pdf")
 """File names end in one of these."""

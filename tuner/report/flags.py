@@ -2,8 +2,8 @@
 
 import shlex
 
-from tuner.errors import InputError
 from tuner.exchange.build import Build, build_of
+from tuner.model.errors import InputError
 from tuner.model.run_document import TrialDocument, WorkloadDocument
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tuner.errors import InputError
-from tuner.model import shown_values
+from tuner.model.errors import InputError
+from tuner.model.plan import shown_values
 from tuner.model.run_document import FrontPoint, RunDocument, TrialDocument
 from tuner.report.clock_curve import SettingTable, setting_lines
 from tuner.report.layout import ReportLine

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from tuner.model.jobs import OWN, Origin
 
 if TYPE_CHECKING:
-    from tuner.client import Job
+    from tuner.client.values import Job
+
 
 _ASKED_BY = {
     Origin.CLIENT.value: "submitted",

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tuner.errors import LaunchMisfitError
-from tuner.model import shown_values
+from tuner.model.errors import LaunchMisfitError
+from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadSpace
 
 _GROUPS_SHOWN = 3

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tuner.database.merging import MergeReport
-from tuner.model import RunStatus
+from tuner.model.records import RunStatus
 
 
 def _counted(count: int, word: str) -> str:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterator
 
 from tuner import registry
-from tuner.model import Flag, FlagKind
 from tuner.model.run_document import RunDocument, TrialDocument
+from tuner.model.trial import Flag, FlagKind
 
 _NO_GPU = "no GPU"
 _OF_TIES = re.compile("(tie|near):")

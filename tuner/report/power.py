@@ -7,11 +7,11 @@ from pathlib import PurePath
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tuner.interfaces import ProgramEnergy
+from tuner.joules.trace_result import ProgramTrace, ReadingResult, corrected
 from tuner.model.objective import COVERAGE
+from tuner.power.base import ProgramEnergy
 from tuner.report.power_plot import Picture
 from tuner.report.words import is_corrected, percent, response_words, si, with_uncertainty
-from tuner.tracing.result import ProgramTrace, ReadingResult, corrected
 from tuner.tracing.watching import PowerSnapshot, ReadingRow
 
 _TENTHS_S = 10.0  # from here on a tenth of a second is a third digit

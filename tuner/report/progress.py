@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tuner.search.trial_event import TrialEvent
 
+
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal

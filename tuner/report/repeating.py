@@ -4,10 +4,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from tuner.errors import TunerError
-from tuner.model import WorkloadName
+from tuner.model.errors import TunerError
+from tuner.model.options import OPTIONS
 from tuner.model.run_document import RunDocument, WorkloadDocument
-from tuner.options import OPTIONS
+from tuner.model.workload_name import WorkloadName
 from tuner.report.ranked_trials import objective_name
 
 _SCOPE = re.compile(r"^\w+ of (\S+)")

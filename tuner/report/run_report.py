@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console, Group
 
-from tuner.model import shown_values
+from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument, WorkloadDocument
 from tuner.report.answer import comparisons, totals, workloads_table
 from tuner.report.clock_curve import curve_lines

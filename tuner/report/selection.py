@@ -5,10 +5,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.errors import ExpressionError, InputError, suggestion
-from tuner.expressions import Expression
-from tuner.model import Status
+from tuner.expressions.expression import Expression
+from tuner.model.errors import ExpressionError, InputError, suggestion
 from tuner.model.run_document import RunDocument
+from tuner.model.trial import Status
 from tuner.report.ranked_trials import RankedTrial
 
 _STATUSES = tuple(one.value for one in Status if one is not Status.PRUNED)  # those that are stored

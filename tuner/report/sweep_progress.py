@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tuner.sweep.jobs import SweepJob
     from tuner.sweep.results import JobResult, SweepReport
 
+
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
 _MOST_RUNNING = 8  # lines of jobs that run
 

@@ -14,6 +14,7 @@ from tuner.report.progress import RunProgress
 if TYPE_CHECKING:
     from tuner.search.tuning import TuningResult
 
+
 _TITLES = (
     "method",
     "inputs",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.model import TunableValue
 from tuner.model.objective import COVERAGE
+from tuner.model.plan import TunableValue
 from tuner.model.run_document import HasEnergy, RunDocument, TrialDocument
 from tuner.report.layout import rows_in, table
 from tuner.report.ranked_trials import RankedTrial, same

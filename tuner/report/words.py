@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # `--help` reads this file, and no document
-    from tuner.interfaces import Response
+if TYPE_CHECKING:
+    from tuner.interfaces.power import Response
     from tuner.model.run_document import MergedFrom, RunDocument, RunRow
+
 
 MODELLED = "modelled"
 RECORDED = "recorded"

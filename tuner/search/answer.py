@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.interfaces import SpentEnergy
 from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import (
     ASSUMED_REPEATABILITY,
@@ -17,9 +16,12 @@ from tuner.measurement.paired import (
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
-from tuner.model import FlagKind, Measurement, Part, RunStatus, Trial
 from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE, Objective, choose, tied
+from tuner.model.records import RunStatus
+from tuner.model.trial import FlagKind, Measurement, Trial
+from tuner.model.uncertainty import Part
+from tuner.power.base import SpentEnergy
 from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
 from tuner.search.front import front_of, points_to_confirm

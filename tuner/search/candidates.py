@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.config import KernelFile
-from tuner.errors import (
+from tuner.devices.base import Device
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import (
     CompileError,
     DeviceError,
     EmptySpaceError,
@@ -17,14 +19,15 @@ from tuner.errors import (
     KernelFileError,
     LaunchMisfitError,
 )
-from tuner.interfaces import Candidate, Device
-from tuner.model import Configuration, DeviceLimits, Measurement, Plan, Resources, Trial, Workload
-from tuner.recordings import RecordedKernel
+from tuner.model.plan import Configuration, Plan, Resources, Workload
+from tuner.model.trial import Measurement, Trial
+from tuner.recordings.values import RecordedKernel
 from tuner.search.declared import BEFORE_COMPILING, TraitReader, place_of
 from tuner.search.large_spaces import CandidateSource, PlansOnDemand
-from tuner.space import Space
 from tuner.space.launches import candidate, holds_whole, launches, own_resources, own_stages
 from tuner.space.sampled import SampledSpace, rounded
+from tuner.space.search_view import Candidate
+from tuner.space.space import Space
 
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 

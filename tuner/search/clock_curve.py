@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner import registry
-from tuner.interfaces import ClockPoint
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
-from tuner.model import Configuration, Measurement, Trial
 from tuner.model.long_run import of_window
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.plan import Configuration
 from tuner.model.records import trial_record
 from tuner.model.run_document import ClockCurve, ClockPointDocument
+from tuner.model.trial import Measurement, Trial
 from tuner.search.answer import SearchOutcome
+from tuner.space.search_view import ClockPoint
 
 _ENOUGH = 3  # clocks of a curve, from which on the others are modelled
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Measurement, Trial
 from tuner.model.objective import Objective
+from tuner.model.trial import Measurement, Trial
 from tuner.search.driver import Driver
 
 _ROUNDS = 3  # of paired repeats, each where a neighbour turned out to cost less

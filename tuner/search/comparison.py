@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, Ratio
-from tuner.model import Measurement
 from tuner.model.long_run import WindowScatter, stated
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.run_document import Changes
+from tuner.model.trial import Measurement
 from tuner.search.answer import SearchOutcome
 
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 from itertools import islice
 
 from tuner.compiler.compiler import usual_jobs
-from tuner.config import KernelFile
-from tuner.errors import DeviceError, EmptySpaceError, NothingFitsError
-from tuner.interfaces import Candidate, Device, Progress
-from tuner.model import Configuration, Trial, TunableValue, Workload
+from tuner.devices.base import Device, Progress
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import DeviceError, EmptySpaceError, NothingFitsError
+from tuner.model.plan import Configuration, TunableValue, Workload
+from tuner.model.trial import Trial
 from tuner.search.candidates import (
     COMPILED_OCCUPANCY,
     PreparedWorkload,
@@ -26,6 +27,7 @@ from tuner.search.candidates import (
     prepare,
 )
 from tuner.search.limits import LimitReachedError, SearchLimits
+from tuner.space.search_view import Candidate
 
 # Candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable.
 _TOGETHER = 8

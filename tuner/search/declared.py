@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.config import KernelFile
-from tuner.interfaces import Candidate
-from tuner.model import Configuration, DeviceLimits, Plan, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.device import DeviceLimits
+from tuner.model.plan import Configuration, Plan, Workload
 from tuner.space.launches import bounds, candidate, own_stages, refusal
 from tuner.space.occupancy import upper_bound
+from tuner.space.search_view import Candidate
 
 BEFORE_COMPILING = "occupancy, before compiling"
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 
-from tuner.config import KernelFile
-from tuner.config.build_record import build_record
-from tuner.interfaces import Candidate
-from tuner.model import Energy, Measurement, Trial
+from tuner.kernel_files.build_record import build_record
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.objective import COVERAGE
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.model.run_document import (
@@ -30,6 +28,7 @@ from tuner.model.run_document import (
     WorkloadPart,
     device_document,
 )
+from tuner.model.trial import Energy, Measurement, Trial
 from tuner.search.answer import SearchOutcome
 from tuner.search.break_even import break_even
 from tuner.search.candidates import PreparedWorkload
@@ -38,6 +37,7 @@ from tuner.search.comparison import against
 from tuner.search.power_limit_curve import power_limit_curve
 from tuner.search.solo import record_of
 from tuner.search.task import Task
+from tuner.space.search_view import Candidate
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.paired import LEAST_REPEATS
 from tuner.measurement.pooling import join
-from tuner.model import Measurement, Plan, Trial
+from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.plan import Plan
 from tuner.model.records import trial_from
+from tuner.model.trial import Measurement, Trial
 from tuner.search.request import Request, choose_run_clocks, resolve
 from tuner.search.setup import MeasurementSetup
 

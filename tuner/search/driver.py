@@ -5,28 +5,21 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tuner.interfaces import (
-    Anchor,
-    Contest,
-    Device,
-    Measurer,
-    PlannedTrial,
-    Policy,
-    Search,
-    SpentEnergy,
-    TrialPool,
-    TrialStore,
-)
+from tuner.devices.base import Device
+from tuner.measurement.base import Anchor, Contest, Measurer, PlannedTrial, TrialPool, TrialStore
 from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats
 from tuner.measurement.scatter import window_scatter
-from tuner.model import Measurement, Plan, Status, Trial, WorkloadResult
 from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import Objective
+from tuner.model.plan import Plan
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
 from tuner.search.limits import SearchLimits
 from tuner.search.trial_event import Observer, TrialEvent
-from tuner.tracing.marks import mark
+from tuner.space.search_view import Policy, Search
+from tuner.system.marks import mark
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
 _WHOLE = 1.5  # windows: what one takes with its warm-up and the host's part

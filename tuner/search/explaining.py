@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
-from tuner.config import load_kernel_file
-from tuner.config.catalog import Catalog
+from tuner.config.loading import load_kernel_file
+from tuner.devices.base import Device, Progress
 from tuner.devices.choice import open_device
 from tuner.devices.replay import replayed
-from tuner.errors import InputError
-from tuner.interfaces import Device, Progress, StageLaunch
-from tuner.model import DeviceLimits, WorkloadName
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import InputError
+from tuner.model.workload_name import WorkloadName
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
 from tuner.search.request import Request, prepared_workloads, resolve
 from tuner.space.occupancy import occupancy
+from tuner.space.search_view import StageLaunch
 
 _LOWEST_PRIORITY = 19  # the machine's own work goes first
 SHOWN = 10  # candidates of a workload, unless all are asked for

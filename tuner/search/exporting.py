@@ -6,34 +6,24 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
 from tuner.config.stream_priority import with_stream_priorities
-from tuner.database import Store, StoredRun
+from tuner.database.runs import Store
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.errors import (
-    CompilerUnavailableError,
-    DeviceUnavailableError,
-    InputError,
-    UnknownNameError,
-)
-from tuner.interfaces import Candidate, Device
-from tuner.model import (
-    Configuration,
-    DeviceIdentity,
-    DeviceLimits,
-    Measurement,
-    Plan,
-    Resources,
-    Trial,
-    WorkloadName,
-    tunable_names,
-)
-from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import CompilerUnavailableError, DeviceUnavailableError, InputError, UnknownNameError
+from tuner.model.plan import Configuration, Plan, Resources, tunable_names
+from tuner.model.records import StoredRun
+from tuner.model.trial import Measurement, Trial
+from tuner.model.workload_name import WorkloadName
+from tuner.recordings.values import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.replaying import space_of
 from tuner.space.launches import candidate, launches
+from tuner.space.search_view import Candidate
 
 Trials = Mapping[Trial, Measurement] | Iterable[tuple[Trial, Measurement]]
 _MEASURED_ALIKE = ("window_s", "sensor", "stream_priorities")  # settings of trials that stand side by side

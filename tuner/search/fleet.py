@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.database.answers import StoredAnswer
-from tuner.errors import InputError, suggestion
 from tuner.measurement.paired import ASSUMED_REPEATABILITY as ENERGY_REPEATABILITY
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
+from tuner.model.errors import InputError, suggestion
 from tuner.model.objective import COVERAGE
 
 OUTLIER = 0.05

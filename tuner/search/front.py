@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, PairedRepeats, Ratio
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
-from tuner.model import Measurement, Trial, non_dominated
 from tuner.model.objective import COVERAGE, Objective
+from tuner.model.pareto import non_dominated
+from tuner.model.trial import Measurement, Trial
 
 MOST_POINTS = 12  # of a front that are measured again: each takes three windows for joules
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from tuner.config import KernelFile
-from tuner.interfaces import Candidate, LargeSpace
-from tuner.model import Configuration, Plan, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.plan import Configuration, Plan, Workload
 from tuner.search.declared import TraitReader
 from tuner.space.sampled import SampledSpace
+from tuner.space.search_view import Candidate, LargeSpace
 
 
 class CandidateSource:

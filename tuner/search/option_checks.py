@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tuner import registry
-from tuner.errors import ClockError, InputError, suggestion
+from tuner.model.errors import ClockError, InputError, suggestion
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import NAMES, PARETO
-from tuner.options import JOB_OPTIONS, OPTIONS
+from tuner.model.options import JOB_OPTIONS, OPTIONS
 
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")

@@ -6,16 +6,18 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from tuner.config import KernelFile
 from tuner.database.neighbours import distance, size_point, sizes_named
 from tuner.devices.gpus import limits_of
-from tuner.errors import InputError
-from tuner.interfaces import PriorRun, TrialStore
-from tuner.model import Configuration, DeviceIdentity, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.measurement.base import TrialStore
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
+from tuner.model.plan import Configuration, Workload
 from tuner.model.records import PROTOCOL, StoredRun
-from tuner.recordings import RecordedKernel
+from tuner.recordings.values import RecordedKernel
 from tuner.search.candidates import PreparedWorkload
+from tuner.space.search_view import PriorRun
 
 RUNS = 8  # nearest runs per workload: as many as a kernel has problem sizes in the papers
 POINTS = 64  # of a run; a surrogate's time grows with the cube of all

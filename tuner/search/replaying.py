@@ -5,26 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from tuner.config.catalog import Catalog
 from tuner.devices.replay import ReplayDevice
-from tuner.errors import EmptySpaceError, InputError
-from tuner.interfaces import Contest
-from tuner.model import (
-    Configuration,
-    Measurement,
-    Plan,
-    ProblemSpec,
-    Trial,
-    TunableValue,
-    Work,
-    Workload,
-    WorkloadName,
-)
-from tuner.recordings import RecordedKernel, RecordedSpace, RecordedWorkload
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import Contest
+from tuner.model.errors import EmptySpaceError, InputError
+from tuner.model.plan import Configuration, Plan, ProblemSpec, TunableValue, Work, Workload
+from tuner.model.trial import Measurement, Trial
+from tuner.model.workload_name import WorkloadName
 from tuner.recordings.checks import AMOUNT
 from tuner.recordings.opening import RecordedSpaces
+from tuner.recordings.values import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.search.candidates import PreparedWorkload
-from tuner.space import Space
+from tuner.space.space import Space
 
 _NO_WORK = Work(bytes=0.0, operations=0.0)
 _RECORDED = ProblemSpec("recorded")

@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.config.package_build import own_build
 from tuner.config.stream_priority import with_stream_priorities
 from tuner.config.unused_names import overridden_macros
 from tuner.database.ranking import AnswerQuery
+from tuner.devices.base import Device, Progress
 from tuner.devices.choice import identify
 from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
 from tuner.devices.scopes import normalised
-from tuner.errors import ClockError, InputError
-from tuner.interfaces import Device, Progress, SettableClocks, SettableLimits
-from tuner.model import Workload
+from tuner.interfaces.power import SettableClocks, SettableLimits
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.package_build import own_build
+from tuner.model.errors import ClockError, InputError
 from tuner.model.objective import PARETO, described
+from tuner.model.options import OPTIONS, SearchOptions
+from tuner.model.plan import Workload
 from tuner.model.records import Conditions
-from tuner.options import OPTIONS, SearchOptions
-from tuner.recordings import RecordedKernel
+from tuner.recordings.values import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.compilation import Compilation

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
-from tuner.errors import RunInterrupted
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import RunInterrupted
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import ProgressListener, TuningResult, tune

@@ -6,13 +6,15 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from tuner import registry
-from tuner.errors import InputError, PoolLostError, RunInterrupted, StoreError
-from tuner.interfaces import Device, Measurer, SpentEnergy, TrialPool, TrialStore
+from tuner.devices.base import Device
+from tuner.measurement.base import Measurer, TrialPool, TrialStore
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Measurement, RunStatus, Trial
+from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
-from tuner.model.records import Conditions, fingerprint
+from tuner.model.records import Conditions, RunStatus, fingerprint
 from tuner.model.run_document import RunDocument
+from tuner.model.trial import Measurement, Trial
+from tuner.power.base import SpentEnergy
 from tuner.search.answer import (
     SearchOutcome,
     confirm_contenders,

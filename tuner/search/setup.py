@@ -5,25 +5,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.scopes import GPU
 from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
-from tuner.errors import InputError
-from tuner.interfaces import (
-    Device,
-    Measurer,
-    Meter,
-    PowerLimitControl,
-    SettableClocks,
-    SettableLimits,
-    TrialPool,
-)
+from tuner.interfaces.power import PowerLimitControl, SettableClocks, SettableLimits
+from tuner.measurement.base import Measurer, TrialPool
 from tuner.measurement.measurer import TrialMeasurer
+from tuner.measurement.settle import WarmUp
 from tuner.measurement.turns import TurnTakingMeasurer
-from tuner.measurement.warmup import WarmUp
 from tuner.measurement.window import least_window_s
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
+from tuner.power.base import Meter
 from tuner.search.replaying import (
     ReplayMeasurer,
     measured_as,

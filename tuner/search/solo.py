@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from tuner.measurement.co_run import CoRunComparison, compared
 from tuner.measurement.paired import PairedRepeats
-from tuner.model import Measurement, RunStatus, Trial
 from tuner.model.long_run import ASSUMED, WindowScatter, stated
 from tuner.model.objective import Objective
+from tuner.model.records import RunStatus
 from tuner.model.run_document import CoRunDocument, CoRunTotals
+from tuner.model.trial import Measurement, Trial
 from tuner.search.answer import outcome_of
 from tuner.search.driver import Driver
 from tuner.search.task import Task

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
-from tuner.interfaces import TrialStore
-from tuner.model import STREAM_PRIORITY, Configuration, RunStatus, Trial, Workload, with_priority
-from tuner.model.records import Conditions, StoredRun
+from tuner.measurement.base import TrialStore
+from tuner.model.plan import STREAM_PRIORITY, Configuration, Workload, with_priority
+from tuner.model.records import Conditions, RunStatus, StoredRun
+from tuner.model.trial import Trial
 from tuner.search.answer import SearchOutcome, default_trial
 from tuner.search.task import Task
 

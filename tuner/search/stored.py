@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import cast
 
 from tuner.database.runs import Store
-from tuner.model import RunStatus
-from tuner.model.records import StoredRun, StoredTrial
+from tuner.model.records import RunStatus, StoredRun, StoredTrial
 from tuner.model.run_document import MergedFrom, RunDocument, TrialDocument
 from tuner.search.document import trial_document
 from tuner.search.trial_series import series_record

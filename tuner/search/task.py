@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.interfaces import Criterion, Payback, Policy, PriorRun, Search
-from tuner.model import Configuration, DeviceIdentity, DeviceLimits, Measurement, Trial
+from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.objective import Objective
-from tuner.options import SearchOptions
+from tuner.model.options import SearchOptions
+from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement, Trial
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
 from tuner.search.limits import SearchLimits
+from tuner.space.search_view import Criterion, Payback, Policy, PriorRun, Search
 
 
 @dataclass(frozen=True)

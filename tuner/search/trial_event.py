@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuner.model import Measurement, Trial
+from tuner.model.trial import Measurement, Trial
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tuner.model import Measurement
 from tuner.model.power_series import unpacked
 from tuner.model.run_document import PowerSeriesDocument, RunDocument, TrialSeries
+from tuner.model.trial import Measurement
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import is_confirmed
 

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tuner.config.catalog import Catalog
-from tuner.errors import InputError, RunInterrupted
-from tuner.interfaces import Policy, TrialStore
-from tuner.model import RunStatus, Trial, Workload, WorkloadName
-from tuner.model.records import Conditions
+from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.base import TrialStore
+from tuner.model.errors import InputError, RunInterrupted
+from tuner.model.plan import Workload
+from tuner.model.records import Conditions, RunStatus
 from tuner.model.run_document import RunDocument
+from tuner.model.trial import Trial
+from tuner.model.workload_name import WorkloadName
 from tuner.search import session, verification
 from tuner.search.answer import SearchOutcome
 from tuner.search.document import WallTime, document
@@ -29,7 +31,8 @@ from tuner.search.solo_bests import solo_best
 from tuner.search.trial_event import TrialEvent
 from tuner.search.trial_series import with_series
 from tuner.search.verification import NOTHING_TO_VERIFY, verdict, verifiable_answer
-from tuner.tracing.marks import mark
+from tuner.space.search_view import Policy
+from tuner.system.marks import mark
 
 
 class ProgressListener(Protocol):

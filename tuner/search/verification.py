@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.database.answers import StoredAnswer, stored_answer
-from tuner.interfaces import Search, TrialStore
-from tuner.model import Configuration, Measurement, RunStatus, Trial
+from tuner.measurement.base import TrialStore
 from tuner.model.objective import Objective
-from tuner.model.records import Conditions, StoredRun
+from tuner.model.plan import Configuration
+from tuner.model.records import Conditions, RunStatus, StoredRun
 from tuner.model.run_document import RunDocument, TrialDocument, Verdict
+from tuner.model.trial import Measurement, Trial
 from tuner.search.answer import SearchOutcome
+from tuner.space.search_view import Search
 
 POLICY = "verify"
 """In the place of a policy's name, in runs that verify."""

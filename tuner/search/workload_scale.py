@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass, replace
 
-from tuner.config import KernelFile
-from tuner.config.sizes import SizeValues
-from tuner.errors import InputError
-from tuner.model import Plan, Workload
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.sizes import SizeValues
+from tuner.model.errors import InputError
+from tuner.model.plan import Plan, Workload
 
 _BATCH = "batch"
 _MOST = 2**62  # problems of a batch; memory ends it long before

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tuner.expressions import Expression
 from tuner.expressions.arithmetic import Value
-from tuner.model import TunableValue
+from tuner.expressions.expression import Expression
+from tuner.model.plan import TunableValue
 from tuner.space.enumeration import Enumeration
 from tuner.space.values import Condition, checked_values, value_array
 

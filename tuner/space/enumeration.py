@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import (
+from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.expression import Expression
+from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,
     ExpressionError,
@@ -21,8 +23,7 @@ from tuner.errors import (
     SpaceSizeError,
     suggestion,
 )
-from tuner.expressions import Expression, NoValue
-from tuner.model import TunableValue
+from tuner.model.plan import TunableValue
 from tuner.space.values import Condition, value_array
 
 CHUNK_ROWS = 2**18

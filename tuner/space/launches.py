@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from tuner.interfaces import Candidate, StageLaunch
-from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, TensorMap, Work
+from tuner.model.arguments import TensorMap
+from tuner.model.device import DeviceLimits
+from tuner.model.plan import Configuration, Plan, Resources, Stage, Work
 from tuner.space.occupancy import occupancy
+from tuner.space.search_view import Candidate, StageLaunch
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it

@@ -10,8 +10,8 @@ floored. The result equals ``cudaOccupancyMaxActiveBlocksPerMultiprocessor`` for
 
 from dataclasses import dataclass
 
-from tuner.errors import InputError
-from tuner.model import DeviceLimits
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import InputError
 
 KIB = 1024
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import numpy as np
 
-from tuner.errors import InputError, SpaceSizeError, UnknownNameError
-from tuner.expressions import Expression
-from tuner.model import Configuration, TunableValue
+from tuner.expressions.expression import Expression
+from tuner.model.errors import InputError, SpaceSizeError, UnknownNameError
+from tuner.model.plan import Configuration, TunableValue
 from tuner.space.enumeration import Enumeration
-from tuner.space.sampler import Positions, SpaceSampler
+from tuner.space.sampling import Positions, SpaceSampler
 from tuner.space.space import Space, checked_lists
 from tuner.space.values import Condition
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError, UnknownNameError
-from tuner.expressions import Expression
-from tuner.model import Configuration, TunableValue
+from tuner.expressions.expression import Expression
+from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.plan import Configuration, TunableValue
 from tuner.space.enumeration import CHUNK_ROWS, Column, Enumeration
 from tuner.space.values import Condition, checked_values
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import ExpressionError
+from tuner.model.errors import ExpressionError
 from tuner.space.enumeration import Column, Enumeration, Mask
 
 MOST = 2**18  # combinations of a rule's tunables, up to which it is propagated

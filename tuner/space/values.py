@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import InputError
-from tuner.expressions import Expression, NoValue, is_free_name
-from tuner.model import TunableValue
+from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.expression import Expression, is_free_name
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.model import WorkloadName
+from tuner.model.options import OPTIONS
 from tuner.model.records import canonical
-from tuner.options import OPTIONS
+from tuner.model.workload_name import WorkloadName
 from tuner.sweep.tables import Choice, GroupTable, SweepDocument, Value
 from tuner.untrusted.text import plain_line
 

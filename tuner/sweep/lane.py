@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
 from tuner.database.connection import default_path
-from tuner.errors import RunBusyError, RunInterrupted, TunerError
-from tuner.model import RunStatus
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import RunBusyError, RunInterrupted, TunerError
+from tuner.model.records import RunStatus
 from tuner.search.running import run
 from tuner.search.trial_event import TrialEvent
 from tuner.search.tuning import no_answer
+from tuner.studies.sweep import known_results, request_of
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import known_results, request_of
 from tuner.sweep.results import answer_of
 from tuner.system.interrupts import raised_as_interrupts
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config.catalog import Catalog
-from tuner.database import Store
 from tuner.database.connection import default_path
-from tuner.errors import ChildError, TunerError
+from tuner.database.runs import Store
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import ChildError, TunerError
+from tuner.studies.sweep_local import LocalDevices
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.lane import BUSY, INTERRUPTED
-from tuner.sweep.local_devices import LocalDevices
 from tuner.sweep.results import JobResult
 from tuner.sweep.running import JobStarted
 from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
-from tuner.system.process import Child
+from tuner.system.processes import Child
 
 _LANE = "tuner.sweep.lane:Lane"
 _JOB_S = 366 * 86400.0  # a search ends by itself; its own options limit it

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.config.catalog import Catalog
 from tuner.config.loading import load_kernel_file
 from tuner.devices.choice import identify
-from tuner.errors import InputError
-from tuner.model import DeviceIdentity
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
 from tuner.pool.worker_process import own_device
+from tuner.studies.sweep import ToldConditions, told_conditions
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import ToldConditions, told_conditions
 from tuner.sweep.lane import Lane
 from tuner.untrusted.files import shown_bytes
 from tuner.untrusted.limits import RUN_BYTES

@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tuner.config.catalog import Catalog
 from tuner.devices.choice import identify
 from tuner.devices.replay import PREFIX
-from tuner.errors import InputError
-from tuner.model import WorkloadName
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.device_choice import DeviceChoice
+from tuner.model.errors import InputError
 from tuner.model.records import Conditions
+from tuner.model.workload_name import WorkloadName
+from tuner.studies.sweep import RefusedJobsError, ToldConditions, request_of
 from tuner.sweep.jobs import SweepJob
-from tuner.sweep.known import RefusedJobsError, ToldConditions, request_of
 from tuner.sweep.pool_lane import asked_device
 from tuner.sweep.pool_workers import SweepWorkers
 

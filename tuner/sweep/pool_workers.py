@@ -9,9 +9,9 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner.errors import InputError, PoolError, TunerError, WorkerLostError
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice
+from tuner.model.errors import InputError, PoolError, TunerError, WorkerLostError
 from tuner.pool.worker_child import ChildOrder, call_child, stop_child
 from tuner.pool.workers import PoolWorker
 from tuner.sweep.jobs import SweepJob

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.errors import RunInterrupted, TunerError
+from tuner.model.errors import RunInterrupted, TunerError
 from tuner.sweep.jobs import SweepJob
 from tuner.sweep.results import JobResult, SweepReport
 

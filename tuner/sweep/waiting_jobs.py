@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from tuner.options import LIMITS
+from tuner.model.options import LIMITS
 from tuner.sweep.jobs import SweepJob
 
 _AGAIN_S = 2.0  # until a job is tried again whose run another process is measuring

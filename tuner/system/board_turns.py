@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tuner.errors import StoreError
+from tuner.model.errors import StoreError
 from tuner.system.lock_files import open_lock, try_lock
 from tuner.system.user_folders import make_folder
 

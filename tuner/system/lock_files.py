@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from tuner.errors import StoreError
+from tuner.model.errors import StoreError
 
 _HOW = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tuner.errors import DeviceUnavailableError, StoreError
+from tuner.model.errors import DeviceUnavailableError, StoreError
 from tuner.system.lock_files import open_lock, try_lock
 
 GPU_LOCK_WAIT_S = 5.0

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 SOCKET_VARIABLE = "TUNER_SOCKET"
 SYSTEM_SOCKET = Path("/run/tuner/tunerd.sock")

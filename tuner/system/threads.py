@@ -4,7 +4,7 @@ import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tuner.errors import ResourceError
+from tuner.model.errors import ResourceError
 
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS)
 _NO_THREAD = "can't start new thread"

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 
 def user_folder(kind: Literal["cache", "config", "state"]) -> Path:

@@ -5,8 +5,8 @@ from tuner.model.run_document import Changes
 from tuner.report.trials_table import energy_of, interval
 from tuner.report.words import MODELLED, moment, percent_with_interval, with_moments, with_uncertainty
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import LiveState
-from tuner.terminal.trial_rows import configurations
+from tuner.terminal.rows import configurations
+from tuner.terminal.state import LiveState
 
 _LEAST = 14  # characters of the column that is cut
 _COLUMNS = (

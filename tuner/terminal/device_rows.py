@@ -5,8 +5,8 @@ from typing import Any
 
 from tuner.report.words import MODELLED, lasting, si
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import Data, LiveState
 from tuner.terminal.sparkline import BIN_S, bins, sparkline, top
+from tuner.terminal.state import Data, LiveState
 
 _NARROW, _ROOMY = 100, 132  # characters
 _SHORTEST, _MEDIUM, _LONGEST = 12, 24, 48  # intervals of the power that are drawn

@@ -3,9 +3,9 @@
 import threading
 from collections import deque
 
-from tuner.client import Client
+from tuner.client.client import Client
 from tuner.client.values import LiveEvent
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 
 _PAUSE_S = 2.0  # after a refusal, such as "too many followers", which need not last
 

@@ -1,6 +1,6 @@
 """The first lines of the view: which daemon, what it does, and what is wrong."""
 
-from tuner.terminal.live_state import LiveState
+from tuner.terminal.state import LiveState
 from tuner.untrusted.text import plain_line
 
 

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tuner.client import Client
+from tuner.client.client import Client
 from tuner.client.values import ServedAnswer
-from tuner.errors import TunerError
+from tuner.model.errors import TunerError
 from tuner.terminal.job_changes import changed
-from tuner.terminal.live_state import Data
+from tuner.terminal.state import Data
 from tuner.terminal.stored_trials import stored_trials
 
 

@@ -1,7 +1,8 @@
 """What a user may want done with a job: the question before, and what the daemon says to it."""
 
-from tuner.client import Client, Job
-from tuner.errors import TunerError
+from tuner.client.client import Client
+from tuner.client.values import Job
+from tuner.model.errors import TunerError
 from tuner.model.jobs import JobState
 from tuner.untrusted.text import plain_line
 

@@ -5,7 +5,7 @@ from tuner.model.jobs import JobState
 from tuner.report.job_words import asked_for, priority_of, search_of
 from tuner.report.words import moment
 from tuner.terminal.listing import Column, Listing, Row, row
-from tuner.terminal.live_state import LiveState
+from tuner.terminal.state import LiveState
 
 _RANKS = {
     state.value: rank for rank, state in enumerate((JobState.RUNNING, JobState.QUEUED, JobState.PAUSED))

@@ -7,16 +7,7 @@ from textual.containers import Vertical
 from textual.markup import escape
 from textual.widgets import DataTable, Static
 
-from tuner.terminal.listing import (
-    Arrangement,
-    Listing,
-    Row,
-    aligned,
-    arranged,
-    fitted,
-    gap,
-    line,
-)
+from tuner.terminal.listing import Arrangement, Listing, Row, aligned, arranged, fitted, gap, line
 
 MOST_ROWS = 200
 """Rows of a table: those first in its order."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from tuner.client import Client
-from tuner.terminal.live_state import MOST_TRIALS, Data
+from tuner.client.client import Client
+from tuner.terminal.state import MOST_TRIALS, Data
 
 
 def stored_trials(client: Client, run: int) -> Iterator[Data]:

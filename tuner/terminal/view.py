@@ -7,11 +7,11 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import Footer, Input, Static
 
-from tuner.client import Client, Job
-from tuner.client.values import LiveEvent, ServedAnswer
-from tuner.errors import TunerError
+from tuner.client.client import Client
+from tuner.client.values import Job, LiveEvent, ServedAnswer
+from tuner.model.errors import TunerError
 from tuner.model.jobs import JobState
-from tuner.terminal import live_state
+from tuner.terminal import state
 from tuner.terminal.answer_rows import answer_listing
 from tuner.terminal.device_rows import device_listing
 from tuner.terminal.dialogs import Confirmation, Help
@@ -20,10 +20,10 @@ from tuner.terminal.inquiries import Inquiries
 from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, pause_or_resume, question, why_not
 from tuner.terminal.job_rows import job_listing
 from tuner.terminal.listing import Listing
-from tuner.terminal.live_state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveSearch, LiveState
 from tuner.terminal.pane import Pane
+from tuner.terminal.rows import TrialRows
+from tuner.terminal.state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveSearch, LiveState
 from tuner.terminal.style import STYLE
-from tuner.terminal.trial_rows import TrialRows
 from tuner.untrusted.text import plain
 
 DRAWN_EVERY_S = 1.0
@@ -109,7 +109,7 @@ class TerminalView(App[None]):
 
     def on_resize(self) -> None:
         """Fit the tables to another width."""
-        self.call_after_refresh(self.draw, live_state.ALL)
+        self.call_after_refresh(self.draw, state.ALL)
 
     def catch_up(self) -> None:
         """Take in what has come, and draw what has changed."""
@@ -285,7 +285,7 @@ class TerminalView(App[None]):
             search.asked = True
             self._inquiries.trials(job.run, lambda trials: self._take_trials(search, trials), self._say)
 
-    def _take_trials(self, search: LiveSearch, trials: list[live_state.Data]) -> None:
+    def _take_trials(self, search: LiveSearch, trials: list[state.Data]) -> None:
         for trial in trials:
             search.take(trial)
         self.draw((TRIALS,))

@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockControl, ClockReading, PowerSampler, Sample, SensorInfo
+from tuner.interfaces.power import ClockControl, ClockReading, PowerSampler, Sample, SensorInfo
+from tuner.model.errors import ClockError, PowerError
 
 RING_S = 1.0
 """Time between polls of a driver's ring: an H200's holds 2.4 s."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
 _ROOM_BYTES = 4096  # signals that can arrive between two looks
 
 TO_PASS_ON = (

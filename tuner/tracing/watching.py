@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.devices import power
-from tuner.errors import ClockError, PowerError
-from tuner.interfaces import ClockControl, ClockReading, PowerSampler, SensorInfo
-from tuner.interfaces.gpu_state import TemperatureReader
-from tuner.tracing.choice import REPLAY
+from tuner.devices.gpu_state import TemperatureReader
+from tuner.interfaces.power import ClockControl, ClockReading, PowerSampler, SensorInfo
+from tuner.joules.watching import REPLAY
+from tuner.model.errors import ClockError, PowerError
 from tuner.tracing.recorder import pause_s
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.compiler import CompiledStage, Compiler
-from tuner.config import KernelFile
-from tuner.database import Store
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.database.trained import decoded_models
-from tuner.errors import InputError
-from tuner.model import Stage
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError
+from tuner.model.plan import Stage
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.model import SelectionModel
 

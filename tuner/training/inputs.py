@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tuner.config import KernelFile
 from tuner.config.problem_schema import MAX_SIZE
-from tuner.errors import InputError, suggestion
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError, suggestion
 from tuner.prediction.training_set import Sizes
-
 
 _NUMBER = r"\d+(?:(?:\^|\*\*)\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s+(log|lin))?")

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from tuner.config import KernelFile
-from tuner.config.size_condition import written_out
-from tuner.database import Store
 from tuner.database.neighbours import sizes_named
-from tuner.errors import InputError
-from tuner.model import Configuration, DeviceIdentity, RunStatus, Workload
+from tuner.database.runs import Store
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.size_condition import written_out
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import InputError
 from tuner.model.objective import Objective
-from tuner.model.records import PROTOCOL, StoredRun
+from tuner.model.plan import Configuration, Workload
+from tuner.model.records import PROTOCOL, RunStatus, StoredRun
 from tuner.prediction.training_set import Sizes, TrainingSet
 
 _DONE = (RunStatus.FINISHED, RunStatus.LIMITED)

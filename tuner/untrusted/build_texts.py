@@ -8,7 +8,7 @@ word has only letters that mean themselves in all of them.
 import re
 from collections.abc import Mapping
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 _PLAIN = "A-Za-z0-9_@%+=:,./-"
 _WORD = re.compile(f"[{_PLAIN}]+")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.untrusted.files import read_bytes
 from tuner.untrusted.limits import SOURCE_BYTES, TEXT_BYTES
 

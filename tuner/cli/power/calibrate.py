@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tuner.interfaces import Device, LoadSource, PowerSampler
-    from tuner.interfaces.gpu_state import ResponseIdentification
-    from tuner.model import DeviceIdentity
-    from tuner.tracing.choice import Gpu
+    from tuner.devices.base import Device, LoadSource
+    from tuner.devices.gpu_state import ResponseIdentification
+    from tuner.interfaces.power import PowerSampler
+    from tuner.joules.watching import Gpu
+    from tuner.model.device import DeviceIdentity
+
 
 _Z95 = 1.96  # standard uncertainties to either side hold 95 % of a normal distribution
 
@@ -58,8 +60,8 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner.devices.choice import open_device
     from tuner.devices.gpu_users import require_exclusive_gpu
     from tuner.devices.sensors import user_file
-    from tuner.errors import RunInterrupted
-    from tuner.tracing.choice import readable_clocks
+    from tuner.joules.watching import readable_clocks
+    from tuner.model.errors import RunInterrupted
 
     path = user_file()
     power.prepare_calibrations(path)
@@ -109,8 +111,8 @@ def _gpu(spec: str | None) -> "Gpu":
         InputError: the name of the device is none on which a load can run.
         DeviceUnavailableError: there is no such GPU.
     """
-    from tuner.errors import DeviceUnavailableError, UnknownNameError
-    from tuner.tracing.choice import find_gpu
+    from tuner.joules.watching import find_gpu
+    from tuner.model.errors import DeviceUnavailableError, UnknownNameError
 
     if spec is not None and not spec.startswith("cuda"):
         raise UnknownNameError(f"--device {spec}: choose cuda:N, or sim:NAME (see `tuner devices`)")
@@ -132,7 +134,7 @@ def _opened(
         SensorUnavailableError: none at all answers.
     """
     from tuner.devices.sensors import device_readings, open_reading
-    from tuner.errors import SensorUnavailableError
+    from tuner.model.errors import SensorUnavailableError
 
     samplers: dict[str, PowerSampler] = {}
     unavailable = {}

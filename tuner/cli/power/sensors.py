@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.devices.sensor_survey import SensorReport
-    from tuner.interfaces import SensorInfo
+    from tuner.interfaces.power import SensorInfo
+
 
 _LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
 
@@ -44,8 +45,8 @@ def _found(spec: str | None) -> tuple[dict[str, Any], "list[SensorReport]"]:
     from tuner.devices.scopes import host_readings
     from tuner.devices.sensor_survey import survey
     from tuner.devices.sensors import device_readings
-    from tuner.devices.simulated import SimulatedDevice
-    from tuner.tracing.choice import find_gpu, readings
+    from tuner.devices.simulated.device import SimulatedDevice
+    from tuner.joules.watching import find_gpu, readings
 
     if spec is not None and spec.startswith("sim:"):
         with contextlib.closing(SimulatedDevice(spec)) as device:

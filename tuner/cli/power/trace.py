@@ -11,10 +11,11 @@ import click
 
 from tuner.cli.options import finite, scope_option
 from tuner.cli.output import echo, writable
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 
 if TYPE_CHECKING:
-    from tuner.tracing.result import ProgramTrace
+    from tuner.joules.trace_result import ProgramTrace
+
 
 _FAILED = 1  # where the command ended well and the files could not be written
 
@@ -82,10 +83,10 @@ def trace(
     environment variable TUNER_MARKS names is a mark in the trace: echo phase > $TUNER_MARKS.
     """
     _check(command, csv_path, json_path, plot_path)
-    from tuner.tracing.choice import gpu_for, opened, opened_host, opened_reference, readable_clocks
+    from tuner.joules.trace_result import result
+    from tuner.joules.traces import IdleTimes, run_traced
+    from tuner.joules.watching import gpu_for, opened, opened_host, opened_reference, readable_clocks
     from tuner.tracing.recorder import Recorder
-    from tuner.tracing.result import result
-    from tuner.tracing.run import IdleTimes, run_traced
 
     sensors = [sensor] if sensor else []
     gpu = gpu_for(device, sensors, "tuner power trace", scope)

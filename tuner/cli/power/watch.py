@@ -11,14 +11,15 @@ import click
 
 from tuner.cli.options import finite, scope_option
 from tuner.cli.output import console, writable
-from tuner.errors import InputError, PowerError, RunInterrupted
+from tuner.model.errors import InputError, PowerError, RunInterrupted
 from tuner.untrusted.json import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.tracing.choice import Gpu
+    from tuner.joules.watching import Gpu
     from tuner.tracing.watching import PowerSnapshot
+
 
 Shown = Callable[["PowerSnapshot"], None]
 
@@ -75,8 +76,8 @@ def watch(
     Watts are corrected if the response of the sensor is known; the raw value is beside them. The command ends
     with a summary, also at Ctrl-C and when no reading is left. The exit code is 1 if the readings failed.
     """
+    from tuner.joules.watching import gpu_for
     from tuner.report.power import summary_lines
-    from tuner.tracing.choice import gpu_for
 
     gpu = gpu_for(device, sensors, "tuner power watch", scope)
     limits = [count or math.inf, math.inf if seconds is None else max(1, math.ceil(seconds / interval_s))]
@@ -101,7 +102,7 @@ def _snapshots(
 ) -> Iterator["PowerSnapshot"]:
     """A limited number of snapshots, or snapshots until a signal."""
     from tuner.devices import power
-    from tuner.tracing.choice import opened, opened_host, readable_clocks
+    from tuner.joules.watching import opened, opened_host, readable_clocks
     from tuner.tracing.signals import TO_END, SignalPipe
     from tuner.tracing.watching import WatchedReading, snapshots
 

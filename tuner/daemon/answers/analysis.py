@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config.catalog import Catalog
 from tuner.database.answers import analytical_key
 from tuner.devices.gpus import stand_in
-from tuner.errors import ChildCrashedError, TunerError, UnknownNameError
-from tuner.model import DeviceIdentity, WorkloadName
-from tuner.system.process import Child
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import ChildCrashedError, TunerError, UnknownNameError
+from tuner.model.workload_name import WorkloadName
+from tuner.system.processes import Child
 from tuner.system.threads import is_shortage
 
 MOST_QUEUED = 32

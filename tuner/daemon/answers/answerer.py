@@ -17,16 +17,18 @@ from tuner.daemon.answers import replies
 from tuner.daemon.answers.replies import PreparedReply, SampleTask, normalised, question_key
 from tuner.daemon.answers.snapshot import AnswerIndex, AnswerSnapshot
 from tuner.daemon.interface import NotNowError, Question
-from tuner.daemon.queue.job_specs import without_batch
+from tuner.daemon.jobs.specs import without_batch
 from tuner.daemon.state import State
-from tuner.database import Ledger, Store
 from tuner.database.answers import SampleHistory, stored_answer
+from tuner.database.ledger import Ledger
+from tuner.database.runs import Store
 from tuner.database.trained import decoded_models
-from tuner.errors import StoreError
-from tuner.model import DeviceIdentity, FlagKind, Measurement
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import StoreError
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import COVERAGE, UNITS, Objective
 from tuner.model.records import measurement_from
+from tuner.model.trial import FlagKind, Measurement
 from tuner.prediction.model import SelectionModel
 
 LEAST_REPEATABILITY = 0.005

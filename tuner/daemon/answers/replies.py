@@ -10,18 +10,19 @@ from typing import Any
 
 from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, NotNowError, Question, Reply
-from tuner.daemon.queue.job_specs import answer_key, exact, topic, with_defaults
+from tuner.daemon.jobs.specs import answer_key, exact, topic, with_defaults
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import BestKnown, BestWorkload, best_known, worked_out
 from tuner.database.ranking import AnswerQuery, ServedAnswer, served_answer
 from tuner.devices.gpus import limits_of
-from tuner.errors import InputError, UnknownNameError, suggestion
-from tuner.model import DeviceIdentity, RunStatus, WorkloadName
+from tuner.model.device import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice
+from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import described
-from tuner.model.records import canonical
-from tuner.options import LIMITS
+from tuner.model.options import LIMITS
+from tuner.model.records import RunStatus, canonical
+from tuner.model.workload_name import WorkloadName
 from tuner.search.option_checks import check_options
 
 MOST_COUNT = 1e9

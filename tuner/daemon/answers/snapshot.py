@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.config import KernelFile
-from tuner.config.catalog import Catalog
-from tuner.daemon.queue.job_specs import answer_key, choices_of, sets_on
+from tuner.daemon.jobs.specs import answer_key, choices_of, sets_on
 from tuner.daemon.settings.tables import Settings
 from tuner.daemon.state import State
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
 from tuner.database.neighbours import Neighbour, SizePoint, named_point
 from tuner.database.ranking import misfit
-from tuner.model import DeviceIdentity, WorkloadName
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.device import DeviceIdentity
 from tuner.model.jobs import JobSpec
+from tuner.model.workload_name import WorkloadName
 from tuner.prediction.model import SelectionModel
 
 _LOG = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ from dataclasses import replace
 from tuner.daemon.answers.replies import normalised, query_of, question_answered_by
 from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.interface import Question
-from tuner.daemon.queue.job_specs import verifying
+from tuner.daemon.jobs.specs import verifying
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import AnswerQuery
-from tuner.errors import InputError
 from tuner.model.device_choice import DeviceChoice
+from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
 
 _NAMED = ("off", "auto")  # choices of clocks that runs keep as written; of others they keep the clocks

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from tuner.daemon.api.models import After, Id, RequestModel, Workload
+from tuner.daemon.http.models import After, Id, RequestModel, Workload
 from tuner.daemon.interface import MOST_WORKLOADS
 
 _PAGE = 100

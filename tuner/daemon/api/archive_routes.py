@@ -15,8 +15,8 @@ from tuner.daemon.api.archive_models import (
     TrialsAnswer,
     TrialsQuery,
 )
-from tuner.daemon.api.models import Id
 from tuner.daemon.api.responses import errors, json_response
+from tuner.daemon.http.models import Id
 from tuner.daemon.interface import ServiceInterface
 
 RunNumber = Annotated[Id, Path(description="Of the run.")]

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.daemon.api.errors import invalid_answer, refusal_answer
-from tuner.daemon.api.models import BestQuery
+from tuner.daemon.http.models import BestQuery
+from tuner.daemon.http.responses import invalid_answer, refusal_answer
 from tuner.daemon.interface import FeedEvent, Peer, ServiceInterface, encode
-from tuner.daemon.queue.job_documents import event_document
-from tuner.errors import TunerError
+from tuner.daemon.jobs.documents import event_document
+from tuner.model.errors import TunerError
 from tuner.model.jobs import JobEvent
 
 E = TypeVar("E")

@@ -8,10 +8,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from tuner.daemon.api.endpoints import EventStream, feed_text
-from tuner.daemon.api.errors import error_answer
-from tuner.daemon.api.models import RequestModel
 from tuner.daemon.api.places import UserSlots
 from tuner.daemon.api.responses import STREAM, caller_of_request, json_response
+from tuner.daemon.http.models import RequestModel
+from tuner.daemon.http.responses import error_answer
 from tuner.daemon.interface import ServiceInterface
 
 _MOST_LETTERS = 40  # of a place in the feed

@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 
-from tuner.daemon.api.errors import busy_body
+from tuner.daemon.http.responses import busy_body
 
 _MOST_AT_ONCE = 64
 _HEAD = (

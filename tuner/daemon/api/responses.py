@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from tuner.daemon.api.access import Caller
-from tuner.daemon.api.models import ErrorAnswer
+from tuner.daemon.http.access import Caller
+from tuner.daemon.http.models import ErrorAnswer
 from tuner.daemon.interface import encode
 
 STREAM: dict[str, Any] = {

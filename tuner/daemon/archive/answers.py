@@ -5,7 +5,7 @@ from typing import Any
 
 from tuner.daemon.interface import measured_saving
 from tuner.database.answers import StoredAnswer
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
 from tuner.model.run_document import AnswerDocument, RunDocument
 
 

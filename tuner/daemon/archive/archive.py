@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.archive.answers import answer_document
 from tuner.daemon.interface import NoSuchRunError
-from tuner.daemon.queue.job_specs import without_batch
+from tuner.daemon.jobs.specs import without_batch
 from tuner.database.storage import Repositories, Storage
 from tuner.database.trial_pages import trials_page
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.model.records import StoredRun
 
 T = TypeVar("T")

@@ -9,20 +9,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NoReturn
 
-from tuner.config.catalog import Catalog, kernels_root
 from tuner.config.kernel_folders import ReadFolder
-from tuner.config.trust import kernel_directories
+from tuner.config.shipped import kernels_root
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
-from tuner.database import Jobs, Store
 from tuner.database.connection import holds_something
+from tuner.database.jobs import Jobs
 from tuner.database.retrying_store import RetryingStore
+from tuner.database.runs import Store
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
-from tuner.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
-from tuner.measurement.guard import GuardedMeasurer
-from tuner.model import RunStatus
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.trust import kernel_directories
+from tuner.measurement.gates import GuardedMeasurer
+from tuner.model.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
 from tuner.model.jobs import JobKind, JobSpec
-from tuner.model.records import measurement_record
+from tuner.model.records import RunStatus, measurement_record
 from tuner.search.drift_sample import measure_again
 from tuner.search.option_checks import job_options
 from tuner.search.request import Request
@@ -31,7 +32,7 @@ from tuner.search.tuning import no_answer, tune
 from tuner.system import logs
 from tuner.system.board_turns import BoardTurns
 from tuner.system.owner import owned_gpu
-from tuner.system.process import die_with_parent
+from tuner.system.processes import die_with_parent
 from tuner.system.signals import StopRequest
 from tuner.system.threads import is_shortage
 

@@ -24,7 +24,7 @@ from tuner.config.kernel_folders import ReadFolder
 from tuner.config.shipped import kernels_root
 from tuner.daemon.attempts import attempt
 from tuner.devices import power
-from tuner.system.process import die_with_parent
+from tuner.system.processes import die_with_parent
 
 ORDER = b"fork"
 """The message that comes with the descriptors of a process: spec, lines, lifeline, status."""

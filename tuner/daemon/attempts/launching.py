@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from tuner.errors import ChildCrashedError
+from tuner.model.errors import ChildCrashedError
 
 _OF_THE_SERVICE = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),

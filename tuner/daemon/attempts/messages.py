@@ -17,8 +17,9 @@ from tuner.daemon.attempts.trial_data import told_trial
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.objective import UNITS
 
-if TYPE_CHECKING:  # the daemon, which reads these lines, imports no search
+if TYPE_CHECKING:
     from tuner.search.trial_event import TrialEvent
+
 
 Status = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
 RESULT = "result"

@@ -21,7 +21,7 @@ from tuner.daemon.attempts.messages import (
     parse_result,
     spec_json,
 )
-from tuner.errors import ChildCrashedError
+from tuner.model.errors import ChildCrashedError
 from tuner.system.threads import is_shortage
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.model import Measurement, Status, Trial
 from tuner.model.objective import UNITS, Objective
 from tuner.model.records import StoredTrial
+from tuner.model.trial import Measurement, Status, Trial
 
-if TYPE_CHECKING:  # the daemon, which replays trials, imports no search
+if TYPE_CHECKING:
     from tuner.search.trial_event import TrialEvent
+
 
 _LONGEST_DETAIL = 500  # characters of why a trial failed
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from tuner.daemon.backlog.backlog import MOST_CANDIDATES, CandidateJob, priority, worth_of
 from tuner.daemon.interface import NotNowError
-from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import topic, verifies
-from tuner.errors import StoreError
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.specs import topic, verifies
+from tuner.model.errors import StoreError
 from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
 
 _WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written

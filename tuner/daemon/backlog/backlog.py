@@ -28,13 +28,13 @@ from tuner.daemon.answers.snapshot import AnswerSnapshot
 from tuner.daemon.answers.verifiable import may_verify
 from tuner.daemon.backlog.uses import BackOff, UseCounter
 from tuner.daemon.interface import Question, measured_saving
-from tuner.daemon.queue.job_specs import topic, verifying, with_batch
+from tuner.daemon.jobs.specs import topic, verifying, with_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
-from tuner.errors import InputError
-from tuner.model import WorkloadName
+from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec, Origin
 from tuner.model.records import canonical
+from tuner.model.workload_name import WorkloadName
 
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""

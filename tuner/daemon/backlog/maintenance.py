@@ -12,18 +12,12 @@ from tuner.daemon.answers.verifiable import cheapest
 from tuner.daemon.backlog.auto_queue import AutoQueue
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.proven_time import ProvenTime
-from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import (
-    WITHDRAWN,
-    missing,
-    reprioritised,
-    unwanted,
-    verifies,
-)
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.specs import WITHDRAWN, missing, reprioritised, unwanted, verifies
 from tuner.daemon.queue.placement import GONE_AFTER_S
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
-from tuner.errors import StoreError, TunerError
+from tuner.model.errors import StoreError, TunerError
 from tuner.model.jobs import FOR_AN_ANSWER, JobState, Origin
 
 _LOG = logging.getLogger(__name__)

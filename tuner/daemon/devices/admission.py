@@ -19,7 +19,7 @@ from cronsim import CronSim
 from tuner.daemon.settings.tables import BudgetTable, Settings, WindowTable
 from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice
 from tuner.report.words import moment
 

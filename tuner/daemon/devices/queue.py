@@ -9,8 +9,8 @@ from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.devices.admission import Admission
 from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
-from tuner.daemon.queue.board import Board
-from tuner.errors import ChildError, InputError, StoreError
+from tuner.daemon.jobs.board import Board
+from tuner.model.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, JobRecord, JobState
 from tuner.system.logs import about
 from tuner.system.threads import is_shortage

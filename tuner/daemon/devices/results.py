@@ -11,13 +11,13 @@ from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Budgets, Cost
 from tuner.daemon.interface import NotNowError
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.events import EventPump
+from tuner.daemon.jobs.specs import without_batch
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.queue.board import Board
-from tuner.daemon.queue.job_specs import without_batch
-from tuner.daemon.queue.subscriptions import EventPump
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
-from tuner.errors import StoreError
+from tuner.model.errors import StoreError
 from tuner.model.jobs import JobKind, JobRecord, JobState
 
 MOST_CRASHES = 4

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.daemon.interface import FeedEvent, encode
-from tuner.daemon.queue.subscriptions import Subscription
+from tuner.daemon.jobs.events import Subscription
 
 KEPT_BYTES = 2**22
 """Of the newest events: an hour of trials, or minutes of the fastest simulated ones."""

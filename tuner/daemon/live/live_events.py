@@ -13,11 +13,11 @@ from typing import Any
 
 from tuner.daemon.attempts.trial_data import stored_trial
 from tuner.daemon.interface import FeedEvent, encode
+from tuner.daemon.jobs.documents import job_document
 from tuner.daemon.live.event_feed import EventFeed
-from tuner.daemon.queue.job_documents import job_document
 from tuner.database.storage import Repositories, Storage
 from tuner.database.trial_pages import trials_page
-from tuner.errors import InputError, StoreError
+from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import JobEvent, JobRecord, JobState
 from tuner.model.records import StoredRun
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tuner.daemon.api.errors import error_body
+from tuner.daemon.http.responses import error_body
 
 _SLICE_S = 0.5  # after so long a signal that came meanwhile is seen
 _MOST = 32  # clients at a time; others wait in the queue of the socket

@@ -3,7 +3,7 @@
 import logging
 
 from tuner.daemon.state import State
-from tuner.system.state_lock import StateLock
+from tuner.system.ownership import StateLock
 
 _SURE = 3  # looks in a row at another directory, before the daemon begins anew with it
 _SUBJECT = "state directory"

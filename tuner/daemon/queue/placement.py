@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from tuner.model import DeviceIdentity
+from tuner.model.device import DeviceIdentity
 from tuner.model.device_choice import DeviceChoice, same_kind
 from tuner.model.jobs import JobRecord
 

@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.daemon.settings import file as settings_file
+from tuner.daemon import settings_file
 from tuner.daemon.settings.tables import Settings
-from tuner.errors import InputError
+from tuner.model.errors import InputError
 from tuner.system.whole_file import replace_file
 
 NAME = "daemon.toml.good"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.options import JOB_OPTIONS, SearchOptions, option_field, with_options
+from tuner.model.options import JOB_OPTIONS, SearchOptions, option_field, with_options
 
 _DAY_S = 86_400.0
 _LONGEST_PERIOD_DAYS = 36_500.0  # beyond a century dates end; nobody waits for that

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tuner.database.faults import SuspectError, damaged, mirror_of, translated, unreadable
 from tuner.database.files import connect_to_read, locked
-from tuner.database.integrity.comparison import RowDifference, VerifiedRows, differences
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
 from tuner.database.integrity.examination import Examination, Key, RowRepair
 from tuner.database.integrity.harvest import Harvest, NeededRows, same_database
 from tuner.database.integrity.pages import text_or_bytes
 from tuner.database.integrity.repair import nothing_of_ours, refuse_newer, were_ours
 from tuner.database.integrity.row_repair import Mending, planned
+from tuner.database.integrity.rows import RowDifference, VerifiedRows, differences
 from tuner.database.transaction import Row, standing
 
 _TURNS = 50  # while another process writes, until both files are met at one transaction

@@ -16,7 +16,6 @@ from tuner.database.faults import SuspectError, advice, damaged, mirror_of, tran
 from tuner.database.file_systems import use_log
 from tuner.database.files import connect, locked
 from tuner.database.integrity.checksums import TABLES
-from tuner.database.integrity.comparison import RowDifference, VerifiedRows, differences
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
 from tuner.database.integrity.examination import Examination, RowRepair
 from tuner.database.integrity.harvest import Harvest, NeededRows, is_there, same_database
@@ -30,10 +29,11 @@ from tuner.database.integrity.replacement import (
     remove_side_files,
 )
 from tuner.database.integrity.row_repair import Mending, align, aside, insert, mend, planned
+from tuner.database.integrity.rows import RowDifference, VerifiedRows, differences
 from tuner.database.integrity.schema import apply
 from tuner.database.integrity.upgrade import brought_up
 from tuner.database.transaction import standing
-from tuner.errors import StoreDamagedError, StoreError
+from tuner.model.errors import StoreDamagedError, StoreError
 
 _LOG = logging.getLogger(__name__)
 _TOLD = 20  # lines of the log about one examination

@@ -13,7 +13,7 @@ from pathlib import Path
 from tuner.database.faults import SuspectError, advice
 from tuner.database.files import SIDE_FILES, connect, make_like, side_file
 from tuner.database.integrity.copy_state import inspected
-from tuner.errors import StoreError, StoreFullError, StoreReadOnlyError
+from tuner.model.errors import StoreError, StoreFullError, StoreReadOnlyError
 
 _LOG = logging.getLogger(__name__)
 _KEPT = 3  # damaged files of one name, the oldest going first: a disk must not fill with them

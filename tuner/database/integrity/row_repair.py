@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from tuner.database.faults import SuspectError
 from tuner.database.files import now
 from tuner.database.integrity.checksums import TABLES, Table, row_checksum
-from tuner.database.integrity.comparison import RowDifference
 from tuner.database.integrity.examination import IsolatedRow, Key, RowRepair
+from tuner.database.integrity.rows import RowDifference
 from tuner.database.transaction import LARGEST_COUNT, Row
 
 _NUMBERED = ("jobs", "job_events")  # tables whose numbers SQLite remembers (AUTOINCREMENT)

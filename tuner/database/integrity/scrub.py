@@ -4,8 +4,8 @@ import json
 
 from tuner.database.faults import SuspectError
 from tuner.database.integrity.checksums import TABLES, verified
-from tuner.database.integrity.comparison import VerifiedRows, compared, page_of
 from tuner.database.integrity.examination import Examination, IsolatedRow, Position
+from tuner.database.integrity.rows import VerifiedRows, compared, page_of
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 

@@ -17,8 +17,9 @@ from tuner.database.integrity.pages import BadText, text_or_bytes
 from tuner.database.integrity.replacement import rebuild
 from tuner.database.integrity.schema import apply
 from tuner.database.transaction import Row
-from tuner.model import RunStatus, Status
 from tuner.model.jobs import JobState
+from tuner.model.records import RunStatus
+from tuner.model.trial import Status
 
 _DOCUMENTS = {"conditions", "answer", "trial", "measurement", "confirmed", "ordered", "data", "document"}
 _STATES: dict[tuple[str, str], Callable[[str], object]] = {

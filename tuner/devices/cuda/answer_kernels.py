@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.code import StageCompiler
 from tuner.devices.cuda.types import Array, CudaFunction
-from tuner.errors import CompileError, CompilerUnavailableError
-from tuner.model import Source, Stage
-from tuner.problems import Draw, Norm
+from tuner.model.errors import CompileError, CompilerUnavailableError
+from tuner.model.plan import Source, Stage
+from tuner.problems.arrays import Draw
+from tuner.problems.base import Norm
 
 _SOURCE = Path(__file__).with_name("answers.cu")
 _THREADS = 256

@@ -3,13 +3,13 @@
 from types import ModuleType
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.buffers import GUARD_BYTES, BufferPool
+from tuner.devices.cuda.arrays import GUARD_BYTES, BufferPool
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.inputs import Inputs
 from tuner.devices.cuda.judged_plans import OUTPUT_ROLES
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.devices.cuda.types import Array
-from tuner.model import Plan
+from tuner.model.plan import Plan
 from tuner.problems.arrays import values_of
 
 

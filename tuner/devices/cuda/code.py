@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.compiler.contract import misfit
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.launches import (
@@ -22,26 +22,19 @@ from tuner.devices.cuda.launches import (
 from tuner.devices.cuda.libraries import GpuLibraries
 from tuner.devices.cuda.loading import LoadedFunction, StageLoader, refused
 from tuner.devices.cuda.types import Array
-from tuner.errors import CompileError
-from tuner.model import (
-    BufferView,
-    DeviceLimits,
-    Flag,
-    Plan,
-    Scalar,
-    Stage,
-    StageArgument,
-    Status,
-    StructValue,
-    Workload,
-)
+from tuner.model.arguments import Scalar, StructValue
+from tuner.model.chains import BufferView
+from tuner.model.device import DeviceLimits
 from tuner.model.elements import element_dtype, scalar_value
+from tuner.model.errors import CompileError
+from tuner.model.plan import Plan, Stage, StageArgument, Workload
+from tuner.model.trial import Flag, Status
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 
 
 class StageCompiler(Protocol):
-    """Compiles the stages of a plan together (``tuner.compiler.Compiler`` does)."""
+    """Compiles the stages of a plan together (``tuner.compiler.compiler.Compiler`` does)."""
 
     def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
         """For each stage, in order, the code or the error."""

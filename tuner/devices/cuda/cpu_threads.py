@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner.devices.cuda.launches import LaunchRefusedError
-from tuner.model import Status
+from tuner.model.trial import Status
 
 _WHEEL = "scipy.libs"  # where SciPy's wheels keep their BLAS; NumPy's have one of their own
 _INSTALL = "pip install threadpoolctl, or gpu-tuner[hybrid]"

@@ -14,7 +14,8 @@ import numpy as np
 
 from tuner.devices.cuda.launches import LaunchRefusedError
 from tuner.devices.cuda.types import Array, Stream
-from tuner.model import LibraryCall, Status
+from tuner.model.chains import LibraryCall
+from tuner.model.trial import Status
 
 WORKSPACE_BYTES = 32 * 2**20
 """Of a stream; what NVIDIA recommends for Hopper GPUs."""

@@ -16,12 +16,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from tuner.compiler import Compiler
+from tuner.compiler.compiler import Compiler
 from tuner.compiler.resources import plan_resources
+from tuner.devices.base import Check, Progress, RunRecord
 from tuner.devices.cuda import probe
+from tuner.devices.cuda.answer_check import AnswerCheck
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.buffers import BufferPool, is_cold, original_bytes, rotation_sets, set_bytes
-from tuner.devices.cuda.check import AnswerCheck
+from tuner.devices.cuda.arrays import BufferPool, is_cold, original_bytes, rotation_sets, set_bytes
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.inputs import Inputs
@@ -29,10 +30,11 @@ from tuner.devices.cuda.launches import LaunchRefusedError, Restoring, Step
 from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds, most_sets
 from tuner.devices.cuda.types import Array
-from tuner.errors import CompileError, InputError, TunerError, UncheckableError
-from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import DeviceIdentity, DeviceLimits, Flag, FlagKind, Plan, Resources, Status, WorkloadResult
-from tuner.problems import to_host
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import CompileError, InputError, TunerError, UncheckableError
+from tuner.model.plan import Plan, Resources
+from tuner.model.trial import Flag, FlagKind, Status, WorkloadResult
+from tuner.problems.arrays import to_host
 
 _BLOCKS = 8
 _LEAST = 2  # a scatter needs two values
@@ -68,7 +70,7 @@ def uncertainty(values: Sequence[float]) -> float:
 
 
 class CudaDevice:
-    """GPU ``index`` of CUDA's numbering; implements ``tuner.interfaces.Device``.
+    """GPU ``index`` of CUDA's numbering; implements ``tuner.devices.base.Device``.
 
     Args:
         index: as CUDA counts, which ``CUDA_VISIBLE_DEVICES`` may change.

@@ -5,14 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.resources import plan_resources
+from tuner.devices.base import Progress
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.launches import LaunchRefusedError, Program
-from tuner.errors import CompileError, DeviceError
-from tuner.interfaces import Progress
-from tuner.model import DeviceIdentity, DeviceLimits, Plan, Resources, Stage, Status
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import CompileError, DeviceError
+from tuner.model.plan import Plan, Resources, Stage
+from tuner.model.trial import Status
 
 
 class DirectGpu:
@@ -63,7 +65,7 @@ class DirectGpu:
 
 @dataclass(frozen=True)
 class CompilingGpu:
-    """As much of a ``tuner.interfaces.Device`` as candidates are compiled with."""
+    """As much of a ``tuner.devices.base.Device`` as candidates are compiled with."""
 
     identity: DeviceIdentity
     limits: DeviceLimits

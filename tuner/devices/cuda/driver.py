@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import DeviceError
-from tuner.model import TensorMap
+from tuner.model.arguments import TensorMap
 from tuner.model.elements import element_dtype
+from tuner.model.errors import DeviceError
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tuner.devices.cuda.cpu_threads import CpuThreads
 from tuner.devices.cuda.types import CudaEvent, Stream
-from tuner.model import Flag, FlagKind, LibraryCall
+from tuner.model.chains import LibraryCall
+from tuner.model.trial import Flag, FlagKind
 
 _LETTER = {"float32": "s", "float64": "d"}
 _WORD_BYTES, _LINE_BYTES = 8, 64  # a pivot, tau or info has a word

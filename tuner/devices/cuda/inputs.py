@@ -10,14 +10,15 @@ from types import ModuleType
 import numpy as np
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.buffers import INPUT_ROLES, BufferPool
+from tuner.devices.cuda.arrays import INPUT_ROLES, BufferPool
 from tuner.devices.cuda.types import Array
-from tuner.errors import InputError, UncheckableError
-from tuner.model import Buffer, Plan, Workload
 from tuner.model.elements import BFLOAT16
-from tuner.problems import Draw, Tridiagonal, problem_for, stated_draw, stated_values
-from tuner.problems.arrays import chunks
-from tuner.problems.tridiagonal import MARGIN
+from tuner.model.errors import InputError, UncheckableError
+from tuner.model.plan import Buffer, Plan, Workload
+from tuner.problems import problem_for
+from tuner.problems.arrays import Draw, chunks
+from tuner.problems.input_values import stated_draw, stated_values
+from tuner.problems.tridiagonal import MARGIN, Tridiagonal
 
 _COPIED = 2**24  # elements at a time
 _KEPT_PART = 8  # a copy of values takes no more than this part of the free memory

@@ -6,10 +6,11 @@ from typing import Any
 
 from tuner.devices.cuda.answer_kernels import Rows
 from tuner.devices.cuda.types import Array
-from tuner.model import Buffer, Plan, ProblemSpec, Workload
 from tuner.model.elements import BFLOAT16
-from tuner.problems import Norm, Problem, problem_for, to_host
-from tuner.problems.arrays import CHUNK_ELEMENTS
+from tuner.model.plan import Buffer, Plan, ProblemSpec, Workload
+from tuner.problems import problem_for
+from tuner.problems.arrays import CHUNK_ELEMENTS, to_host
+from tuner.problems.base import Norm, Problem
 
 OUTPUT_ROLES = ("out", "inout")
 JudgedKey = tuple[Workload, int, ProblemSpec, tuple[Buffer, ...]]

@@ -12,7 +12,7 @@ from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step, has_host_stage
 from tuner.devices.cuda.prioritised_graph import PrioritisedGraph
 from tuner.devices.cuda.types import CudaEvent, Graph, Stream
-from tuner.model import Status
+from tuner.model.trial import Status
 
 _BEGIN = -1  # number of the event at the beginning of a run; those of the ends are below
 

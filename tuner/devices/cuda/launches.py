@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.types import Array, CudaFunction, Stream
-from tuner.errors import DeviceError
-from tuner.model import LibraryCall, Status, TensorMap
+from tuner.model.arguments import TensorMap
+from tuner.model.chains import LibraryCall
+from tuner.model.errors import DeviceError
+from tuner.model.trial import Status
 
 
 class LaunchRefusedError(DeviceError):

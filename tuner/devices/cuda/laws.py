@@ -10,9 +10,12 @@ from typing import Any
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
 from tuner.devices.cuda.types import Array
-from tuner.problems import Consistent, Deviation, Fft, Law, NaiveKernel, Norm, Problem, Scan, Tridiagonal
-from tuner.problems.base import worst_of
-from tuner.problems.fft import FUNCTIONAL_SPREAD
+from tuner.problems.base import Deviation, Norm, Problem, worst_of
+from tuner.problems.fft import FUNCTIONAL_SPREAD, Fft
+from tuner.problems.generic import Consistent
+from tuner.problems.scans import Scan
+from tuner.problems.stated import Law, NaiveKernel
+from tuner.problems.tridiagonal import Tridiagonal
 
 _Arrays = Mapping[str, Array]
 _Sizes = Mapping[str, Any]

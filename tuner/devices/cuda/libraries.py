@@ -9,7 +9,8 @@ from tuner.devices.cuda.cublas import WORKSPACE_BYTES, Cublas
 from tuner.devices.cuda.host_lapack import HostLapack
 from tuner.devices.cuda.launches import LaunchRefusedError, LibraryLaunch, LibraryStage, Program
 from tuner.devices.cuda.types import Array, Stream
-from tuner.model import Flag, LibraryCall, Status
+from tuner.model.chains import LibraryCall
+from tuner.model.trial import Flag, Status
 
 # cufft.h
 _TRANSFORM = {"complex64": 0x29, "complex128": 0x69}

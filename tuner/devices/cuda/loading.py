@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from tuner.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.launches import LaunchRefusedError, SymbolAddress
 from tuner.devices.cuda.types import CudaFunction
-from tuner.model import Buffer, DeviceLimits, Stage, Status
+from tuner.model.device import DeviceLimits
 from tuner.model.elements import element_dtype
+from tuner.model.plan import Buffer, Stage
+from tuner.model.trial import Status
 from tuner.space.launches import refusal
 
 _SHARED_WITHOUT_ASKING = 48 * 1024

@@ -15,15 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from tuner.devices.cuda.driver import DriverCallError
-from tuner.devices.cuda.launches import (
-    ArrayOffset,
-    LaunchRefusedError,
-    LibraryStage,
-    LoadedStage,
-    Program,
-)
+from tuner.devices.cuda.launches import ArrayOffset, LaunchRefusedError, LibraryStage, LoadedStage, Program
 from tuner.devices.cuda.types import Graph
-from tuner.model import Status, TensorMap
+from tuner.model.arguments import TensorMap
+from tuner.model.trial import Status
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from tuner.errors import DeviceUnavailableError
-from tuner.model import DeviceIdentity, DeviceLimits
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import DeviceUnavailableError
 from tuner.space.occupancy import device_limits
-from tuner.system.process import Child
+from tuner.system.processes import Child
 
 _ASK_S = 60.0  # a driver that has to be loaded first takes seconds
 _NAME_BYTES = 256  # as CUDA's runtime has for the name of a GPU

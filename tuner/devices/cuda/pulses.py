@@ -7,8 +7,9 @@ from types import ModuleType
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.launches import LaunchRefusedError, Step
 from tuner.devices.cuda.types import CudaEvent, Stream
-from tuner.errors import DeviceError
-from tuner.model import Configuration, Plan, ProblemSpec, Scalar, Source, Stage, Work, Workload
+from tuner.model.arguments import Scalar
+from tuner.model.errors import DeviceError
+from tuner.model.plan import Configuration, Plan, ProblemSpec, Source, Stage, Work, Workload
 
 _THREADS = 256
 _MORE_THAN_FIT = 2**20  # blocks; the resident grid is cut to what the GPU holds at a time
@@ -16,7 +17,7 @@ _LONGEST_S = 1.0  # of one launch: a GPU with a display kills kernels that run f
 
 
 class PulsePlayer:
-    """Plays pulses of full load; see ``tuner.interfaces.LoadSource``.
+    """Plays pulses of full load; see ``tuner.devices.base.LoadSource``.
 
     Args:
         cp: CuPy, with the device current.
@@ -97,7 +98,7 @@ class PulsePlayer:
 
 
 def _source() -> Source:
-    from tuner.config.catalog import kernels_root  # noqa: PLC0415 - reading kernel files takes long to import
+    from tuner.config.shipped import kernels_root  # noqa: PLC0415 - reading kernel files takes long to import
 
     path = kernels_root() / "common" / "load.cu"
     return Source(str(path), path.read_text(encoding="utf-8"))

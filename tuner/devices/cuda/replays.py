@@ -16,7 +16,7 @@ from tuner.devices.cuda.driver import DriverCallError
 from tuner.devices.cuda.lanes import Lanes, RoundStamps
 from tuner.devices.cuda.launches import LaunchRefusedError, Step, has_host_stage
 from tuner.devices.cuda.types import CudaEvent
-from tuner.model import Flag, FlagKind
+from tuner.model.trial import Flag, FlagKind
 
 RoundParts = Sequence[tuple[Step, ...]]
 """For every workload of a round, its launches in order."""

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.buffers import BufferPool
+from tuner.devices.cuda.arrays import BufferPool
 from tuner.devices.cuda.checked_runs import CheckedRuns
 from tuner.devices.cuda.inputs import Inputs
 from tuner.devices.cuda.judged_plans import OUTPUT_ROLES, JudgedKey, judged_key, judged_rows, sizes_of
@@ -15,10 +15,11 @@ from tuner.devices.cuda.launches import LaunchRefusedError
 from tuner.devices.cuda.laws import Laws
 from tuner.devices.cuda.types import Array
 from tuner.devices.cuda.unwritten import unwritten
-from tuner.errors import UncheckableError
-from tuner.model import Plan
-from tuner.problems import Norm, Problem, StatedReference, to_host
-from tuner.problems.arrays import values_of
+from tuner.model.errors import UncheckableError
+from tuner.model.plan import Plan
+from tuner.problems.arrays import to_host, values_of
+from tuner.problems.base import Norm, Problem
+from tuner.problems.stated import StatedReference
 
 _REFERENCE_PART = 8  # a reference takes no more than this part of the free memory: rounds need theirs
 

@@ -23,7 +23,7 @@ from tuner.devices.cuda.lanes import Lanes
 from tuner.devices.cuda.launches import Launch, LaunchRefusedError, LibraryLaunch, Restoring, Step
 from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
 from tuner.devices.cuda.types import CudaFunction
-from tuner.model import Flag, FlagKind
+from tuner.model.trial import Flag, FlagKind
 
 WARM_S = 0.2
 """Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""

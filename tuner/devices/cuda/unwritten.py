@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tuner.devices.cuda.types import Array
-from tuner.model import Plan
-from tuner.problems import to_host
-from tuner.problems.arrays import chunks, value_dtype
+from tuner.model.plan import Plan
+from tuner.problems.arrays import chunks, to_host, value_dtype
 
 _POISON = 0xFF
 _LOOKED_AT = 2**24  # elements of an output: only wrong answers are looked at, but there may be many

@@ -8,7 +8,7 @@ count as ``CUDA_DEVICE_ORDER`` says: by PCI bus, as NVML counts, or the fastest 
 import re
 from collections.abc import Mapping, Sequence
 
-from tuner.errors import DeviceUnavailableError
+from tuner.model.errors import DeviceUnavailableError
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _INSTANCE = "MIG-"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
 from tuner.devices.gpu_values import GpuModel
-from tuner.model import Plan, Scalar, Stage, TensorMap
-from tuner.model.arguments import StructValue
+from tuner.model.arguments import Scalar, StructValue, TensorMap
+from tuner.model.plan import Plan, Stage
 
 _LEAST_STEPS = 2_000
 _ARRAY_BYTES = 1 << 40  # between the made-up addresses of two arrays

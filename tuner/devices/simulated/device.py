@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.devices.base import Check, Progress, RunRecord
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.faults import Faults
@@ -21,16 +22,10 @@ from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
 from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
 from tuner.devices.simulated.time_model import Timeline, Warming
 from tuner.devices.simulated_users import Occupant, is_present
-from tuner.errors import ClockError, CompileError, LaunchMisfitError
-from tuner.interfaces import Check, Progress, RunRecord
-from tuner.model import (
-    DeviceIdentity,
-    DeviceLimits,
-    Plan,
-    Resources,
-    Status,
-    WorkloadResult,
-)
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.errors import ClockError, CompileError, LaunchMisfitError
+from tuner.model.plan import Plan, Resources
+from tuner.model.trial import Status, WorkloadResult
 
 MODEL_VERSION = "model-3"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run

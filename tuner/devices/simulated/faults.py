@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.model import Plan, Status
+from tuner.model.plan import Plan
+from tuner.model.trial import Status
 
 _NOT_RUNNING = (Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.library_model import LibraryWork, library_work
-from tuner.model import Buffer, Plan, Resources, Stage, Work
 from tuner.model.elements import element_dtype
+from tuner.model.plan import Buffer, Plan, Resources, Stage, Work
 from tuner.space.occupancy import Occupancy, occupancy
 
 WORD = 4  # bytes

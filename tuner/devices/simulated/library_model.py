@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.model import LibraryCall
+from tuner.model.chains import LibraryCall
 
 EFFICIENCY = 0.8
 """Of the arithmetic lanes, at best: a large product of matrices."""

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tuner.compiler import CompiledStage, Compiler
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.resources import code_of, resources_of
+from tuner.devices.base import Progress
 from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
-from tuner.errors import CompileError, CompilerUnavailableError, DeviceError
-from tuner.interfaces import Progress
-from tuner.model import Configuration, DeviceLimits, Plan, Resources, Stage, Workload
+from tuner.model.device import DeviceLimits
+from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
+from tuner.model.plan import Configuration, Plan, Resources, Stage, Workload
 
 _LOG = logging.getLogger(__name__)
 _OLDEST_FOR_NVRTC = (5, 0)  # Fermi and Kepler are past its reach: compiled for sm_50 and labelled so
@@ -22,7 +23,7 @@ Answer = tuple[Resources, ...] | CompileError
 
 
 class ResourceCompiler(Protocol):
-    """What is used of ``tuner.compiler.Compiler``."""
+    """What is used of ``tuner.compiler.compiler.Compiler``."""
 
     @property
     def nvrtc_version(self) -> str:

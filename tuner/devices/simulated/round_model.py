@@ -26,7 +26,7 @@ from tuner.devices.gpu_values import GpuModel
 from tuner.devices.simulated.arithmetic import StageArithmetic
 from tuner.devices.simulated.launch_model import LaunchModel, described, restored_bytes
 from tuner.devices.simulated.time_model import Demand, bandwidth, demand
-from tuner.model import Configuration, Plan, Resources, Workload
+from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.space.launches import holds_whole, refusal
 
 CONTENTION = 0.02

@@ -5,20 +5,14 @@ from datetime import datetime
 
 from tuner.client.answers import KnownAnswer
 from tuner.client.values import Best, Status
-from tuner.model import shown_values
+from tuner.model.plan import shown_values
 from tuner.model.run_document import AnswerTrial
 from tuner.report.html.elements import Markup, cells_table, element, listed, paragraphs
 from tuner.report.html.frame import framed
 from tuner.report.html.panels import chart, panel
 from tuner.report.html.run_data import Record
 from tuner.report.trials_table import energy_of
-from tuner.report.words import (
-    MODELLED,
-    percent_with_interval,
-    si,
-    with_moments,
-    with_uncertainty,
-)
+from tuner.report.words import MODELLED, percent_with_interval, si, with_moments, with_uncertainty
 
 _HEIGHTS = (320, 480, 720, 1080, 1600)
 _ROW_PX = 22

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from tuner.model.run_document import RunDocument
+from tuner.report.diff import RunDifferences, change_of, differences_of, quantities
 from tuner.report.html.effects import effects_of
 from tuner.report.html.elements import Markup, cells_table, element, joined, listed
 from tuner.report.html.frame import framed
@@ -11,7 +12,6 @@ from tuner.report.html.run_data import Record, run_data
 from tuner.report.html.run_section import run_section
 from tuner.report.html.word_links import words_panel
 from tuner.report.ranked_trials import ranked_trials
-from tuner.report.run_diff import RunDifferences, change_of, differences_of, quantities
 
 _NO_RATIOS = "The runs did not tune the same workloads, or one has no answer: ratios would say nothing."
 

@@ -10,7 +10,7 @@ from tuner.report.cost import cost_line
 from tuner.report.details import detail_lines
 from tuner.report.front import front_table
 from tuner.report.html.build_panel import build_panel
-from tuner.report.html.chart_panels import chart_panels
+from tuner.report.html.charts import chart_panels
 from tuner.report.html.effects import Effects
 from tuner.report.html.elements import Markup, cells_table, element, facts, joined, listed, paragraphs
 from tuner.report.html.panels import copyable, panel

@@ -1,0 +1,282 @@
+"""Chooses the controls of a GPU's clock and power limit, and restores what is left set on this machine."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable
+from functools import cache, partial
+from pathlib import Path
+
+from tuner.interfaces.power import ClockControl, PowerLimitControl
+from tuner.model.errors import ClockError
+
+from ..nvml import clocks as nvml_clocks
+from ..nvml.library import NvmlGpu
+from ..nvml.power_limit import NvmlPowerLimitActuator
+from . import devfreq
+from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, load_config, no_ruling
+from .clockd_client import SetterLink, helper_answers, reach
+from .guardian import hire
+from .journal import JournalEntry, JournalPlace, directories, runtime_directory
+from .lease import LeasedClocks, LeasedPowerLimit
+from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
+from .ownership import restore_stale as _restore_stale
+from .settings import POWER_LIMIT, kind_of
+
+CONTROLS = (nvml_clocks.CONTROL, devfreq.CONTROL, POWER_LIMIT)
+SYSTEM = ClockPaths()
+_LOG = logging.getLogger(__name__)
+
+
+def open_actuator(
+    control: str, gpu: str | int, where: ClockPaths = SYSTEM, rules: Ruling = no_ruling
+) -> Actuator:
+    """Open a setting of a GPU by the name of its control; changes nothing.
+
+    Raises:
+        ClockError: no such control, no driver or no such GPU.
+    """
+    if control == POWER_LIMIT:
+        return NvmlPowerLimitActuator(gpu, library=where.library, rules=rules)
+    return _open_clock(control, gpu, where, rules)
+
+
+def _open_clock(control: str, gpu: str | int, where: ClockPaths, rules: Ruling) -> ClockActuator:
+    if control == nvml_clocks.CONTROL:
+        return nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
+    if control == devfreq.CONTROL:
+        return devfreq.DevfreqActuator(gpu, root=where.devfreq, rules=rules)
+    raise ClockError(f"no control is called {control!r}; there are {', '.join(CONTROLS)}")
+
+
+def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator:
+    """The control of a GPU: NVML if it can set clocks, else devfreq if the board has it, else NVML to read.
+
+    On a Jetson NVML may open and then answer nothing, so that opening says little. The administrator's file
+    is read when it is asked which clocks may be set, and not by who only reads the present one.
+
+    Args:
+        gpu: UUID, NVML's index, or a devfreq node. A board with devfreq has one GPU: it is that one.
+        where: where clocks are found.
+
+    Raises:
+        ClockError: neither knows the GPU; the message says why.
+    """
+    rules = _rules(where)
+    reasons = []
+    nvml: ClockActuator | None = None
+    try:
+        nvml = _open_clock(nvml_clocks.CONTROL, gpu, where, rules)
+        if nvml.listed():
+            return nvml
+    except ClockError as error:
+        reasons.append(str(error))
+    try:
+        board = _open_clock(devfreq.CONTROL, gpu, where, rules)
+    except ClockError as error:
+        reasons.append(str(error))
+        if nvml is None:
+            raise ClockError("; ".join(reasons)) from error
+        return nvml
+    if nvml is not None:
+        nvml.close()
+    return board
+
+
+def _rules(where: ClockPaths) -> Ruling:
+    """The administrator's rules, read when they are first asked for."""
+    return cache(lambda name: load_config(where.config).rules(name))
+
+
+def open_control(gpu: str | int, where: ClockPaths | None = None) -> ClockControl:
+    """Clock control of a GPU; opening it changes nothing, and asks nobody who may set clocks.
+
+    Raises:
+        ClockError: neither NVML nor devfreq knows the GPU.
+    """
+    where = where or SYSTEM
+    actuator = choose_actuator(gpu, where)
+    return LeasedClocks(actuator, partial(_setter, actuator, where))
+
+
+def open_power_limits(gpu: str | int, where: ClockPaths | None = None) -> PowerLimitControl:
+    """Control of a GPU's power limit; opening it changes nothing, and asks nobody who may set it.
+
+    Raises:
+        HeldError: somebody holds it, so that the limit as found, which bounds what may be set, is not seen.
+        ClockError: NVML does not know the GPU, or none of its power limits can be set.
+    """
+    where = where or SYSTEM
+    actuator = choose_limit_actuator(gpu, where)
+    try:
+        _demand_free(actuator, directories(where.directory))
+    except ClockError:
+        actuator.close()
+        raise
+    return LeasedPowerLimit(actuator, partial(_setter, actuator, where))
+
+
+def choose_limit_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> NvmlPowerLimitActuator:
+    """The power limit of a GPU.
+
+    Raises:
+        ClockError: NVML does not know the GPU, or none of its power limits can be set; the message says why.
+    """
+    try:
+        actuator = NvmlPowerLimitActuator(gpu, library=where.library, rules=_rules(where))
+    except ClockError as error:
+        raise ClockError(f"power limits are set through NVML: {error}") from error
+    try:
+        if actuator.listed():
+            return actuator
+        why = ClockError(f"the driver lets no power limit of {actuator.name} be set")
+    except ClockError as error:
+        why = error
+    actuator.close()
+    raise why
+
+
+def _setter(actuator: Actuator, where: ClockPaths) -> SetterLink:
+    """The way to who sets clocks and power limits: the helper where it answers, else a guardian.
+
+    Users who may set clocks themselves go to the helper too, so that all are in one queue. Root needs no
+    helper: it keeps its locks and journals in the same place.
+    """
+    if not (os.geteuid() == 0 and actuator.permitted()) and helper_answers(where.socket):
+        return reach(where.socket)
+    _demand_free(actuator, _others(where))
+    return hire(where)
+
+
+def _others(where: ClockPaths) -> list[Path]:
+    """Directories of journals but this user's own, whose lock is to be taken.
+
+    Raises:
+        ClockError: there is no place for a journal of this user's.
+    """
+    own = where.directory or runtime_directory()
+    return [folder for folder in directories(where.directory) if folder != own]
+
+
+def _demand_free(actuator: Actuator, folders: Iterable[Path]) -> None:
+    """Refuse a setting that is held under the lock of a directory, as far as this user can see that.
+
+    Raises:
+        HeldError: somebody owns it.
+    """
+    for folder in folders:
+        place = JournalPlace(folder, actuator.control, actuator.gpu)
+        try:
+            owner = owner_of(place)
+        except ClockError:  # nobody tells this user
+            continue
+        if owner:
+            raise HeldError(place, owner)
+
+
+def undo(where: ClockPaths = SYSTEM) -> Undo:
+    """A function that undoes what a journal entry of any control announces."""
+
+    def undone(entry: JournalEntry) -> list[str]:
+        actuator = open_actuator(entry.control, entry.gpu, where)
+        try:
+            if actuator.gpu != entry.gpu:
+                raise ClockError(f"{entry.gpu} is not here; this board has {actuator.gpu}")
+            return actuator.restore(entry.old, entry.new)
+        finally:
+            actuator.close()
+
+    return undone
+
+
+def actuators(where: ClockPaths | None = None) -> list[ClockActuator | ClockError]:
+    """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
+    where = where or SYSTEM
+    found: dict[str, ClockActuator | ClockError] = {}
+    for gpu in range(NvmlGpu.count(where.library)) or ("board",):
+        try:
+            actuator = choose_actuator(gpu, where)
+        except ClockError as error:
+            found.setdefault(str(gpu), error)
+            continue
+        if actuator.gpu in found:
+            actuator.close()
+        else:
+            found[actuator.gpu] = actuator
+    return list(found.values())
+
+
+def limit_actuators(where: ClockPaths | None = None) -> list[NvmlPowerLimitActuator]:
+    """The power limits of this machine's GPUs that can be set; the caller closes them."""
+    where = where or SYSTEM
+    found = []
+    for gpu in range(NvmlGpu.count(where.library)):
+        with contextlib.suppress(ClockError):
+            found.append(choose_limit_actuator(gpu, where))
+    return found
+
+
+def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
+    """Restore what processes left set that were killed with their guardians; to be called at a start.
+
+    A GPU whose owner lives is left alone; a failure is logged, keeps its journal entry and stops no other.
+    Only what the journal announces is touched.
+    """
+    where = where or SYSTEM
+    try:
+        directory = where.directory or runtime_directory()
+    except ClockError:  # no place for journals: none was written
+        return []
+    outcomes = _restore_stale(directory, undo(where))
+    for outcome in outcomes:
+        if outcome.state == "restored":
+            what = kind_of(outcome.control).name
+            _LOG.warning("restored the %s of %s, which a killed tuner had left set", what, outcome.gpu)
+    return outcomes
+
+
+def restore_all(where: ClockPaths | None = None) -> list[RestoreOutcome]:
+    """As ``restore_stale``, and for root's journals too, which root alone can act on; for an order."""
+    where = where or SYSTEM
+    folders = directories(where.directory)
+    return [outcome for folder in folders for outcome in _restore_stale(folder, undo(where))]
+
+
+def reset(gpu: str | int, where: ClockPaths | None = None) -> None:
+    """Give a GPU's clock back to driver and configuration, whoever set it; for an explicit order only.
+
+    The journal of a dead owner, an unreadable one too, is removed when that is done.
+
+    Raises:
+        ClockError: no such GPU, a living process owns its clocks (it is named), or the reset failed.
+        InputError: the administrator's file is wrong; nothing was reset.
+    """
+    where = where or SYSTEM
+    _reset(choose_actuator(gpu, where), where)
+
+
+def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
+    """Give a GPU the driver's default power limit, whoever set it; for an explicit order only.
+
+    The journal of a dead owner, an unreadable one too, is removed when that is done.
+
+    Raises:
+        ClockError: no such GPU or limit, a living process owns it (it is named), or the reset failed.
+    """
+    where = where or SYSTEM
+    _reset(choose_limit_actuator(gpu, where), where)
+
+
+def _reset(actuator: Actuator, where: ClockPaths) -> None:
+    try:
+        _demand_free(actuator, _others(where))
+        place = JournalPlace(where.directory or runtime_directory(), actuator.control, actuator.gpu)
+        ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
+        ownership.take(settle=False)
+        try:
+            actuator.reset()
+            ownership.clear()
+        finally:
+            ownership.give_up()
+    finally:
+        actuator.close()

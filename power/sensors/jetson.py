@@ -1,0 +1,298 @@
+"""Power rails of a Jetson from its INA3221 and INA238 monitors, through the kernel's ``/sys``.
+
+JetPack 4 shows milliwatts (an IIO device of driver ``ina3221x``), later releases millivolts and milliamperes
+(``hwmon``). Of ``hwmon`` drivers ``update_interval`` is the time in which the chip measures all of its
+channels as often as ``samples`` says (kernel documentation, "Kernel driver ina3221").
+
+With averaging over N conversions, each conversion of an INA3221 moves the register by 1/N of its distance
+(TI SBOS576, section 8.4.1, "Averaging Function"). That is no mean over the interval T but a first-order lag:
+in each N-th part of T the share of the past becomes 1 - 1/N of what it was, so that C = -T / (N ln(1 - 1/N)),
+a little less than T. An INA238 replaces its register by the mean of N conversions.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
+from tuner.model.errors import PowerError, SensorUnavailableError
+
+from .attributes import SysfsAttribute, read_number, read_text
+from .changes import Freshness, check_answers, sound
+from .rails import RailChoice, choices, distinct, is_connected, unavailable
+
+NAME = "ina3221"
+SYSFS = "/sys"
+
+_CHIP = re.compile(r"ina(3221x?|238)")
+_MILLI = 1e-3
+_THOUSAND = 1000  # milliwatts in a watt, and millivolts or milliamperes
+_MICRO = 1e-6
+_LOOKS = 4.0  # per period: an update is dated to an eighth of it, and each look is work for a small CPU
+_SHORTEST_LOOK_S = (
+    0.005  # 200 looks a second are a few percent of a small core; more would be seen in the power
+)
+_UNKNOWN_LOOK_S = 0.02  # where the period is to be learnt
+_LEAST_PERIOD_S = 0.001  # update_interval is whole milliseconds, and 0 for what is shorter than half of one
+_MEANS = 4  # samples that make a mean of what a chip shows; of fewer most of the time is not seen
+_HWMON, _IIO = "ina3221", "ina3221x"  # names of the chip's drivers; the second averages on every board
+_TOLD = 0.05  # of C: the driver rounds, and the chip's own clock is a few percent off
+_SEES = 0.9  # of the time between two looks, from where on the lag sees all of it
+_GUESSED = 0.3  # of C, where neither interval nor number of conversions are told
+_ALONE = "VIN"  # what a chip without names measures: the input of a Thor
+_ASSUMED_S = {
+    "ina3221x": 0.43,  # 64 means of 1.1 ms, or 512 of 0.14 ms, of six numbers: what device trees ask for
+    "ina3221": 0.0066,  # one mean of 1.1 ms of six numbers: the chip's default
+    "ina238": 0.05,  # 16 means of 1.05 ms of three numbers: the chip's default
+}
+_SHUNT_STEP_V = {"ina3221x": 40e-6, "ina3221": 40e-6, "ina238": 5e-6}  # data sheets
+_SHUNT_OHM = 0.005  # what most modules have, where the driver does not say
+_VOLTS = 5.0  # the same
+
+
+@dataclass(frozen=True)
+class MonitorChannel:
+    """One rail of one chip.
+
+    Attributes:
+        rail: its name.
+        files: milliwatts, or millivolts and milliamperes.
+        period_s: between updates; assumed where ``samples`` is 0.
+        samples: measurements a value is the mean of; 0 where neither they nor the period are told.
+        step_w: smallest step of its power in watts.
+        chip: its chip.
+    """
+
+    rail: str
+    files: tuple[Path, ...]
+    period_s: float
+    samples: int
+    step_w: float
+    chip: str
+
+    @property
+    def lags(self) -> bool:
+        """True where what is shown follows power as a lag does."""
+        return self.chip == _IIO or (self.chip == _HWMON and self.samples >= _MEANS)
+
+
+def readings(
+    gpu: str | int,  # noqa: ARG001 - a Jetson has one
+    *,
+    responses: Callable[[str], Response | None],
+    now: Callable[[], float] = time.monotonic,
+    sysfs: str | Path = SYSFS,
+) -> list[Reading]:
+    """The rails of all power monitors, best first; one reading that says why where there are none.
+
+    Args:
+        gpu: not used.
+        responses: calibrated response by the name of a reading.
+        now: clock of the samples, in seconds.
+        sysfs: where the kernel's ``/sys`` is.
+    """
+    chips = sorted(_chips(Path(sysfs)))
+    if not chips:
+        where = Path(sysfs) / "bus/i2c/devices"
+        reason = f"no INA3221 or INA238 in {where}: this is no Jetson, or the driver is not loaded"
+        return [unavailable(NAME, reason)]
+    troubles: list[str] = []
+    channels = [channel for folder, chip in chips for channel in _channels(folder, chip, troubles)]
+    if not channels:
+        folders = ", ".join(str(folder) for folder, _ in chips)
+        reason = "; ".join(troubles) or f"no connected rail in {folders}; is the driver bound?"
+        return [unavailable(NAME, reason)]
+    names = distinct([channel.rail for channel in channels])
+    named = {name: replace(channel, rail=name) for name, channel in zip(names, channels, strict=True)}
+    return [
+        Reading(f"{NAME}:{choice.name}", partial(RailFileSampler, choice, named, responses, now))
+        for choice in choices(names)
+    ]
+
+
+class RailFileSampler:
+    """Implements ``tuner.interfaces.power.PowerSampler`` over the files of one rail, or of a sum of rails.
+
+    Args:
+        choice: the rails.
+        channels: by rail.
+        responses: calibrated response by the name of a reading.
+        now: clock of the samples, in seconds.
+
+    Raises:
+        SensorUnavailableError: a file cannot be read, or holds no number.
+    """
+
+    def __init__(
+        self,
+        choice: RailChoice,
+        channels: dict[str, MonitorChannel],
+        responses: Callable[[str], Response | None],
+        now: Callable[[], float],
+    ) -> None:
+        chosen = [channels[rail] for rail in choice.rails]
+        period_s = max(channel.period_s for channel in chosen)
+        samples = min(channel.samples for channel in chosen)
+        self._now = now
+        self._fresh = Freshness(period_s, learn=samples == 0)
+        self._lags = all(channel.lags for channel in chosen)
+        looks = 1.0 if self._lags else _LOOKS  # a register that moves all the time is fresh at each look
+        self._pause_s = max(period_s / looks, _SHORTEST_LOOK_S) if samples else _UNKNOWN_LOOK_S
+        name = f"{NAME}:{choice.name}"
+        self._info = SensorInfo(
+            name=name,
+            kind="stream",
+            scope=choice.scope,
+            period_s=period_s,
+            poll_interval_s=self._pause_s,
+            resolution=sum(channel.step_w**2 for channel in chosen) ** 0.5,
+            response=responses(name) or _assumed(period_s, samples, self._pause_s, lags=self._lags),
+            may_be_zero=not choice.is_total,
+        )
+        self._rails: list[list[SysfsAttribute]] = []
+        self._looked_s = self.due_s = now()
+        try:
+            for channel in chosen:
+                files: list[SysfsAttribute] = []
+                self._rails.append(files)
+                for path in channel.files:
+                    files.append(SysfsAttribute(path))  # noqa: PERF401 - one by one: what was opened is closed below
+            self.poll()
+            watts = self._watts()
+            if watts is not None:
+                check_answers(self._info, [watts])
+        except PowerError as error:
+            self.close()
+            raise SensorUnavailableError(str(error)) from error
+
+    @property
+    def info(self) -> SensorInfo:
+        """What is known of this reading; a period that no file tells is learnt from the samples."""
+        return replace(self._info, period_s=self._pause_s if self._lags else self._fresh.period_s)
+
+    def poll(self) -> list[Sample]:
+        """The latest update, if there was one since the last call.
+
+        Raises:
+            PowerError: a file cannot be read any more, or holds no number.
+        """
+        began_s = self._now()
+        if self._looked_s <= began_s < self.due_s:  # a clock that went backwards must not keep us waiting
+            return []
+        self._looked_s, self.due_s = began_s, began_s + self._pause_s
+        watts = self._watts()
+        if watts is None:  # the chip was busy for a moment
+            self.due_s = began_s + self._pause_s / _LOOKS
+            return []
+        middle_s = (began_s + self._now()) / 2.0
+        sample = Sample(middle_s, watts) if self._lags else self._fresh.look(middle_s, watts)
+        return sound(self._info, [sample] if sample else [])
+
+    def close(self) -> None:
+        """Close the files."""
+        for files in self._rails:
+            for file in files:
+                file.close()
+
+    def _watts(self) -> float | None:
+        """Power of the rails from milliwatts, or millivolts and milliamperes; None while a chip is busy."""
+        total_w = 0.0
+        for files in self._rails:
+            product = 1
+            for file in files:
+                number = file.read()
+                if number is None:
+                    return None
+                product *= number
+            total_w += product / _THOUSAND ** len(files)
+        return total_w
+
+
+def _assumed(period_s: float, samples: int, pause_s: float, *, lags: bool) -> Response:
+    """What the chip shows: a lag, a mean over the period, or over the part in which it looks at this rail."""
+    if lags:
+        part = 1.0 / samples if samples else 0.0
+        capacitance_s = period_s * (-part / math.log(1.0 - part) if part else 1.0)
+        sigma_s = (_TOLD if samples else _GUESSED) * capacitance_s
+        sees_all = 2.0 * capacitance_s >= _SEES * pause_s
+        return Response("lag", capacitance_s=capacitance_s, capacitance_sigma_s=sigma_s, averages=sees_all)
+    if 0 < samples < _MEANS:
+        # Voltage and current of up to three rails take turns: a sixth of the time is this current's.
+        return Response("boxcar", window_s=period_s / 6.0, averages=False)
+    return Response("boxcar", window_s=period_s, averages=samples > 0 and pause_s <= period_s)
+
+
+# --- what is there -------------------------------------------------------------------------------
+
+
+def _chips(sysfs: Path) -> Iterator[tuple[Path, str]]:
+    """(I2C device, name of the chip) of every power monitor."""
+    for file in (sysfs / "bus/i2c/devices").glob("*/name"):
+        try:
+            chip = read_text(file)
+        except PowerError:
+            continue
+        if _CHIP.fullmatch(chip):
+            yield file.parent, chip
+
+
+def _channels(device: Path, chip: str, troubles: list[str]) -> Iterator[MonitorChannel]:
+    """The connected rails of a chip; what keeps one from being found is added to ``troubles``."""
+    for folder in sorted(device.glob("iio:device*")):
+        yield from _named(folder, "rail_name_*", partial(_iio, chip), troubles)
+    for folder in sorted(device.glob("hwmon/hwmon*")):
+        yield from _named(folder, "in*_label", partial(_hwmon, chip), troubles)
+        if any(folder.glob("in*_label")):
+            continue
+        yield from _named(folder, "label", partial(_hwmon, chip), troubles)  # a chip with one channel
+        if not (folder / "label").exists() and (folder / "curr1_input").exists():
+            yield _hwmon(chip, folder, "1", _ALONE)
+
+
+def _named(
+    folder: Path, pattern: str, make: Callable[[Path, str, str], MonitorChannel], troubles: list[str]
+) -> Iterator[MonitorChannel]:
+    """A channel for each connected rail that has files to read its power from."""
+    for label in sorted(folder.glob(pattern)):
+        digits = re.search(r"\d+", label.name)
+        try:
+            rail = read_text(label)
+        except PowerError as error:
+            troubles.append(str(error))
+            continue
+        number = digits[0] if digits else "1"
+        if read_number(folder / f"in{number}_enable") == 0:
+            troubles.append(f"{folder}: {rail} is disabled (in{number}_enable is 0)")
+            continue
+        channel = make(folder, number, rail)
+        if is_connected(rail) and all(path.exists() for path in channel.files):
+            yield channel
+
+
+def _iio(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
+    """A channel of JetPack 4; neither period nor shunt are told."""
+    volts = read_number(folder / f"in_voltage{number}_input")
+    step_w = (volts * _MILLI if volts else _VOLTS) * _SHUNT_STEP_V[chip] / _SHUNT_OHM
+    return MonitorChannel(rail, (folder / f"in_power{number}_input",), _ASSUMED_S[chip], 0, step_w, chip)
+
+
+def _hwmon(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
+    """A channel of JetPack 5 and later; one that has no current is the sum of the shunt voltages, no rail."""
+    millivolts, milliamperes = folder / f"in{number}_input", folder / f"curr{number}_input"
+    interval_ms = read_number(folder / "update_interval")
+    samples = read_number(folder / "samples") if interval_ms is not None else 0
+    shunt = read_number(folder / f"shunt{number}_resistor")
+    volts = read_number(millivolts)
+    ampere_step = max(_SHUNT_STEP_V[chip] / (shunt * _MICRO if shunt else _SHUNT_OHM), _MILLI)
+    return MonitorChannel(
+        rail=rail,
+        files=(millivolts, milliamperes),
+        period_s=_ASSUMED_S[chip] if interval_ms is None else max(interval_ms * _MILLI, _LEAST_PERIOD_S),
+        samples=samples if samples is not None else 1,
+        step_w=abs(volts * _MILLI if volts else _VOLTS) * ampere_step,
+        chip=chip,
+    )

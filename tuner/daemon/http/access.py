@@ -1,0 +1,285 @@
+"""Who may ask, how often and how much: every request passes here first.
+
+The kernel names the process at the other end of a Unix socket. Over TCP a token decides. Web pages
+are refused on both, whoever's browser shows them.
+"""
+
+import asyncio
+import hmac
+import logging
+import math
+import os
+import pwd
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.daemon.api.cross_site import cross_site_fault
+from tuner.daemon.api.request_rate import UserRateLimiter
+from tuner.daemon.http.responses import error_answer, internal_answer
+from tuner.daemon.interface import Peer
+from tuner.daemon.settings.tables import LimitsTable
+from tuner.system.log_rate import LogRateLimiter
+from tuner.system.threads import is_shortage
+
+ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
+_BEARER = b"bearer "
+_COME_BACK = {"retry-after": "1"}  # seconds
+_TOLD_EVERY_S = 10.0  # in the log
+_LONGEST_PATH = 200  # characters of it in the log
+_CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7)
+_SO_PEERGROUPS = 59  # of asm-generic/socket.h; Python has no name for it
+_GROUPS_BYTES = 1024  # the most that Python asks the kernel for; whoever is in more than 256 is looked up
+_GID = struct.Struct("I")
+_OVERFLOW_ID = 65_534  # what the kernel shows of whom this user namespace does not know: it can be anybody
+_LOG = logging.getLogger(__name__)
+
+
+class PeerSocket(Protocol):
+    """What is asked of a connected socket; asyncio hands out a stand-in of its own."""
+
+    @property
+    def family(self) -> int:
+        """``socket.AF_UNIX`` or another."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """As ``socket.socket`` has it."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who made a connection.
+
+    Attributes:
+        peer: user and process; of TCP, nobody that can be told.
+        admitted: whether the kernel's word is enough; if not, a token decides (TCP) or nothing does (Unix).
+        tcp: whether the connection came over the loopback.
+    """
+
+    peer: Peer
+    admitted: bool
+    tcp: bool
+
+    def __str__(self) -> str:
+        return "somebody on the loopback" if self.tcp else f"user {self.peer.uid}, process {self.peer.pid}"
+
+
+def caller_of(connection: PeerSocket, group: int | None) -> Caller:
+    """Who made a connection, and whether they may ask.
+
+    Besides the mode of the socket, which may have been changed by mistake: only root, the daemon's own user
+    and members of the socket's group are admitted.
+
+    Args:
+        connection: a connected socket.
+        group: id of the group that owns the Unix socket; None where it has none.
+    """
+    if connection.family != socket.AF_UNIX:
+        return Caller(Peer(), admitted=False, tcp=True)
+    size = _CREDENTIALS.size
+    pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    admitted = uid in (0, os.geteuid()) or (
+        group is not None and group != _OVERFLOW_ID and (group == gid or group in _groups(connection, uid))
+    )
+    return Caller(Peer(uid=uid, pid=pid), admitted=admitted, tcp=False)
+
+
+def _groups(connection: PeerSocket, uid: int) -> set[int]:
+    """Supplementary groups: those of the process where the kernel tells them, else those of its user."""
+    try:
+        packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
+    except OSError:
+        return _groups_of_user(uid)
+    return {gid for (gid,) in _GID.iter_unpack(packed)}
+
+
+def _groups_of_user(uid: int) -> set[int]:
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return set()
+    return set(os.getgrouplist(user.pw_name, user.pw_gid))
+
+
+def group_of(listener: socket.socket) -> int | None:
+    """Id of the group that owns the file of a listening Unix socket; None where there is no such file."""
+    name = listener.getsockname()
+    if listener.family != socket.AF_UNIX or not isinstance(name, str) or not name:
+        return None
+    try:
+        return Path(name).stat().st_gid
+    except OSError:
+        return None
+
+
+class _DisconnectError(Exception):
+    """The client left before its request was whole."""
+
+
+class _TooLargeError(Exception):
+    """A body has more bytes than it may."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"a request has at most {most_bytes} bytes of body")
+
+
+class Gate:
+    """Answers what must not pass, and hands the rest to the application with its body whole.
+
+    Args:
+        app: what is behind the gate.
+        limits: bytes of a body, requests per second.
+        token: what opens the gate for those who come over the loopback; None where nobody does.
+        answer_timeout_s: longest wait for an answer to begin.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: LimitsTable,
+        *,
+        token: str | None = None,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._body_bytes = limits.body_bytes
+        self._rate = UserRateLimiter(limits.requests_per_s, now)
+        self._token = None if token is None else token.encode()
+        self._answer_timeout_s = answer_timeout_s
+        self._short = LogRateLimiter(_TOLD_EVERY_S, now)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request of HTTP; nothing else is offered."""
+        caller: Caller = scope["state"]["caller"]
+        headers = dict(scope["headers"])
+        if _LOG.isEnabledFor(logging.DEBUG):
+            path = scope["raw_path"][:_LONGEST_PATH].decode("ascii", "replace")
+            _LOG.debug("%s %s by %s", scope["method"], path, caller)
+        refusal = self._refusal(caller, headers, scope["state"].get("authenticated", _always))
+        try:
+            if refusal is None and _has_body(headers):
+                receive = await self._whole(headers, receive)
+        except _TooLargeError as error:
+            refusal = error_answer(413, str(error))
+        except _DisconnectError:
+            return
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._timed(scope, receive, send)
+
+    def _refusal(
+        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+    ) -> Response | None:
+        """The answer to who must not pass; None for who may."""
+        fault = cross_site_fault(headers)
+        if fault:
+            return error_answer(403, fault)
+        if caller.tcp:
+            refusal = self._refusal_of_stranger(headers, authenticated)
+            if refusal is not None:
+                return refusal
+        elif not caller.admitted:
+            return error_answer(403, "only root, the daemon's user and the socket's group may ask")
+        wait_s = self._rate.wait_s(caller.peer.uid)
+        if wait_s > 0.0:
+            retry = {"retry-after": str(math.ceil(wait_s))}
+            return error_answer(429, "too many requests of one user in a second", headers=retry)
+        return None
+
+    def _refusal_of_stranger(
+        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+    ) -> Response | None:
+        """Over TCP anybody on the machine can come: the token decides."""
+        given = headers.get(b"authorization", b"")
+        bearer = given[: len(_BEARER)].lower() == _BEARER
+        known = self._token is not None and hmac.compare_digest(given[len(_BEARER) :].strip(), self._token)
+        if bearer and known:
+            return None if authenticated() else error_answer(429, "too many connections", headers=_COME_BACK)
+        challenge = {"www-authenticate": "Bearer"}
+        return error_answer(401, "send the header 'Authorization: Bearer TOKEN'", headers=challenge)
+
+    async def _whole(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        """The body of a request, as one message.
+
+        Raises:
+            _TooLargeError: it has more bytes than it may.
+            _DisconnectError: the client left.
+        """
+        announced = headers.get(b"content-length", b"0")
+        if int(announced) > self._body_bytes:
+            raise _TooLargeError(self._body_bytes)
+        body = bytearray()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _DisconnectError
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._body_bytes:
+                raise _TooLargeError(self._body_bytes)
+        first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def replay() -> Message:
+            return first.pop() if first else await receive()
+
+        return replay
+
+    async def _timed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application begin its answer in time; a stream that has begun may go on."""
+        task = asyncio.current_task()
+        begun = late = False
+
+        def give_up() -> None:
+            nonlocal late
+            late = True
+            if task is not None:
+                task.cancel()
+
+        timer = asyncio.get_running_loop().call_later(self._answer_timeout_s, give_up)
+
+        async def begin(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            timer.cancel()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, begin)
+        except asyncio.CancelledError:
+            if not late or begun:
+                raise
+            _LOG.error("no answer to %s %s in time", scope["method"], scope["path"][:_LONGEST_PATH])
+            late_answer = error_answer(
+                503, "the daemon is too busy to answer in time", kind="store", headers={"retry-after": "1"}
+            )
+            await late_answer(scope, receive, send)
+        except Exception as error:
+            if begun:  # nothing else can be said any more; the server closes and logs
+                raise
+            if not is_shortage(error):
+                _LOG.exception("%s %s", scope["method"], scope["path"][:_LONGEST_PATH])
+            elif times := self._short.times():
+                _LOG.error("%d requests could not be answered: %s", times, str(error) or type(error).__name__)
+            await internal_answer(error)(scope, receive, send)
+        finally:
+            timer.cancel()
+
+
+def _always() -> bool:
+    """Of a scope that was made without a connection."""
+    return True
+
+
+def _has_body(headers: dict[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

@@ -1,0 +1,235 @@
+"""Models of requests and responses. Every request is bounded in length, number and range."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
+from tuner.model.jobs import JobSpec
+from tuner.model.options import option_field, with_options
+
+_LARGEST = 2**63 - 1  # of an id in the database
+_USES = 256  # reports of use in one request
+_PRIORITY = 1e6
+_COUNT = 1e12  # uses of one answer between two requests
+_PAGE = 100
+_LARGEST_PAGE = 500
+
+Workload = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, pattern="^[!-~]+$")]
+Workloads = Annotated[list[Workload], Field(min_length=1, max_length=MOST_WORKLOADS)]
+Device = Annotated[
+    str,
+    Field(
+        max_length=80,
+        # No replay:FILE: a client names no file of the daemon's machine.
+        pattern="^((cuda:[0-9]{1,4})|(sim:[A-Za-z0-9._-]{1,64}))?$",
+        description="cuda:N or sim:NAME; empty for the daemon's first.",
+    ),
+]
+JobDevice = Annotated[
+    str,
+    Field(
+        max_length=MOST_LETTERS,
+        pattern="^(any|(cuda:[0-9]{1,4})|(sim:[A-Za-z0-9._-]{1,64})|(kind:[ -~]{1,160}))?$",
+        description="cuda:N, sim:NAME, or one GPU of a kind: 'kind:MODEL' or 'kind:MODEL@DRIVER'; empty or"
+        " 'any' for any device of the daemon.",
+    ),
+]
+Objective = Literal["time", "energy", "edp", "ed2p", "pareto"]
+Count = Annotated[float, Field(ge=0, le=_COUNT, allow_inf_nan=False)]
+Id = Annotated[int, Field(ge=1, le=_LARGEST)]
+After = Annotated[int, Field(ge=0, le=_LARGEST)]
+StateName = Literal["queued", "running", "paused", "finished", "failed", "cancelled"]
+OriginName = Literal["client", "set", "stale", "drift", "request", "check"]
+Source = Literal["stored", "predicted", "analytical", "nearest", "default"]
+
+
+class RequestModel(BaseModel):
+    """What a client sends; a name that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BestQuery(RequestModel):
+    """Which configurations are asked for."""
+
+    workload: Workloads = Field(description="e.g. scan-lf:N=1024; repeated for workloads that run together.")
+    objective: Objective = "energy"
+    device: Device = ""
+    max_slowdown: float | None = option_field("max_slowdown")
+    clocks_as_found: bool = Field(default=False, description="Only answers that set no GPU clock.")
+    count: Count | None = Field(
+        default=None,
+        description="Uses of the answer that are told of. Without it, being asked counts as one for what is"
+        " tuned first, and as none for what is saved.",
+    )
+
+    def question(self) -> Question:
+        """What the service is asked."""
+        return Question(
+            workloads=tuple(self.workload),
+            objective=self.objective,
+            device=self.device,
+            max_slowdown=self.max_slowdown,
+            clocks_as_found=self.clocks_as_found,
+            count=self.count,
+        )
+
+
+class UseReport(RequestModel):
+    """How often an answer was used."""
+
+    model_config = ConfigDict(strict=True)
+
+    workloads: Workloads
+    objective: Objective = "energy"
+    device: Device = ""
+    max_slowdown: float | None = option_field("max_slowdown")
+    clocks_as_found: bool = False
+    count: Count = Field(default=1.0, description="Uses of the answer since they were told last.")
+
+    def question(self) -> Question:
+        """The question whose answer was used."""
+        return Question(**self.model_dump(exclude={"workloads"}), workloads=tuple(self.workloads))
+
+
+class UseReports(RequestModel):
+    """Uses of several answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    uses: Annotated[list[UseReport], Field(max_length=_USES)]
+
+
+@with_options()
+class Options(RequestModel):
+    """Further choices for a search, as ``tuner run`` has them."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Submission(RequestModel):
+    """A job to be queued; what is left out is as ``daemon.toml`` has it."""
+
+    model_config = ConfigDict(strict=True)
+
+    workloads: Workloads
+    objective: Objective | None = None
+    policy: str | None = option_field("policy")
+    clocks: str | None = option_field("clocks")
+    device: JobDevice = ""
+    priority: Annotated[float, Field(ge=-_PRIORITY, le=_PRIORITY, allow_inf_nan=False)] = Field(
+        default=0.0,
+        description="Of one user's jobs, the highest goes first; between users it counts up to"
+        " [limits] highest_priority of daemon.toml.",
+    )
+    options: Options = Options()
+
+    def order(self, *, objective: str, policy: str, clocks: str) -> JobSpec:
+        """What is to be done.
+
+        Args:
+            objective: where the client names none; so with the others.
+            policy: name of the search strategy.
+            clocks: which GPU clocks may be searched.
+        """
+        return JobSpec(
+            workloads=tuple(self.workloads),
+            objective=self.objective or objective,
+            policy=self.policy or policy,
+            clocks=self.clocks or clocks,
+            device=self.device,
+            options=self.options.model_dump(exclude_none=True),
+        )
+
+
+class JobsQuery(RequestModel):
+    """Which jobs are listed, newest first."""
+
+    state: Annotated[list[StateName], Field(max_length=6)] = Field(default=[], description="Of these states.")
+    limit: Annotated[int, Field(ge=1, le=_LARGEST_PAGE)] = Field(
+        default=_PAGE, description="At most so many."
+    )
+    before: Id | None = Field(default=None, description="With a lower number than this.")
+
+
+class EventsQuery(RequestModel):
+    """From where on events are told."""
+
+    after: After | None = Field(default=None, description="Stored events with a higher number than this.")
+
+
+class JobAnswer(BaseModel):
+    """A job as it stands."""
+
+    id: Id
+    kind: Literal["tune", "sample"]
+    device: str = Field(description="Where it runs or has run; before, what it asks for.")
+    wanted_device: str = Field(description="Where it may run, as it was asked for; empty for any device.")
+    gpu: str = Field(description="UUID of the GPU that its run is measured on; empty before it has one.")
+    workloads: list[str]
+    objective: str
+    policy: str
+    clocks: str
+    options: dict[str, Any]
+    origin: OriginName
+    priority: float
+    state: StateName
+    reason: str = Field(description="Why it is in its state; empty where there is nothing to say.")
+    run: int | None = Field(description="Its run in the database; null before the first trial.")
+    attempts: int
+    trials: int = Field(description="Trials stored for it.")
+    submitter: int | None = Field(description="User id of the client; null for the daemon itself.")
+    created_at: str = Field(description="UTC, ISO 8601.")
+    started_at: str | None
+    ended_at: str | None
+
+
+class JobsAnswer(BaseModel):
+    """A list of jobs, newest first."""
+
+    jobs: list[JobAnswer]
+
+
+class BestAnswer(BaseModel):
+    """The best configurations known now, and where they come from."""
+
+    origin: Source = Field(description="The least of those of the workloads.")
+    device: dict[str, Any]
+    objective: str
+    workloads: dict[str, dict[str, Any]] = Field(
+        description="Name to configuration, and where it comes from (origin, details)."
+    )
+    clock_mhz: int | None = Field(description="GPU clock of a stored answer in MHz; null for as found.")
+    power_limit_w: int | None = Field(description="Power limit of a stored answer in W; null for as found.")
+    stale: list[str] = Field(description="Why a stored answer need not be true any more; empty when fresh.")
+    answer: dict[str, Any] | None = Field(description="Times in s and energies in J of a stored answer.")
+    run: int | None
+    refinement: int | None = Field(description="Number of the job that refines the answer.")
+    notices: list[str]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    kind: Literal[
+        "input",
+        "unauthorised",
+        "not-yours",
+        "unknown-job",
+        "unknown-run",
+        "unknown-path",
+        "wrong-method",
+        "not-now",
+        "too-large",
+        "too-many",
+        "store",
+        "internal",
+    ]
+    message: str = Field(description="For people: names what is wrong and what would be right.")
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer that is an error."""
+
+    error: ErrorDetail

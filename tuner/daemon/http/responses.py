@@ -1,0 +1,195 @@
+"""Error responses: ``{"error": {"kind": ..., "message": ...}}``.
+
+The message names what is wrong in a request and what would be right.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from tuner.daemon.interface import NoSuchJobError, NoSuchRunError, NotYoursError
+from tuner.daemon.settings.tables import bound
+from tuner.model.errors import InputError, StoreError, TunerError
+from tuner.model.options import OPTIONS, Text
+from tuner.system.threads import is_shortage
+
+_LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
+_FAULTS_NAMED = 5  # of a request that is wrong in many places
+_RETRY_S = 1  # a database that is locked is free again after about so long
+_NO_BODY = 400  # said by the framework of nothing else
+_NO_PATH = 404
+_WRONG_METHOD = 405
+_LONGEST_METHOD = 20  # characters of it in a message
+_BUSY = "the daemon has too few threads, files or too little memory just now"
+_KINDS = {
+    400: "input",
+    401: "unauthorised",
+    403: "unauthorised",
+    404: "unknown-path",
+    405: "wrong-method",
+    413: "too-large",
+    422: "input",
+    429: "too-many",
+}
+_WORKLOAD = "must be a kernel and its sizes in ASCII without spaces, e.g. scan-lf:N=1024"
+_FORMS = {
+    "workload": _WORKLOAD,
+    "workloads": _WORKLOAD,
+    "device": "must be cuda:N or sim:NAME, e.g. cuda:0, or empty; of a job also kind:MODEL[@DRIVER] or any",
+    "last-event-id": "must be the id of an event of this stream",
+    **{name: f"must be {option.form}" for name, option in OPTIONS.items() if isinstance(option.form, Text)},
+}
+"""By field, what a text must be."""
+
+_TEXTS = ("string_pattern_mismatch", "string_too_short")
+_LENGTHS = {
+    "string_too_long": "must be of at most {max_length} characters",
+    "too_long": "must hold at most {max_length}",
+    "too_short": "must hold at least {min_length}",
+}
+_SIMPLE = {
+    "missing": "is needed",
+    "extra_forbidden": "is not known here; /openapi.json lists what is",
+    "string_type": "must be text",
+    "string_unicode": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "has too many digits",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "json_invalid": "is no JSON",
+}
+
+
+def error_body(kind: str, message: str) -> bytes:
+    """The JSON of an error; in ASCII, so that no text can break it."""
+    return json.dumps({"error": {"kind": kind, "message": message[:_LONGEST_MESSAGE]}}).encode("ascii")
+
+
+def error_answer(
+    status: int, message: str, *, kind: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error as an answer.
+
+    Args:
+        status: of HTTP.
+        message: for people; what is wrong and what would be right.
+        kind: what clients tell errors apart by; None for that of the status.
+        headers: more of them.
+    """
+    body = error_body(kind or _KINDS.get(status, "input"), message)
+    return Response(body, status, headers=dict(headers or {}), media_type="application/json")
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Have an application answer every error in our shape."""
+    app.add_exception_handler(TunerError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    return refusal_answer(error)
+
+
+def refusal_answer(error: Exception) -> Response:
+    """The answer to what the service does not do."""
+    if isinstance(error, StoreError):  # told in the log once, not for each who asks
+        retry = {"retry-after": str(_RETRY_S)}
+        return error_answer(503, f"the database cannot be used: {error}", kind="store", headers=retry)
+    if isinstance(error, InputError):
+        return error_answer(400, str(error))
+    if isinstance(error, NoSuchJobError):
+        return error_answer(404, str(error), kind="unknown-job")
+    if isinstance(error, NoSuchRunError):
+        return error_answer(404, str(error), kind="unknown-run")
+    if isinstance(error, NotYoursError):
+        return error_answer(403, str(error), kind="not-yours")
+    return error_answer(409, str(error), kind="not-now")
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    return invalid_answer(error.errors() if isinstance(error, RequestValidationError) else [])
+
+
+def invalid_answer(faults: Sequence[Mapping[str, Any]]) -> Response:
+    """The answer to a request that is not as documented; faults are as pydantic tells them."""
+    named = [worded(fault) for fault in faults[:_FAULTS_NAMED]]
+    more = len(faults) - len(named)
+    return error_answer(422, "; ".join(named) + (f"; and {more} more" if more > 0 else ""))
+
+
+async def _of_http(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):  # Starlette's table of handlers is typed for any exception
+        raise error
+    if error.status_code == _WRONG_METHOD:
+        allowed = ", ".join(sorted(_methods(request)))
+        text = f"this path takes {allowed}, not {request.method[:_LONGEST_METHOD]}"
+        return error_answer(_WRONG_METHOD, text, headers={"allow": allowed})
+    said = {_NO_PATH: "no such path; see /openapi.json", _NO_BODY: "the body is no JSON that can be read"}
+    text = said.get(error.status_code) or str(error.detail)
+    return error_answer(error.status_code, text, headers=error.headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """What the path of a request takes, over all routes: the framework names those of the first alone."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in routes for method in route.methods}
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    return internal_answer(error)
+
+
+def busy_body() -> bytes:
+    """The JSON of the error where they are used up."""
+    return error_body("busy", _BUSY)
+
+
+def internal_answer(error: Exception) -> Response:
+    """The answer where the daemon is at fault; what happened is for its log."""
+    if is_shortage(error):
+        return error_answer(503, _BUSY, kind="busy", headers={"retry-after": str(_RETRY_S)})
+    text = f"the daemon failed, and its log tells how: {type(error).__name__}"
+    return error_answer(500, text, kind="internal")
+
+
+def worded(fault: Mapping[str, Any]) -> str:
+    """Where a fault is and what would be right; the value itself is not repeated.
+
+    Args:
+        fault: of ``ValidationError.errors()``, its place beginning with the part of the request.
+    """
+    place, *rest = fault["loc"]
+    fields = [part for part in rest if isinstance(part, str)]
+    if fault["type"] == "json_invalid":  # what follows is a count of characters
+        fields = rest = []
+    return f"{'.'.join(str(part)[:64] for part in rest) or place}: {_right(fields[-1:], fault)}"
+
+
+def _right(field: list[str], fault: Mapping[str, Any]) -> str:
+    kind, context = fault["type"], fault.get("ctx") or {}
+    if kind in _TEXTS and field and field[0] in _FORMS:
+        return _FORMS[field[0]]
+    if kind in _LENGTHS:
+        return _LENGTHS[kind].format(**context)
+    if kind == "literal_error":
+        return f"must be one of {context['expected'].replace(chr(39), '').replace(' or ', ', ')}"
+    if kind == "model_attributes_type" and isinstance(fault.get("input"), str | bytes):
+        return "must be an object, and sent with Content-Type: application/json"
+    return bound(kind, context) or _SIMPLE.get(kind) or str(fault["msg"])

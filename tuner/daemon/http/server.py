@@ -1,0 +1,297 @@
+"""The HTTP server: uvicorn without its signal handlers and its ticking, on Unix sockets and the loopback."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.daemon.api.heads import HEAD_BYTES
+from tuner.daemon.api.places import ServerLimits
+from tuner.daemon.api.reserve import DescriptorReserve
+from tuner.daemon.http.access import Gate, group_of
+from tuner.daemon.http.connection import Connection
+from tuner.daemon.http.routes import interface
+from tuner.daemon.interface import ServiceInterface
+from tuner.daemon.settings.tables import LimitsTable, TuningTable
+from tuner.model.errors import InputError
+from tuner.system.log_rate import LogRateLimiter
+from tuner.system.threads import is_shortage
+
+Observe = Callable[[str, int, float], None]
+"""Called for every answer: route, HTTP status, seconds from the head of the request to that of the answer."""
+
+_NUMBER = re.compile(r"(?<=^/v1/(?:jobs|runs)/)[0-9]+")
+_ROUTES = frozenset(
+    {
+        *("/v1/best", "/v1/uses", "/v1/status", "/v1/jobs", "/v1/jobs/{id}", "/metrics", "/openapi.json"),
+        *(f"/v1/jobs/{{id}}/{verb}" for verb in ("cancel", "pause", "resume", "events")),
+        *("/v1/runs", "/v1/runs/{id}", "/v1/runs/{id}/trials", "/v1/runs/{id}/samples"),
+        *("/v1/answers", "/v1/history", "/v1/power", "/v1/events"),
+    }
+)
+_OTHER = "other"
+_TOKEN_BYTES = 32
+_SHORTEST = 16  # characters of a token that somebody wrote by hand
+_LONGEST = 1024
+_MODES = (0o600, 0o640, 0o400, 0o440)
+_CONNECTIONS = 128
+_KEEP_ALIVE_S = 30  # of a connection without a request; a client that comes back later connects anew
+_GRACE_S = 2  # for answers under way when the server stops; the service manager waits longer
+_BACKLOG = 1024  # connections that wait to be accepted; beyond it a client has an error at once
+_ACCEPTED_AT_ONCE = 16  # asyncio goes on for as many turns where no more files can be opened
+_TOLD_EVERY_S = 10.0  # in the log
+_LOG = logging.getLogger(__name__)
+
+
+class LatencyObserver:
+    """Measures how long an application takes to answer.
+
+    Args:
+        app: the application.
+        observe: called for every answer.
+    """
+
+    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+        self._app = app
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        begun_s = time.perf_counter()
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._observe(route(scope["path"]), message["status"], time.perf_counter() - begun_s)
+            await send(message)
+
+        await self._app(scope, receive, told)
+
+
+def route(path: str) -> str:
+    """The route of a path; ``other`` for an unknown one, so that clients cannot add series to the metrics."""
+    found = _NUMBER.sub("{id}", path)
+    return found if found in _ROUTES else _OTHER
+
+
+def nobody(route: str, status: int, seconds: float) -> None:
+    """Observe nothing."""
+    del route, status, seconds
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """Listening sockets, and what opens the gate behind them."""
+
+    sockets: Sequence[socket.socket]
+    token: str
+
+    @property
+    def port(self) -> int:
+        """Where they listen."""
+        port: int = self.sockets[0].getsockname()[1]
+        return port
+
+
+def open_loopback(port: int, token_file: Path) -> Loopback:
+    """Listen on the loopback, on both families where the machine has both.
+
+    Args:
+        port: 0 for any free one.
+        token_file: holds the token; made with a random one where it is missing.
+
+    Raises:
+        InputError: the port cannot be had, or the file cannot be trusted.
+    """
+    token = read_token(token_file)
+    first = _listen(socket.AF_INET, "127.0.0.1", port)
+    try:
+        second = _listen(socket.AF_INET6, "::1", first.getsockname()[1])
+    except InputError:  # no IPv6 here, or the port is another's there: one family is enough
+        return Loopback((first,), token)
+    return Loopback((first, second), token)
+
+
+def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    try:
+        # asyncio sends at once (TCP_NODELAY) only where the protocol is named.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise InputError(f"tcp.port: no sockets of this family: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"tcp.port: cannot listen on {host}, port {port}: {error}; choose another"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def read_token(path: Path) -> str:
+    """The token of a file that only its owner and group can read; a new one where there is no file.
+
+    Raises:
+        InputError: the file belongs to somebody else, others can read or change it, or it holds no token.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return _new_token(path)
+    except OSError as error:
+        raise InputError(f"tcp.token_file: {path}: {error.strerror}; it must be a plain file") from error
+    try:
+        _check_owner(path, os.fstat(descriptor))
+        text = os.read(descriptor, _LONGEST + 1).strip()
+    finally:
+        os.close(descriptor)
+    if not (_SHORTEST <= len(text) <= _LONGEST and text.isascii() and text.decode("ascii").isprintable()):
+        raise InputError(
+            f"tcp.token_file: {path} must hold {_SHORTEST} to {_LONGEST} printable characters; remove it to"
+            " have one made"
+        )
+    return text.decode("ascii")
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"tcp.token_file: {path} must be a plain file")
+    if status.st_uid not in (0, os.geteuid()):
+        raise InputError(f"tcp.token_file: {path} must belong to root or to the daemon's user")
+    mode = stat.S_IMODE(status.st_mode)
+    if mode not in _MODES:
+        raise InputError(f"tcp.token_file: {path} has mode {mode:04o}; it must be 0600 or 0640")
+
+
+def _new_token(path: Path) -> str:
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{token}\n")
+    except OSError as error:
+        raise InputError(f"tcp.token_file: cannot make {path}: {error.strerror}") from error
+    return token
+
+
+class Server(uvicorn.Server):
+    """Serves the interface over Unix sockets, and over the loopback where that is wanted.
+
+    Args:
+        service: what answers.
+        limits: what clients may take.
+        tuning: what submissions mean that leave something out; None for what ``daemon.toml`` has by default.
+        observe: hears how long answers take.
+
+    Attributes:
+        listening: set as soon as connections are accepted.
+    """
+
+    def __init__(
+        self,
+        service: ServiceInterface,
+        limits: LimitsTable,
+        tuning: TuningTable | None = None,
+        observe: Observe = nobody,
+    ) -> None:
+        self.listening = asyncio.Event()
+        self._observe = observe
+        self._closing = asyncio.Event()
+        self._limits = limits
+        self._listeners: Sequence[socket.socket] = ()
+        self._reserve = DescriptorReserve()
+        self._crowded = LogRateLimiter(_TOLD_EVERY_S)
+        self._server_limits = ServerLimits(limits)
+        self._app = interface(service, limits, tuning or TuningTable(), self._closing)
+        super().__init__(self._config(token=None))
+
+    def _config(self, token: str | None) -> uvicorn.Config:
+        return uvicorn.Config(
+            LatencyObserver(Gate(self._app, self._limits, token=token), self._observe),
+            http=cast("type[asyncio.Protocol]", partial(Connection, limits=self._server_limits)),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",  # anybody can make it warn of what is no HTTP, as often as he likes
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=_ACCEPTED_AT_ONCE,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+        )
+
+    async def serve(  # type: ignore[override]  # which sockets there are is for the daemon to say
+        self, sockets: Sequence[socket.socket], tcp: Loopback | None = None
+    ) -> None:
+        """Serve until ``stop`` is called; the sockets are closed then.
+
+        Args:
+            sockets: listening Unix sockets.
+            tcp: sockets of the loopback, with the token that they ask for.
+        """
+        self._listeners = listeners = [*sockets, *(tcp.sockets if tcp else ())]
+        self._server_limits.groups = {
+            listener.getsockname(): group_of(listener)
+            for listener in sockets
+            if listener.family == socket.AF_UNIX
+        }
+        if tcp is not None:
+            self.config = self._config(tcp.token)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._handle_exception)
+        with contextlib.closing(self._reserve):
+            await super().serve(listeners)
+
+    def stop(self) -> None:
+        """Have ``serve`` return: no connection is accepted any more, answers under way may end."""
+        self.should_exit = True
+        self._closing.set()
+
+    async def main_loop(self) -> None:
+        """Wait for the end, without the ten looks per second that uvicorn takes."""
+        for listener in self._listeners:
+            listener.listen(_BACKLOG)  # uvicorn has one number for this and for what is accepted at once
+        self.listening.set()
+        await self._closing.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let answers end, and then close what is still open."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            cast("Connection", connection).transport.abort()
+
+    def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Answer those whom asyncio could not accept; anything else is told as usual."""
+        error, asked = context.get("exception"), context.get("socket")
+        if asked is None or not (isinstance(error, OSError) and is_shortage(error)):
+            loop.default_exception_handler(context)
+            return
+        if times := self._crowded.times():
+            _LOG.error("no connection can be accepted (%d times): %s", times, error)
+        for listener in self._listeners:
+            if listener.fileno() == asked.fileno():
+                self._reserve.answer_waiting(listener)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the daemon."""
+        yield

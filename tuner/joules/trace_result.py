@@ -1,0 +1,293 @@
+"""The result of a trace, for reports, files and pictures."""
+
+import math
+import shlex
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from platform import node
+
+from tuner import __version__
+from tuner.devices import power
+from tuner.devices.gpu_state import RecordedTrace
+from tuner.devices.scopes import is_of_host
+from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.joules.traces import CommandOutcome
+from tuner.joules.watching import Gpu
+from tuner.power.base import CorrectedPower, ProgramEnergy
+from tuner.tracing.recorder import Recorder
+
+_APART = (
+    0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
+)
+_SURELY = 3.0  # standard uncertainties that noise does not exceed
+_COARSE = (
+    3.0  # times as uncertain as the curve a counter's difference says less, as of a command of one tick,
+)
+_COARSE_PART = 0.01  # if its standard uncertainty is more than this of it
+_STILL = 0.05  # of the command's power above idle: less is an idle GPU that has warmed up
+_STILL_IDLE = 0.02  # of idle power: likewise
+
+
+@dataclass(frozen=True)
+class ReadingResult:
+    """What one reading gave.
+
+    Attributes:
+        info: the reading.
+        samples: as the sensor gave them.
+        energy: the command's joules; None where it gave too little.
+        failure: why it ended early; empty where it did not.
+    """
+
+    info: SensorInfo
+    samples: tuple[Sample, ...]
+    energy: ProgramEnergy | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class ProgramTrace:
+    """A command's trace.
+
+    Attributes:
+        command: program and arguments.
+        gpu: whose power was read.
+        outcome: what became of the command, and when.
+        readings: what each reading of the GPU gave, best first.
+        clocks: (time, clock and throttle reasons).
+        host: what readings of the host gave, of things that the GPU's do not see.
+        reference: what another meter of the same power gave, which the best reading is held against.
+    """
+
+    command: tuple[str, ...]
+    gpu: Gpu
+    outcome: CommandOutcome
+    readings: tuple[ReadingResult, ...]
+    clocks: tuple[tuple[float, ClockReading], ...] = ()
+    host: tuple[ReadingResult, ...] = ()
+    reference: ReadingResult | None = None
+
+    @property
+    def gain(self) -> tuple[float, float] | None:
+        """Net joules of the best reading by those of the reference, and the standard uncertainty of that.
+
+        What either sees of an idle machine beside the GPU cancels. None where one of them is not known.
+        """
+        best, reference = self.best, self.reference
+        if best is None or reference is None or best.energy is None or reference.energy is None:
+            return None
+        shown, true = best.energy, reference.energy
+        if true.net_j <= 0.0 or shown.net_j <= 0.0:
+            return None
+        ratio = shown.net_j / true.net_j
+        return ratio, ratio * math.hypot(shown.net_sigma_j / shown.net_j, true.net_sigma_j / true.net_j)
+
+    @property
+    def words(self) -> str:
+        """The command as one would type it."""
+        return shlex.join(self.command)
+
+    @property
+    def curve(self) -> ReadingResult | None:
+        """The reading that shows power over time; None where there are counters only."""
+        return next((reading for reading in self.readings if reading.info.kind != "counter"), None)
+
+    @property
+    def best(self) -> ReadingResult | None:
+        """The reading whose joules count: a counter's, unless the command was too short for it."""
+        curve = self.curve
+        known = curve.energy if curve is not None else None
+        for reading in sorted(self.readings, key=lambda reading: reading.info.kind != "counter"):
+            if reading.energy is None:
+                continue
+            fine_j = _COARSE_PART * abs(reading.energy.total_j)
+            if known is None or reading.energy.total_sigma_j <= max(_COARSE * known.total_sigma_j, fine_j):
+                return reading
+        return None
+
+    @property
+    def counted(self) -> tuple[ReadingResult, ...]:
+        """The readings that are added: the GPU's best and all of the host's; none where one has no joules."""
+        parts = (*([self.best] if self.readings else []), *self.host)
+        known = tuple(part for part in parts if part is not None and part.energy is not None)
+        return known if len(known) == len(parts) else ()
+
+    @property
+    def scope(self) -> str:
+        """What the joules are of, e.g. ``gpu+package``; empty without joules."""
+        return "+".join(part.info.scope for part in self.counted)
+
+    @property
+    def energy(self) -> ProgramEnergy | None:
+        """The joules of all that was to be counted; None where a part of them is not known."""
+        energies = [part.energy for part in self.counted if part.energy is not None]
+        if len(energies) <= 1:
+            return energies[0] if energies else None
+
+        def root(sigmas: Iterable[float]) -> float:
+            return math.hypot(*sigmas)
+
+        return ProgramEnergy(
+            total_j=math.fsum(one.total_j for one in energies),
+            total_sigma_j=root(one.total_sigma_j for one in energies),
+            net_j=math.fsum(one.net_j for one in energies),
+            net_sigma_j=root(one.net_sigma_j for one in energies),
+            idle_w=math.fsum(one.idle_w for one in energies),
+            idle_sigma_w=root(one.idle_sigma_w for one in energies),
+            mean_w=math.fsum(one.mean_w for one in energies),
+            peak_w=None,
+            peak_window_s=0.0,
+        )
+
+    @property
+    def clock(self) -> ClockReading:
+        """Median clock and all throttle reasons while the command ran."""
+        line = self.outcome.timeline
+        seen = [reading for time_s, reading in self.clocks if line.started_s <= time_s <= line.ended_s]
+        rates = [reading.mhz for reading in seen if reading.mhz is not None]
+        reasons = {reason for reading in seen for reason in reading.throttle_reasons}
+        return ClockReading(statistics.median(rates) if rates else None, tuple(sorted(reasons)))
+
+    def notes(self) -> Iterator[str]:
+        """What was not as it should be."""
+        others = () if self.reference is None else (self.reference,)
+        for reading in (*self.readings, *self.host, *others):
+            if reading.failure:
+                yield reading.failure
+            elif reading.energy is None:
+                yield f"{reading.info.name} gave too few samples before or after the command for joules"
+            else:
+                yield from (f"{reading.info.name}: {note}" for note in reading.energy.notes)
+        if self.clock.throttle_reasons:
+            yield f"throttled: {', '.join(self.clock.throttle_reasons)}"
+        if self.outcome.dropped_marks:
+            yield f"{self.outcome.dropped_marks} more marks were set than are kept"
+        yield from self._aftermath()
+        yield from self._disagreement()
+
+    def _aftermath(self) -> Iterator[str]:
+        """Power that was not idle power once the command had ended."""
+        energies = [reading.energy for reading in (self.curve, self.best) if reading is not None]
+        energy = next((energy for energy in energies if energy is not None), None)
+        if energy is None or energy.after is None:
+            return
+        above_w = energy.after.watts - energy.idle_w
+        noise_w = _SURELY * math.hypot(energy.after.sigma_w, energy.idle_sigma_w)
+        usual_w = max(_STILL * (energy.mean_w - energy.idle_w), _STILL_IDLE * energy.idle_w)
+        if abs(above_w) > max(noise_w, usual_w):
+            yield (
+                f"after the command the GPU went on at {energy.after.watts:.4g} W, {abs(above_w):.3g} W"
+                f" {'above' if above_w > 0 else 'below'} the idle power before it; the joules end with the"
+                " command"
+            )
+
+    def _disagreement(self) -> Iterator[str]:
+        curve = self.curve
+        counter = next((reading for reading in self.readings if reading.info.kind == "counter"), None)
+        if counter is None or curve is None or not (counter.energy and curve.energy):
+            return
+        apart_j = curve.energy.total_j - counter.energy.total_j
+        noise_j = _SURELY * math.hypot(curve.energy.total_sigma_j, counter.energy.total_sigma_j)
+        if abs(apart_j) > max(noise_j, _APART * abs(counter.energy.total_j)):
+            yield (
+                f"{curve.info.name} differs from {counter.info.name} by {apart_j:+.3g} J: one is wrong, or"
+                " the load changes in the rhythm of the sensor"
+            )
+
+    def recorded(self) -> RecordedTrace | None:
+        """The trace as a file holds it, time 0 where the command started; None without a curve.
+
+        What the command cost stands in its provenance.
+        """
+        reading = self.curve or next(iter((*self.readings, *self.host)), None)
+        if reading is None:
+            return None
+        zero_s = self.outcome.timeline.started_s
+        return power.trace_file(
+            info=reading.info,
+            samples=tuple(replace(sample, time_s=sample.time_s - zero_s) for sample in reading.samples),
+            marks=tuple((time_s - zero_s, label) for time_s, label in self.outcome.marks),
+            clocks=tuple((time_s - zero_s, clock) for time_s, clock in self.clocks),
+            provenance=self.provenance(),
+        )
+
+    def _against(self) -> dict[str, str | int | float | bool | None]:
+        """The gain against the reference, where there is one."""
+        if self.reference is None:
+            return {}
+        gain = self.gain or (None, None)
+        return {"reference": self.reference.info.name, "gain": gain[0], "gain_uncertainty": gain[1]}
+
+    def provenance(self) -> dict[str, str | int | float | bool | None]:
+        """Where the trace comes from, and what it comes to; uncertainties are standard ones."""
+        energy = self.energy
+        return {
+            "program": f"tuner {__version__}",
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "host": node(),
+            "gpu": self.gpu.name,
+            "uuid": self.gpu.uuid,
+            "driver": self.gpu.driver,
+            "command": self.words,
+            "exit_code": self.outcome.exit_code,
+            "duration_s": self.outcome.timeline.duration_s,
+            "overhead_cores": self.outcome.overhead,
+            "energy_sensor": "+".join(part.info.name for part in self.counted) or None,
+            "energy_scope": self.scope or None,
+            "total_j": None if energy is None else energy.total_j,
+            "total_j_uncertainty": None if energy is None else energy.total_sigma_j,
+            "net_j": None if energy is None else energy.net_j,
+            "net_j_uncertainty": None if energy is None else energy.net_sigma_j,
+            "idle_w": None if energy is None else energy.idle_w,
+            "idle_w_uncertainty": None if energy is None else energy.idle_sigma_w,
+            "mean_w": None if energy is None else energy.mean_w,
+            "notes": "; ".join(self.notes()),
+            **self._against(),
+            **{
+                f"{part.info.scope}_{name}": value
+                for part in (self.counted if self.host else ())
+                if part.energy is not None
+                for name, value in (
+                    ("total_j", part.energy.total_j),
+                    ("total_j_uncertainty", part.energy.total_sigma_j),
+                    ("net_j", part.energy.net_j),
+                    ("net_j_uncertainty", part.energy.net_sigma_j),
+                )
+            },
+        }
+
+
+def result(
+    command: Sequence[str], gpu: Gpu, recorder: Recorder, outcome: CommandOutcome, against: str | None = None
+) -> ProgramTrace:
+    """Join what the recorder holds with what became of the command.
+
+    Args:
+        command: program and arguments.
+        gpu: whose power was read.
+        recorder: holds the samples.
+        outcome: what became of the command.
+        against: name of the reading that is the reference.
+    """
+    line = outcome.timeline
+    kept = {
+        channel: tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)
+        for channel in recorder.channels
+    }
+    shown = [(channel.info, samples) for channel, samples in kept.items()]
+    energies = power.program_energies(shown, line)
+    readings = [
+        ReadingResult(channel.info, samples, energy, channel.failure)
+        for (channel, samples), energy in zip(kept.items(), energies, strict=True)
+    ]
+    host = tuple(reading for reading in readings if is_of_host(reading.info))
+    reference = next((reading for reading in readings if reading.info.name == against), None)
+    own = tuple(reading for reading in readings if reading not in host and reading is not reference)
+    return ProgramTrace(tuple(command), gpu, outcome, own, tuple(recorder.clocks), host, reference)
+
+
+def corrected(reading: ReadingResult) -> CorrectedPower:
+    """Power over time that a reading shows, corrected for its response."""
+    return power.corrected_power(reading.samples, reading.info)

@@ -1,0 +1,274 @@
+"""Chooses the GPU whose power is recorded, and its readings."""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+
+from tuner.devices import power
+from tuner.devices.cuda.probe import who
+from tuner.devices.cuda.visible import first_visible
+from tuner.devices.scopes import GPU, host_samplers, parts_of
+from tuner.devices.sensors import PIPE, choices, gpu_readings, is_advised_against, is_jetson
+from tuner.interfaces.power import ClockControl, PowerSampler, Reading
+from tuner.model.device import DeviceIdentity
+from tuner.model.errors import (
+    ChildError,
+    DeviceUnavailableError,
+    InputError,
+    SensorUnavailableError,
+    TunerError,
+    UnknownNameError,
+)
+
+REPLAY = "replay:"
+"""What the name of a recorded trace begins with, in place of a sensor's."""
+
+_CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
+# with one of NVML's prefixes, or bare: NVML says whether it knows it
+_UUID = re.compile(r"(?:GPU-|MIG-).+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU whose power is to be read; nothing of it is opened.
+
+    Attributes:
+        gpu: what sensors and clocks know it by: UUID, or NVML's index.
+        uuid: its UUID; empty where nobody tells.
+        driver: version of the driver; empty where nobody tells.
+        name: for people.
+    """
+
+    gpu: str | int
+    uuid: str
+    driver: str
+    name: str
+
+
+RECORDED = Gpu("", "", "", "a recorded trace")
+"""Stands for the GPU where only recorded traces are read."""
+
+
+def gpu_for(spec: str | None, sensors: Sequence[str], needs: str, scope: str = GPU) -> Gpu:
+    """The GPU that sensors are to be read of.
+
+    None is looked for where all sensors are recorded traces, or where the scope is of the host alone.
+
+    Raises:
+        InputError: a device or sensor is named where none is looked for, or the scope is wrong; else see
+            ``find_gpu``.
+        DeviceUnavailableError: see ``find_gpu``.
+    """
+    parts = parts_of(scope)
+    if GPU not in parts:
+        if spec is not None or sensors:
+            raise InputError(f"--scope {scope}: no GPU is read; leave --device and --sensor out, or add gpu+")
+        return THIS_HOST
+    if len(parts) > 1 and any(sensor.startswith(REPLAY) for sensor in sensors):
+        raise InputError(f"--scope {scope}: a recorded trace has no host; leave --scope out")
+    if sensors and all(sensor.startswith(REPLAY) for sensor in sensors):
+        if spec is not None:
+            raise InputError(f"--device {spec}: a recorded trace is of no device here; leave --device out")
+        return RECORDED
+    return find_gpu(spec, needs)
+
+
+def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
+    """The GPU that a user means; without a wish what CUDA calls ``cuda:0``.
+
+    Where CUDA cannot be asked, ``CUDA_VISIBLE_DEVICES`` says which that is; without it NVML's first is taken.
+
+    Args:
+        spec: ``cuda:N``, a UUID, NVML's index, or None.
+        needs: for whom it is looked for, e.g. ``tuner power trace``, for the message about simulated devices.
+        also: what else the caller takes for a device, for the message about an unknown one.
+
+    Raises:
+        UnknownNameError: nothing that names a GPU.
+        InputError: a simulated device, which has no sensor outside its own run.
+        DeviceUnavailableError: CUDA has no such GPU, or shows none.
+    """
+    if spec is not None and spec.startswith("sim:"):
+        raise InputError(
+            f"--device {spec}: {needs} needs a real sensor: a simulated device has its own, virtual time, in"
+            " which no command runs; name a GPU, or --sensor replay:FILE"
+        )
+    cuda = _CUDA.fullmatch("cuda:0" if spec is None else spec)
+    if spec is not None and not (cuda or _is_number(spec) or _UUID.fullmatch(spec)):
+        *others, last = ["cuda:N", "a GPU's UUID", "NVML's index", *([also] if also else [])]
+        raise UnknownNameError(f"--device {spec}: choose {', '.join(others)}, or {last}")
+    uuid, driver = "", ""
+    if cuda:
+        try:
+            uuid, driver = who(int(cuda[1] or 0))
+        except (DeviceUnavailableError, ChildError):
+            if spec is not None:
+                raise
+            gpus = _nvml_gpus()
+            uuid = first_visible(gpus, os.environ) if gpus else ""
+    wanted: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
+    try:
+        facts = power.gpu_health(wanted)
+    except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
+        return Gpu(wanted, uuid, driver, "this board" if is_jetson() else "this machine")
+    return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
+
+
+def _nvml_gpus() -> list[tuple[str, str]]:
+    """UUID and name of each GPU that NVML knows, as it counts them; none on a Jetson, or without a driver."""
+    found: list[tuple[str, str]] = []
+    if is_jetson():
+        return found
+    with suppress(SensorUnavailableError):
+        while True:
+            facts = power.gpu_health(len(found))
+            found.append((facts.uuid, facts.name))
+    return found
+
+
+def _is_number(spec: str) -> bool:
+    return re.fullmatch("[0-9]{1,4}", spec) is not None
+
+
+def readings(gpu: Gpu, interval_s: float = 0.0) -> Iterator[Reading]:
+    """Every power reading that may be there, best first; ``interval_s`` as of ``gpu_readings``."""
+    identity = DeviceIdentity("", gpu.name, str(gpu.gpu), gpu.driver, "", modelled=False)
+    return gpu_readings(identity, time.monotonic, interval_s=interval_s)
+
+
+THIS_HOST = Gpu("", "", "", "this host")
+"""Stands for the GPU where only what a host has beside its GPUs is read."""
+
+
+@contextmanager
+def opened_host(scope: str) -> Iterator[tuple[PowerSampler, ...]]:
+    """Samplers of the host's parts of a scope, closed at the end; none where the scope is the GPU.
+
+    Raises:
+        InputError: see ``scopes.host_samplers``.
+    """
+    with ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(closing(sampler)) for sampler in host_samplers(scope, parts_of(scope))
+        )
+
+
+@contextmanager
+def opened_reference(gpu: Gpu, name: str | None) -> Iterator[tuple[PowerSampler, ...]]:
+    """The sampler of the reading that another is held against, closed at the end; none without a name.
+
+    Raises:
+        UnknownNameError: no reading has this name.
+        InputError: it does not answer.
+    """
+    if name is None:
+        yield ()
+        return
+    (reading,) = _named(readings(gpu), [name], "--against")
+    try:
+        sampler = reading.open()
+    except SensorUnavailableError as error:
+        raise InputError(f"--against {error}") from error
+    with closing(sampler):
+        yield (sampler,)
+
+
+@contextmanager
+def opened(
+    gpu: Gpu, names: Sequence[str], *, rails: bool = False, interval_s: float = 0.0
+) -> Iterator[tuple[PowerSampler, ...]]:
+    """Samplers of the readings asked for, closed at the end.
+
+    Without a wish these are the best reading of power that answers, and the energy counter beside it.
+
+    Args:
+        gpu: whose readings.
+        names: of readings; ``replay:FILE`` is a recorded trace.
+        rails: take the other rails of the same sensor too, where it has several.
+        interval_s: wanted time between samples of a counter, which costs to be read; 0 for all.
+
+    Raises:
+        UnknownNameError: no reading has such a name; the message lists those that answer.
+        SensorUnavailableError: none answers.
+        InputError: one that was asked for does not answer, or a file is no trace.
+    """
+    if gpu is THIS_HOST:
+        yield ()
+        return
+    known = readings(gpu, interval_s)
+    with ExitStack() as stack:
+        if names:
+            yield tuple(_named_sampler(reading, stack) for reading in _named(known, names))
+        else:
+            yield _best(known, gpu.name, stack, rails=rails)
+
+
+def _named_sampler(reading: Reading, stack: ExitStack) -> PowerSampler:
+    """The sampler of a reading that was asked for by its name."""
+    try:
+        return stack.enter_context(closing(reading.open()))
+    except SensorUnavailableError as error:
+        raise InputError(f"--sensor {error}") from error
+
+
+def _named(known: Iterator[Reading], names: Sequence[str], option: str = "--sensor") -> list[Reading]:
+    found: dict[str, Reading] = {}
+    for name in names:
+        if name in {REPLAY, PIPE}:
+            raise InputError(f"{option} {name} names no file: write {name}FILE")
+        if name.startswith(REPLAY):
+            found[name] = power.trace_reading(name.removeprefix(REPLAY))
+        elif name.startswith(PIPE):
+            found[name] = power.pipe_reading(name.removeprefix(PIPE))
+    if len(found) < len(set(names)):
+        found |= {reading.name: reading for reading in known}
+    for name in names:
+        if name not in found:
+            raise UnknownNameError(f"{option} {name}: no such power reading; {choices(found.values())}")
+    return [found[name] for name in dict.fromkeys(names)]
+
+
+def _best(known: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool) -> tuple[PowerSampler, ...]:
+    samplers: list[PowerSampler] = []
+    reasons = []
+    sensor = ""  # that the best reading of power belongs to
+    for reading in known:
+        if sensor and not (rails and ":" in reading.name):
+            break
+        if sensor and reading.name.partition(":")[0] != sensor:
+            break
+        try:
+            sampler = reading.open()
+        except SensorUnavailableError as error:
+            reasons.append(str(error))
+            continue
+        if is_advised_against(sampler.info):
+            sampler.close()
+            reasons.append(f"{reading.name} misreads power, as its calibration found")
+            continue
+        samplers.append(stack.enter_context(closing(sampler)))
+        if sampler.info.kind != "counter":
+            sensor = reading.name.partition(":")[0]
+    if not samplers:
+        raise SensorUnavailableError(f"no power reading of {name} can be used: {'; '.join(reasons)}")
+    return tuple(samplers)
+
+
+@contextmanager
+def readable_clocks(gpu: Gpu) -> Iterator[ClockControl | None]:
+    """The clock control of a GPU, for reading; None where there is none."""
+    if gpu in (RECORDED, THIS_HOST):
+        yield None
+        return
+    try:
+        control = power.open_clock_control(gpu.gpu)
+    except (TunerError, ImportError):  # an administrator's file that is wrong, too: only setting needs it
+        yield None
+        return
+    try:
+        yield control
+    finally:
+        control.close()

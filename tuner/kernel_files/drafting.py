@@ -1,0 +1,279 @@
+"""A first kernel file, written from the signature of a kernel: ``tuner kernels new``."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.config.draft import AXIS_NAMES, Draft, quoted
+from tuner.cuda_source.guesses import (
+    axes_of,
+    block_names,
+    constant_symbols,
+    fixed_numbers,
+    macros_to_set,
+    named_like,
+    role_of,
+    struct_fields,
+)
+from tuner.cuda_source.parameters import Parameter
+from tuner.cuda_source.signatures import GlobalFunction, global_functions, parameters_of
+from tuner.expressions.expression import is_free_name
+from tuner.kernel_files.short_files import NAME_PATTERN
+from tuner.kernel_files.source_checks import HALVES
+from tuner.model.errors import InputError, suggestion
+
+_SIZE = (
+    r"n|m|k|nx|ny|nz|size|length|len|count|total|elements|width|height|depth|rows|cols|columns|dim|w|h"
+    r"|(?:n|num|number)_?(?:of_?)?(?:elements|items|points|rows|cols|columns|particles|bodies|samples|values)?"
+    r"|\w*_?(?:size|count|length|width|height)|n_\w+|num_\w+"
+)
+_FIRST_AXIS = r"\w*(?:height|rows)|(?:\w*_)?(?:ny|m|h)"  # of two sizes, the one along y
+_BLOCK = (
+    r"(?:threads?|block|blocks?_?size|block_?dim|threads_?per_?block|num_?threads|bs|tpb"
+    r"|tile|tile_?size|tile_?dim)"
+)
+_PER_THREAD = r"\w*(?:per_?thread|coarsen\w*|work|items)|elements?"
+_BLOCKS = ([32, 64, 128, 256, 512, 1024], [1, 2, 4, 8, 16], [1, 2, 4])
+_FACTORS = [1, 2, 4, 8]
+_VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
+_WHOLE = ("int32", "uint32", "int64", "uint64")
+
+
+def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
+    """A kernel file for a source.
+
+    Args:
+        text: of the source.
+        source: its path; the file names it relative to itself.
+        kernel: which ``__global__`` function; None for the only one.
+
+    Raises:
+        InputError: there is no such function, or several and none is named.
+    """
+    function = _chosen(text, source, kernel)
+    draft = Draft(source.name, function, text)
+    several = len(global_functions(text)) > 1
+    arguments = ["float" if one.is_type else f"{{{one.name}}}" for one in function.template]
+    typed = any(one.is_type for one in function.template)
+    filled = f"{function.name}<{', '.join(arguments)}>" if arguments else function.name
+    draft.entry = filled if several or typed else ""
+    if typed:
+        draft.notes.append("kernel.entry: the template's types are guessed as float")
+    parameters = parameters_of(text, filled)
+    _add_sizes(draft, [*parameters, *_fields(draft, parameters)])
+    _add_tunables(draft)
+    _add_arguments(draft, parameters)
+    _add_launch(draft)
+    if not re.match(NAME_PATTERN, source.stem.lower().replace("_", "-")):
+        draft.missing.append('kernel.name = "..."  # the name of the file is no name of a kernel')
+    draft.notes = list(dict.fromkeys(draft.notes))
+    return draft
+
+
+def _fields(draft: Draft, parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The fields of the structs that are passed by value."""
+    return [
+        Parameter(name, dtype, pointer=False, const=False, dtype=dtype)
+        for one in parameters
+        if not one.pointer and one.dtype is None
+        for name, dtype in (struct_fields(draft.text, one.type.removeprefix("struct ").strip()) or {}).items()
+    ]
+
+
+def _chosen(text: str, source: Path, kernel: str | None) -> GlobalFunction:
+    functions = global_functions(text)
+    names = [one.name for one in functions]
+    if not functions:
+        raise InputError(f"{source}: has no __global__ function")
+    if kernel is None and len(functions) > 1:
+        raise InputError(
+            f"{source}: has {len(names)} kernels; choose one: --kernel {' or --kernel '.join(names)}"
+        )
+    found = next((one for one in functions if kernel in (None, one.name)), None)
+    if found is None:
+        raise InputError(
+            f"{source}: no __global__ function is called {kernel!r}; there is {', '.join(names)}"
+            f"{suggestion(str(kernel), names)}"
+        )
+    return found
+
+
+def _is_size(parameter: Parameter) -> bool:
+    whole = parameter.dtype in _WHOLE and not parameter.pointer
+    return whole and re.fullmatch(_SIZE, parameter.name, re.IGNORECASE) is not None
+
+
+def _add_sizes(draft: Draft, parameters: Sequence[Parameter]) -> None:
+    found = [one.name for one in parameters if _is_size(one)]
+    template = [one.name for one in draft.function.template if one.name in ("N", "SIZE", "LENGTH")]
+    names = [name.upper() for name in found] if len(found) > 1 else ["N"] * len(found)
+    names = list(dict.fromkeys([*template, *names])) or ["N"]
+    if not found and not template:
+        draft.notes.append("sizes.N: no parameter tells the problem size; N is a guess")
+    draft.sizes = {
+        name: [1048576] if len(names) == 1 and axes_of(draft.text) == 1 else [1024] for name in names
+    }
+
+
+def _size_of(draft: Draft, name: str) -> str:
+    """The size that a parameter carries."""
+    return name.upper() if name.upper() in draft.sizes else next(iter(draft.sizes))
+
+
+def _add_tunables(draft: Draft) -> None:
+    template = [one for one in draft.function.template if not one.is_type and one.name not in draft.sizes]
+    for one in template:
+        draft.tunables[one.name] = _values(one.name, one.default, is_bool=one.kind == "bool")
+    for name, default in macros_to_set(draft.text).items():
+        if name in draft.sizes or name in draft.tunables:
+            continue
+        draft.tunables[name] = _values(name, default)
+        if default.isdecimal() and int(default) in draft.tunables[name]:
+            draft.default[name] = int(default)
+        draft.notes.append(f"tunables.{name}: a macro of the source; its values are guessed")
+
+
+def _values(name: str, default: str, *, is_bool: bool = False) -> list[int | bool]:
+    """Values to try of a tunable, by its name and the default that the source gives."""
+    if is_bool:
+        return [True, False]
+    if default.isdecimal() and int(default) > 0:
+        given = int(default)
+        return sorted({max(1, given // 4), max(1, given // 2), given, given * 2})
+    if name.lower().startswith(("use_", "enable_")):
+        return [0, 1]
+    axis = name.lower()[-1]
+    if re.fullmatch(_BLOCK + r"(?:_?[xyz])?", name, re.IGNORECASE):
+        if "tile" in name.lower():
+            return [8, 16, 32]
+        return list(_BLOCKS[max(0, AXIS_NAMES.find(axis))] if f"_{axis}" in name.lower() else _BLOCKS[0])
+    return list(_FACTORS)
+
+
+def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
+    roles = {
+        one.name: "in" if one.const else role_of(draft.text, one.name) for one in parameters if one.pointer
+    }
+    if not set(roles.values()) & {"out", "inout"}:
+        roles |= {one.name: "inout" for one in parameters if one.pointer and not one.const}
+    for number, one in enumerate(parameters, 1):
+        name = one.name or f"argument{number}"
+        if not is_free_name(name) and is_free_name(f"{name}_"):  # a word of expressions
+            name = f"{name}_"
+        if not one.pointer:
+            _add_scalar(draft, name, one)
+            continue
+        dtype, lanes = _element(one)
+        if dtype is None:
+            dtype = "float32"
+            draft.notes.append(f"arguments.{name}: points to {one.type}; float32 is a guess")
+        shape = ", ".join([*_shape(draft), *([str(lanes)] if lanes > 1 else [])])
+        draft.arguments[name] = f"{roles[one.name]} {dtype}[{shape}]  # is this its shape?"
+    for symbol in constant_symbols(draft.text):
+        if symbol.dtype is None:
+            _leave_open(
+                draft, symbol.name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'"
+            )
+        else:
+            draft.arguments[symbol.name] = f"constant {symbol.dtype}[{', '.join(symbol.axes)}]"
+
+
+def _element(parameter: Parameter) -> tuple[str | None, int]:
+    """The element type of an array, and how many of it make one of the kernel's vectors."""
+    if parameter.type in HALVES:
+        return HALVES[parameter.type], 2
+    vector = _VECTOR.fullmatch(parameter.type)
+    if parameter.dtype is not None or vector is None:
+        return parameter.dtype, 1
+    names = {"float": "float32", "double": "float64", "char": "int8", "short": "int16", "int": "int32"}
+    base = vector[1]
+    dtype = names.get(base.removeprefix("u") if base.startswith("u") else base, "int64")
+    return ("u" + dtype if base.startswith("u") else dtype), int(vector[2])
+
+
+def _shape(draft: Draft) -> list[str]:
+    """The sizes as axes, that along x last."""
+    sizes = list(draft.sizes)
+    if len(sizes) == 1:
+        return sizes * min(2, axes_of(draft.text))
+    if len(sizes) > 2 and not all(re.fullmatch(r"N?[XYZ]|WIDTH|HEIGHT|DEPTH", size) for size in sizes):  # noqa: PLR2004
+        draft.notes.append("arguments: which sizes are the axes of each array is a guess")
+        sizes = sizes[:2]
+    first = [size for size in sizes if re.fullmatch(_FIRST_AXIS, size, re.IGNORECASE)]
+    return [*first, *(size for size in sizes if size not in first)] if len(sizes) == 2 else sizes[::-1]  # noqa: PLR2004
+
+
+def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
+    if _is_size(parameter):
+        draft.arguments[name] = f"{parameter.dtype} = {_size_of(draft, name)}"
+    elif parameter.dtype is None:
+        fields = _fields(draft, [parameter])
+        if fields:
+            _add_struct(draft, name, fields)
+            return
+        texture = parameter.type.startswith(("cudaTexture", "cudaSurface"))
+        way = "are not supported" if texture else "are written as { field = 'TYPE = VALUE', ... }"
+        _leave_open(draft, name, f"{parameter.type}: {'textures' if texture else 'structs'} {way}")
+    else:
+        draft.arguments[name] = f"{parameter.dtype} = 1  # which value?"
+        draft.notes.append(f"arguments.{name}: its value is not known; 1 stands there")
+
+
+def _add_struct(draft: Draft, name: str, fields: Sequence[Parameter]) -> None:
+    values = {one.name: _size_of(draft, one.name) if _is_size(one) else "1" for one in fields}
+    lines = ", ".join(f"{one.name} = {quoted(f'{one.dtype} = {values[one.name]}')}" for one in fields)
+    draft.arguments[name] = f"{{ {lines} }}  # which values?"
+    draft.notes.append(f"arguments.{name}: the values of its fields are guesses")
+
+
+def _leave_open(draft: Draft, name: str, what: str) -> None:
+    draft.arguments[name] = f"FILL IN: {what}"
+    draft.missing.append(f"arguments.{name}: {what}")
+
+
+def _add_launch(draft: Draft) -> None:
+    """Block by tunables of usual names, made where there are none; the grid by the sizes."""
+    count = axes_of(draft.text)
+    whole = named_like(draft.tunables, _BLOCK)
+    fixed = fixed_numbers(draft.text)
+    closed: list[str] = []
+    said = block_names(draft.text)
+    for axis in range(count):
+        one_axis = rf"(?:{_BLOCK}_?|b){AXIS_NAMES[axis]}"
+        stated_name = said.get(AXIS_NAMES[axis], "")
+        if stated_name in draft.tunables and stated_name not in draft.default:
+            draft.tunables[stated_name] = list([_BLOCKS[0], [8, 16, 32]][count > 1])
+        own = stated_name if stated_name in draft.tunables else named_like(draft.tunables, one_axis)
+        stated = None if own or whole else named_like(fixed, one_axis) or named_like(fixed, _BLOCK)
+        if stated:
+            draft.block.append(str(fixed[stated]))
+            draft.notes.append(f"launch.block: {fixed[stated]}, as the source defines {stated}")
+            closed.append(stated)
+            continue
+        name = own or whole or f"block_size_{AXIS_NAMES[axis]}"
+        if name not in draft.tunables:
+            if f"blockDim.{AXIS_NAMES[axis]}" not in draft.text and name not in draft.text:
+                draft.notes.append(f"launch.block: nothing says how many threads along {AXIS_NAMES[axis]}")
+            draft.tunables[name] = list(_BLOCKS[axis] if count == 1 or axis else [8, 16, 32, 64, 128])
+        elif name in draft.block and name not in draft.default:  # a square
+            draft.tunables[name] = [8, 16, 32]
+        draft.block.append(name)
+    if closed and not draft.tunables:
+        draft.missing.append(
+            f"tunables: none is open; with {closed[0]} between #ifndef {closed[0]} and #endif in the source,"
+            f" {closed[0]} can be one: run this again then, with --force"
+        )
+    first = {name: draft.default.get(name, values[0]) for name, values in draft.tunables.items()}
+    usual = [(256,), (32, 8), (32, 4, 2)][count - 1]
+    first |= {
+        name: value
+        for name, value in zip(draft.block, usual, strict=True)
+        if value in draft.tunables.get(name, []) and name not in draft.default
+    }
+    draft.default = first
+    along = [*reversed(_shape(draft)), *draft.sizes][:count]
+    along += [along[-1]] * (count - len(along))
+    per_thread = [name for name in draft.tunables if re.fullmatch(_PER_THREAD, name, re.IGNORECASE)]
+    for axis, (size, block) in enumerate(zip(along, draft.block, strict=True)):
+        factors = [block, *([] if axis else [one for one in per_thread if one not in draft.block])]
+        draft.grid.append(f"ceil_div({size}, {' * '.join(factors)})")

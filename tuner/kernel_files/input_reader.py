@@ -1,0 +1,249 @@
+"""Reads ``input`` of a buffer: a generator with expressions as arguments, or a file of NumPy."""
+
+import ast
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import cast, get_args
+
+import numpy as np
+
+from tuner.config.data_files import ArrayHeader, array_header, file_sha256
+from tuner.expressions.arithmetic import TroubleError
+from tuner.expressions.arrays import file_name
+from tuner.expressions.parser import syntax_tree
+from tuner.kernel_files.formulas import Environment, Formula, Place
+from tuner.model.errors import InputError, suggestion
+from tuner.model.inputs import DataFile, InputKind, InputSpec
+
+KINDS: tuple[str, ...] = get_args(InputKind)
+_NUMBERS = {
+    "uniform": 2,
+    "normal": 2,
+    "dominant": 2,
+    "definite": 2,
+    "spd": 1,
+    "integers": 2,
+    "constant": 1,
+    "unique": 2,
+    "csr_offsets": 1,
+}
+_WHOLE = ("integers", "range", "unique", "permutation", "csr_offsets")
+_FORMS = (
+    "uniform(a, b), normal(mean, deviation), dominant(a, b), definite(a, b), spd(c), "
+    "integers(a, b), constant(v), range(), sorted(INPUT), unique(a, b), permutation(), csr_offsets(n), "
+    'file("x.npy") or file("x.npz", "key")'
+)
+MAX_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class InputRecipe:
+    """An input whose arguments are not evaluated yet.
+
+    Attributes:
+        place: of the key, for messages.
+        kind: the generator, or ``file``.
+        numbers: its arguments.
+        file: for ``file``.
+        inner: for ``sorted``.
+    """
+
+    place: Place
+    kind: InputKind
+    numbers: tuple[Formula, ...] = ()
+    file: "FileRecipe | None" = None
+    inner: "InputRecipe | None" = None
+
+    @property
+    def files(self) -> "tuple[FileRecipe, ...]":
+        """The file it reads, if any."""
+        if self.inner is not None:
+            return self.inner.files
+        return () if self.file is None else (self.file,)
+
+    def evaluated(self, env: Environment, dtype: str, shape: tuple[int, ...]) -> InputSpec:
+        """The input of an array of one workload.
+
+        Raises:
+            KernelFileError: an argument has no result, or the array cannot hold the values.
+        """
+        if self.file is not None:
+            return InputSpec("file", file=self.file.fitting(dtype, shape))
+        if self.inner is not None:
+            return InputSpec("sorted", inner=self.inner.evaluated(env, dtype, shape))
+        whole = self.kind in _WHOLE
+        numbers = tuple(
+            formula.whole(env, -(2**63), 2**63 - 1) if whole else formula.number(env)
+            for formula in self.numbers
+        )
+        trouble = misfit(self.kind, numbers, dtype, shape)
+        if trouble:
+            raise self.place.error(trouble)
+        return InputSpec(self.kind, numbers)
+
+
+def read_input(place: Place, text: str, names: Collection[str], folder: Path) -> InputRecipe:
+    """Parse ``input`` of a buffer.
+
+    Args:
+        place: of the key.
+        text: what the file says.
+        names: what the arguments may use.
+        folder: paths of files are relative to it.
+
+    Raises:
+        KernelFileError: it is no input, or its file cannot be used.
+    """
+    try:
+        return _parsed(place, syntax_tree(text), names, folder, 0)
+    except TroubleError as e:
+        raise place.error(f"{text!r}: {e}; an input is {_FORMS}") from None
+
+
+def named_files(text: str) -> tuple[str, ...]:
+    """The paths that an input or a reference names, as they are written; none where it is neither."""
+    try:
+        calls = [node for node in ast.walk(syntax_tree(text)) if isinstance(node, ast.Call)]
+        named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "file"]
+        return tuple(file_name(call)[0] for call in named)
+    except TroubleError:  # refused where it is read
+        return ()
+
+
+def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple[int, ...]) -> str:
+    """Why an array of a type and shape cannot hold the values of a generator; empty where it can."""
+    if kind in ("uniform", "normal"):
+        return _misfit_of_reals(kind, numbers, dtype)
+    if kind in ("dominant", "definite", "spd"):
+        values = (
+            _misfit_of_spd(numbers[0], dtype) if kind == "spd" else _misfit_of_reals(kind, numbers, dtype)
+        )
+        return values or _misfit_of_matrices(kind, shape)
+    length = shape[-1]
+    if kind in ("constant", "csr_offsets"):
+        low, whole = (0, True) if kind == "csr_offsets" else (numbers[0], False)
+        below = whole and numbers[0] < 0
+        return "a sum of row lengths is at least 0" if below else _beyond(low, numbers[0], dtype, whole=whole)
+    low, high = numbers if kind in ("integers", "unique") else (0, length)
+    if low >= high:
+        return f"{kind}({low}, {high}) holds no number: the second bound is left out"
+    if kind == "unique" and high - low < length:
+        return f"unique({low}, {high}) has {high - low} numbers, and {length} different ones are needed"
+    return _beyond(low, high - 1, dtype, whole=True)
+
+
+@dataclass(frozen=True)
+class FileRecipe:
+    """A file of data whose header has been read; it is hashed when somebody needs it.
+
+    Attributes:
+        place: of the key that names it.
+        file: path and key, without a hash.
+        header: what it holds.
+    """
+
+    place: Place
+    file: DataFile
+    header: ArrayHeader
+
+    @cached_property
+    def hashed(self) -> DataFile:
+        """The file as it was when it was first asked for.
+
+        Raises:
+            KernelFileError: it cannot be read.
+        """
+        try:
+            return replace(self.file, sha256=file_sha256(self.file.path))
+        except InputError as e:
+            raise self.place.error(e) from e
+
+    def fitting(self, dtype: str, shape: tuple[int, ...]) -> DataFile:
+        """The file, if its array is of a type and shape.
+
+        Raises:
+            KernelFileError: it is not; the message names both.
+        """
+        stored = {dtype, "uint16"} if dtype == "bfloat16" else {dtype}
+        if self.header.dtype not in stored or self.header.shape != shape:
+            raise self.place.error(f"{self.file} is {self.header}, and the array is {dtype} {list(shape)}")
+        return self.hashed
+
+
+def read_file(place: Place, path: str, key: str, folder: Path) -> FileRecipe:
+    """The file of a ``file(...)``.
+
+    Raises:
+        KernelFileError: its header cannot be read, or it holds pickled objects.
+    """
+    file = DataFile(str((folder / path).absolute()), key)
+    try:
+        return FileRecipe(place, file, array_header(file))
+    except InputError as e:
+        raise place.error(e) from e
+
+
+def _parsed(place: Place, node: ast.expr, names: Collection[str], folder: Path, depth: int) -> InputRecipe:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or depth > MAX_DEPTH:
+        raise TroubleError("not a generator")
+    kind = node.func.id
+    if kind == "file":
+        return InputRecipe(place, "file", file=read_file(place, *file_name(node), folder))
+    if kind not in KINDS:
+        raise TroubleError(f"no generator is called {kind!r}{suggestion(kind, KINDS)}")
+    expected = 1 if kind == "sorted" else _NUMBERS.get(kind, 0)
+    if node.keywords or len(node.args) != expected:
+        raise TroubleError(f"{kind} takes {expected or 'no'} value{'s' if expected > 1 else ''}")
+    if kind == "sorted":
+        return InputRecipe(place, "sorted", inner=_parsed(place, node.args[0], names, folder, depth + 1))
+    numbers = tuple(Formula(place, ast.unparse(argument), names) for argument in node.args)
+    return InputRecipe(place, cast("InputKind", kind), numbers)
+
+
+def _misfit_of_reals(kind: str, numbers: tuple[int | float, ...], dtype: str) -> str:
+    first, second = numbers
+    if not _is_real(dtype) and np.dtype(dtype).kind != "c":
+        return f"{kind} makes fractions, and the array is {dtype}; integers(a, b) makes whole numbers"
+    if kind == "normal":
+        return f"the deviation {second} is below 0" if second < 0 else _beyond(first, first, dtype)
+    if first >= second:
+        return f"{kind}({first}, {second}) holds no number: the second bound is larger"
+    return _beyond(first, second, dtype)
+
+
+def _misfit_of_spd(condition: float, dtype: str) -> str:
+    if not _is_real(dtype) or dtype == "bfloat16":
+        return f"spd makes matrices of float16, float32 or float64, and the array is {dtype}"
+    return "" if condition >= 1 else f"a condition number is at least 1, and that of spd is {condition}"
+
+
+def _misfit_of_matrices(kind: str, shape: tuple[int, ...]) -> str:
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        return ""
+    return f"{kind} makes square matrices, and the array has the shape {' x '.join(map(str, shape))}"
+
+
+def _is_real(dtype: str) -> bool:
+    return dtype == "bfloat16" or np.dtype(dtype).kind == "f"
+
+
+def _beyond(low: float, high: float, dtype: str, *, whole: bool = False) -> str:
+    """Why numbers between two do not fit a type; whole ones must be exact."""
+    if dtype == "bfloat16":
+        least, most = (-(2**8), 2**8) if whole else (-3.3895313892515355e38, 3.3895313892515355e38)
+    elif np.dtype(dtype).kind in "fc":
+        info = np.finfo(dtype)
+        exact = 2 ** (info.nmant + 1)
+        least, most = (-exact, exact) if whole else (float(info.min), float(info.max))
+    elif dtype == "bool":
+        least, most = 0, 1
+    else:
+        least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if not whole and np.dtype("float32" if dtype == "bfloat16" else dtype).kind in "biu" and low != int(low):
+        return f"{low} is a fraction, and the array is {dtype}"
+    if low < least or high > most:
+        what = "whole numbers that are exact in it" if whole and _is_real(dtype) else "what it holds"
+        return f"values from {low} to {high} do not fit {dtype}: {what} are from {least} to {most}"
+    return ""

@@ -1,0 +1,407 @@
+"""Kernel files: from TOML to workloads, spaces and plans.
+
+``load_kernel_file`` reads and validates everything that does not depend on a configuration and parses every
+expression once; ``KernelFile.plan`` then only evaluates. Every trouble is a ``KernelFileError`` that names
+the file, the key and what would be right.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tuner.config.argument_recipes import BufferTable
+from tuner.config.assignment import Assignment, constants, environment
+from tuner.config.pragma_file import SUFFIXES
+from tuner.config.recipe import Recipe
+from tuner.config.shipped import kernels_root
+from tuner.kernel_files.formulas import Formula, Place
+from tuner.kernel_files.measured_answers import MeasuredAnswer
+from tuner.kernel_files.short_files import assumed_work
+from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described
+from tuner.model.errors import (
+    ConditionError,
+    EmptySpaceError,
+    InputError,
+    KernelFileError,
+    UnknownNameError,
+    suggestion,
+)
+from tuner.model.plan import (
+    STREAM_PRIORITY,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Stage,
+    TunableValue,
+    Work,
+    Workload,
+)
+from tuner.model.row_layout import DENSE, RowLayout
+from tuner.space.sampled import space_of
+from tuner.space.space import Space
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """One kernel of the catalogue.
+
+    Attributes:
+        path: the file.
+        recipe: what the file says, parsed.
+        text_sha256: hash of the file's text.
+    """
+
+    path: Path
+    recipe: Recipe
+    text_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a tunable whose name has a meaning of its own."""
+        if self.recipe.stream_priority is None and STREAM_PRIORITY in self.recipe.tunables:
+            place = Place(str(self.path), f"[tunables] {STREAM_PRIORITY}")
+            raise place.error("is the name of the tunable of --stream-priorities; choose another name")
+
+    @property
+    def name(self) -> str:
+        """Name on the command line."""
+        return self.recipe.name
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        return self.recipe.description
+
+    @property
+    def family(self) -> str:
+        """Kind of problem it solves, e.g. ``scan``."""
+        return self.recipe.family
+
+    @property
+    def min_occupancy(self) -> float | None:
+        """Occupancy a configuration must reach, 0 to 1; None where the file states none."""
+        return self.recipe.min_occupancy
+
+    @property
+    def sizes(self) -> Mapping[str, SizeValues]:
+        """Problem sizes: name -> values a workload may take."""
+        return self.recipe.sizes
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Sizes that may be left out; they take the first of their values."""
+        return self.recipe.optional
+
+    @property
+    def tunables(self) -> Mapping[str, tuple[TunableValue, ...]]:
+        """The tunables: name -> values."""
+        return self.recipe.tunables
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """Tunables that do not always have a value -> the condition, as the file writes it."""
+        return {name: condition.when.expression.text for name, condition in self.recipe.conditions.items()}
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Role, e.g. ``elements_per_thread`` -> name of the tunable that plays it."""
+        return self.recipe.roles
+
+    @property
+    def rule_roles(self) -> Mapping[str, str] | None:
+        """The roles as the analytical rules are told them; None where they have no answer for the kernel."""
+        return self.roles if self.recipe.analytical else None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Conditions of the space, as the file writes them; those of variants with where they hold."""
+        return tuple(map(str, self.recipe.rules))
+
+    @property
+    def source_to_expand(self) -> str | None:
+        """What ``tuner kernels expand`` is given where macros are those of expanded pragmas, else None."""
+        if self.path.suffix not in SUFFIXES:
+            return None
+        return self.name if self.path.is_relative_to(kernels_root()) else self.path.name
+
+    @property
+    def spills(self) -> bool:
+        """Whether configurations that spill registers, or use local memory, are tried."""
+        return self.recipe.spills
+
+    @property
+    def problem(self) -> ProblemSpec:
+        """How answers are made and checked."""
+        return self.recipe.problem
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the launches, in their order."""
+        return tuple(stage.name for stage in self.recipe.stages)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the kernel file and of all files it names, data too: answers are bound to it.
+
+        Raises:
+            KernelFileError: a data file cannot be read any more.
+        """
+        recipe = self.recipe
+        parts = [self.text_sha256, *(stage.source.sha256 for stage in recipe.stages), *recipe.data_hashes]
+        if recipe.reference is not None:
+            parts.append(recipe.reference.source.sha256)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def workload(self, sizes: Mapping[str, int | str], batch: int | None = None) -> Workload:
+        """This kernel at one problem.
+
+        Args:
+            sizes: a value for every size that is not optional; text that reads like one of the values is
+                that value.
+            batch: independent problems; None for the file's default.
+
+        Raises:
+            UnknownNameError: a size is missing, unknown, or has a value that is not in the file.
+            InputError: the batch is not a whole number above zero.
+        """
+        for name in sizes:
+            if name not in self.sizes:
+                raise UnknownNameError(
+                    f"{self.name}: unknown size {name!r}; choose from {', '.join([*self.sizes, 'batch'])}"
+                    f"{suggestion(name, self.sizes)}"
+                )
+        defaults = {name: self.sizes[name][0] for name in self.optional}
+        given = defaults | dict(sizes)
+        values = {name: self._size(name, given) for name in self.sizes}
+        if batch is None:
+            batch = self.recipe.batch.whole(values, least=1)
+        if type(batch) is not int or batch < 1:
+            raise InputError(f"{self.name}: batch is {batch}; it must be a whole number of at least 1")
+        implied = tuple(name for name, default in defaults.items() if values[name] == default)
+        return Workload(self.name, tuple(values.items()), batch, implied)
+
+    def workloads(self) -> list[Workload]:
+        """Combinations of sizes with the file's batch: every one, of ranges ends and powers of two.
+
+        Of several ranges, each stands at its ends and between them.
+        """
+        return [self.workload(sizes) for sizes in combinations(self.sizes)]
+
+    def space(self, workload: Workload) -> Space:
+        """Every configuration the rules allow; of very many, a sample (``Space.is_sample``).
+
+        Raises:
+            EmptySpaceError: they allow none; the message names the rule.
+            KernelFileError: a rule has no result, or nothing was found that all rules allow.
+        """
+        recipe = self.recipe
+        try:
+            derived = {name: formula.expression for name, formula in recipe.derived.items()}
+            conditions = {name: one.condition for name, one in recipe.conditions.items()}
+            rules = [rule.expression for rule in recipe.rules]
+            return space_of(recipe.tunables, rules, constants(recipe, workload), derived, conditions)
+        except EmptySpaceError as e:
+            raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
+        except ConditionError as e:
+            raise recipe.conditions[e.tunable].when.place.error(f"{e} (at {workload})") from e
+        except InputError as e:
+            raise self._rules_place.error(f"{e} (at {workload})") from e
+
+    def default(self, workload: Workload) -> Configuration:
+        """The configuration to start from: ``[default]``, or the first of the space where there is none.
+
+        Raises:
+            KernelFileError: a value is not in its list or is missing, or a rule forbids the configuration.
+        """
+        recipe = self.recipe
+        if recipe.default:
+            return self._of_table(workload, recipe.default, "[default]")
+        if workload not in self._firsts:
+            self._firsts[workload] = self.space(workload)[0]
+        return self._firsts[workload]
+
+    @cached_property
+    def _firsts(self) -> dict[Workload, Configuration]:
+        """The first configurations of spaces: plans ask for them again and again."""
+        return {}
+
+    def stated(self, workload: Workload) -> Configuration | None:
+        """The first of ``stated_answers`` for any GPU; None where the file states none."""
+        return next(iter(self.stated_answers(workload, "")), None)
+
+    def stated_answers(self, workload: Workload, gpu: str | None) -> tuple[Configuration, ...]:
+        """The analytical answers that the file states, in order of preference, each once.
+
+        First come those that were measured at these sizes: on the GPU of this product name, then for any.
+        With None those of all GPUs come, as the file has them. Devices need not be able to launch all.
+
+        Raises:
+            KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
+        """
+        answers = [self._of_table(workload, one.values, one.table) for one in self.recipe.stated]
+        measured = self.recipe.measured
+        if measured is not None and measured.hold(constants(self.recipe, workload)):
+            rows = measured.at(dict(workload.sizes), gpu)
+            answers = [*(self.of_row(workload, one) for one in rows), *answers]
+        return tuple(dict.fromkeys(answers))
+
+    def of_row(self, workload: Workload, answer: MeasuredAnswer) -> Configuration:
+        """The configuration of a measured answer.
+
+        Raises:
+            KernelFileError: a tunable is missing or has no value at these sizes, or a rule forbids it; the
+                message names file and line.
+        """
+        try:
+            found = self.configuration(workload, answer.values)
+        except InputError as error:
+            raise answer.place.error(error) from error
+        for name in answer.values:
+            if name not in found:
+                condition = self.conditions[name]
+                raise answer.place.error(f"{name} has a value, but its condition {condition} is false")
+        return found
+
+    def _of_table(
+        self, workload: Workload, given: Mapping[str, Formula | str | None], table: str
+    ) -> Configuration:
+        configuration = Assignment(self.recipe, workload).take_table(given, table)
+        broken = self.broken_rule(workload, configuration)
+        if broken is not None:
+            place = Place(str(self.path), table)
+            raise place.error(f"{configuration} breaks the rule {broken!r} at {workload}")
+        return configuration
+
+    def configuration(self, workload: Workload, values: Mapping[str, TunableValue]) -> Configuration:
+        """Values as the file writes them: 8 for NumPy's 8. Those of tunables that have none are left out.
+
+        Raises:
+            UnknownNameError: they name what is no tunable.
+            InputError: they lack a tunable, have a value that is not in the file, or break a rule.
+        """
+        configuration = Assignment(self.recipe, workload).take(values)
+        rule = self.broken_rule(workload, configuration)
+        if rule is not None:
+            raise InputError(f"configuration: {configuration} breaks the rule {rule!r} at {workload}")
+        return configuration
+
+    def allowed(self, workload: Workload, values: Mapping[str, TunableValue]) -> Configuration | None:
+        """The configuration of some values; None where they are none of the workload, or nobody knows."""
+        try:
+            return self.configuration(workload, values)
+        except InputError:  # a rule without a result, too
+            return None
+
+    def broken_rule(
+        self, workload: Workload, configuration: Configuration, layout: RowLayout = DENSE
+    ) -> str | None:
+        """The first rule that forbids a configuration for arrays of some layout, or None.
+
+        Raises:
+            KernelFileError: a rule has no result.
+        """
+        try:
+            env = environment(self.recipe, workload, configuration, layout)
+            return next((str(rule) for rule in self.recipe.rules if not rule.expression.evaluate(env)), None)
+        except InputError as e:
+            raise self._rules_place.error(e) from e
+
+    def plan(self, workload: Workload, configuration: Configuration, layout: RowLayout = DENSE) -> Plan:
+        """Evaluate every expression for one configuration, for arrays of some layout.
+
+        Raises:
+            KernelFileError: an expression has no result, or the result cannot be launched.
+            InputError: arrays of this layout are not taken.
+        """
+        baseline = None
+        if self.problem.name == "consistent":  # only the default configuration's answer can judge this one
+            default = self.default(workload)
+            baseline = None if configuration == default else self._default_plan(workload, default)
+        recipe = self.recipe
+        try:
+            env = environment(self.recipe, workload, configuration, layout)
+            stages = recipe.launches(env)
+            buffers = recipe.arrays(env, stages)
+            return Plan(
+                workload=workload,
+                configuration=configuration,
+                stages=stages,
+                buffers=buffers,
+                problem=recipe.checked_problem,
+                work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
+                baseline=baseline,
+                reference=self._reference(workload),
+                stream_priority=recipe.priority(env),
+            )
+        except KernelFileError as e:
+            raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
+
+    @cached_property
+    def _default_plans(self) -> dict[Workload, Plan]:
+        return {}
+
+    def _default_plan(self, workload: Workload, default: Configuration) -> Plan:
+        """The plan that others are judged by; evaluated once, as a chain may be long."""
+        plan = self._default_plans.get(workload)
+        if plan is None:
+            plan = self.plan(workload, default)
+            self._default_plans.clear()  # a space is enumerated for one workload at a time
+            self._default_plans[workload] = plan
+        return plan
+
+    def _reference(self, workload: Workload) -> Plan | None:
+        """The plan of the naive kernel, with the tunables of the default configuration.
+
+        It is launched once, as in the first step of a loop.
+        """
+        recipe = self.recipe
+        if recipe.reference is None:
+            return None
+        default = self.default(workload)
+        env = environment(recipe, workload, default)
+        if recipe.reference.loop:
+            loop = recipe.loops[recipe.reference.loop]
+            env = loop.with_constants(env)
+            loop.put_step(0, env)
+        stages = (recipe.reference.evaluated(env, BufferTable(recipe.buffers, env)),)
+        buffers = recipe.arrays(env, stages)
+        return Plan(workload, default, stages, buffers, recipe.checked_problem, Work(0.0, 0.0))
+
+    def launches(self, workload: Workload, configuration: Configuration) -> tuple[Stage, ...]:
+        """The launches of one configuration.
+
+        Raises:
+            KernelFileError: an expression has no result, or the result cannot be launched.
+        """
+        try:
+            return self.recipe.launches(environment(self.recipe, workload, configuration))
+        except InputError as e:
+            raise Place(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
+
+    @property
+    def example(self) -> str:
+        """The kernel at the first value of each size that is needed, as ``scan-lf:N=64``."""
+        needed = [f"{name}={values[0]}" for name, values in self.sizes.items() if name not in self.optional]
+        return f"{self.name}:{','.join(needed)}" if needed else self.name
+
+    @property
+    def _rules_place(self) -> Place:
+        tables = ["[constraints]", *(["[variant]"] if any(rule.where for rule in self.recipe.rules) else [])]
+        return Place(str(self.path), f"{' or '.join(tables)} rules")
+
+    def _size(self, name: str, given: Mapping[str, int | str]) -> int | str:
+        values = self.sizes[name]
+        if name not in given:
+            if not isinstance(values, range) and len(values) == 1:
+                return values[0]
+            raise UnknownNameError(
+                f"{self.name}: size {name} is missing, as in {self.example}; "
+                f"choose {name} from {described(values)}"
+            )
+        value = chosen(values, given[name])
+        if value is None:
+            raise UnknownNameError(
+                f"{self.name} has no {name}={given[name]}; choose {name} from {described(values)}"
+            )
+        return value

@@ -1,0 +1,123 @@
+"""What a kernel file may leave out: name, entry, block, work; and macros for what no entry names."""
+
+import functools
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.config.library_stage import LibraryStageRecipe
+from tuner.config.stage_recipe import StageRecipe
+from tuner.cuda_source.signatures import GlobalFunction, global_functions
+from tuner.cuda_source.used_names import used_names
+from tuner.kernel_files.formulas import Place
+from tuner.model.elements import element_dtype
+from tuner.model.plan import Buffer, Source, Work
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
+BLOCK_TUNABLES = ("block_size_x", "block_size_y", "block_size_z")
+
+
+def default_name(path: Path, place: Place) -> str:
+    """The name of a kernel without one: of the folder of ``kernel.toml`` and ``kernel.cu``, else its own.
+
+    Raises:
+        KernelFileError: that is no name of a kernel.
+    """
+    given = path.absolute().parent.name if path.name in ("kernel.toml", "kernel.cu") else path.stem
+    name = given.lower().replace("_", "-")
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise place.error(f"is needed, as {given!r} is no name of a kernel: a-z, 0-9 and -")
+    return name
+
+
+def default_entry(source: Source, names: Collection[str], apart: Collection[str], place: Place) -> str:
+    """The entry of a kernel that states none: its only ``__global__`` function, filled in by name.
+
+    Args:
+        source: the code.
+        names: of sizes, tunables and derived values, which template parameters may have.
+        apart: functions that do not count.
+        place: of the key, for messages.
+
+    Raises:
+        KernelFileError: there is none, or several, or a template parameter is none of ``names``.
+    """
+    found = [one for one in global_functions(source.text) if one.name not in apart]
+    if len(found) != 1:
+        several = f"has {len(found)} __global__ functions: {', '.join(one.name for one in found)}"
+        raise place.error(
+            f"is needed, as {Path(source.path).name} {several if found else 'has no __global__ function'}"
+        )
+    return filled_entry(found[0], names, place)
+
+
+def filled_entry(function: GlobalFunction, names: Collection[str], place: Place) -> str:
+    """The name expression of a function, with a name for every template parameter.
+
+    Args:
+        function: a template, or none.
+        names: of sizes, tunables and derived values, which template parameters may have.
+        place: of the key, for messages.
+
+    Raises:
+        KernelFileError: a template parameter is none of ``names``.
+    """
+    parameters = function.template_parameters
+    if not parameters:
+        return function.name
+    unknown = [name for name in parameters if name not in names]
+    if unknown:
+        raise place.error(
+            f"is needed: {unknown[0]}, a template parameter of {function.name}, is no size, tunable or"
+            f" derived name; write for example {function.name}<{{{next(iter(names), 'N')}}}>"
+        )
+    return f"{function.name}<{', '.join(f'{{{name}}}' for name in parameters)}>"
+
+
+def default_block(tunables: Collection[str], place: Place) -> list[int | str]:
+    """The block of a launch that states none: tunables of the usual names.
+
+    Raises:
+        KernelFileError: there are none.
+    """
+    found: list[int | str] = [name for name in BLOCK_TUNABLES if name in tunables]
+    if found != list(BLOCK_TUNABLES[: len(found)]) or not found:
+        raise place.error(
+            "is needed, unless a tunable is called block_size_x (and block_size_y, block_size_z)"
+        )
+    return found
+
+
+def with_macros(
+    stages: Sequence[StageRecipe | LibraryStageRecipe], names: Iterable[str]
+) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+    """The stages with a macro for every name that no entry and no option mentions, where the source uses it.
+
+    Args:
+        stages: all launches of the kernel.
+        names: of its tunables and sizes.
+    """
+    compiled = [stage for stage in stages if isinstance(stage, StageRecipe)]
+    templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
+    mentioned = frozenset().union(*(template.names for template in templates))
+    left = [name for name in names if name not in mentioned]
+    used = {source: _used(source, tuple(left)) for source in {stage.source for stage in compiled}}
+    return tuple(
+        replace(stage, macros=tuple(name for name in left if name in used[stage.source]))
+        if isinstance(stage, StageRecipe)
+        else stage
+        for stage in stages
+    )
+
+
+@functools.lru_cache(maxsize=128)  # catalogues are read again and again, by tests and by the daemon
+def _used(source: Source, among: tuple[str, ...]) -> frozenset[str]:
+    return used_names(source.text, *(text for _, text in source.headers), among=among)
+
+
+def assumed_work(buffers: Iterable[Buffer]) -> Work:
+    """The work of a kernel that states none: every array that is read or written moves once."""
+    moved = (buffer for buffer in buffers if buffer.role in ("in", "out", "inout"))
+    total = sum(buffer.elements * element_dtype(buffer.dtype).itemsize for buffer in moved)
+    return Work(bytes=float(total), operations=0.0, assumed=True)

@@ -1,0 +1,86 @@
+"""For which sizes a configuration is one of a kernel: its rules and conditions, with the tunables known."""
+
+from collections.abc import Mapping
+
+from tuner.config.recipe import ConditionRecipe, Recipe
+from tuner.expressions.callables import PythonExpression
+from tuner.expressions.parser import MAX_LENGTH
+from tuner.expressions.reduction import reducer
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import ExpressionError
+from tuner.model.plan import Configuration, TunableValue, Workload
+
+ALWAYS = "True"
+
+
+def written_out(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> Configuration:
+    """A configuration with what stands for tunables without a value, where that is the same for all sizes.
+
+    So it has one form at all sizes: without a value of ``S`` that has ``otherwise = 1``, it has ``S = 1``.
+    """
+    values = dict(configuration)
+    for name, condition in recipe.conditions.items():
+        instead = _constant(condition)
+        if name not in values and instead is not None:
+            values[name] = instead
+    return Configuration([(name, values[name]) for name in recipe.tunables if name in values])
+
+
+def is_allowed(kernel: KernelFile, workload: Workload, written: Configuration) -> bool:
+    """Whether a configuration that is written out is one of a kernel at a workload."""
+    found = kernel.allowed(workload, written)
+    return found is not None and written_out(kernel.recipe, found) == written
+
+
+def _constant(condition: ConditionRecipe) -> TunableValue | None:
+    """What stands for a tunable without a value, if it is the same everywhere."""
+    if condition.otherwise is None or isinstance(condition.otherwise.expression, PythonExpression):
+        return None
+    return None if condition.otherwise.expression.names else condition.otherwise.value({})
+
+
+def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> str | None:
+    """An expression over the sizes that is true where a configuration is allowed; ``True`` for all sizes.
+
+    Args:
+        recipe: of the kernel.
+        configuration: written out, or not.
+
+    Returns:
+        None where Python functions decide, where it is too long for an expression, or where nobody knows.
+    """
+    formulas = {name: formula.expression.text for name, formula in recipe.derived.items()}
+    formulas["batch"] = recipe.batch.expression.text
+    parts = []
+    expressions = [rule.expression for rule in recipe.rules]
+    for name, condition in recipe.conditions.items():
+        held = condition.when.expression
+        if name not in configuration:
+            parts.append(f"not ({held.text})")
+            if condition.otherwise is not None:
+                expressions.append(condition.otherwise.expression)
+                formulas[name] = condition.otherwise.expression.text
+        elif configuration[name] != _constant(condition):
+            parts.append(f"({held.text})")
+        elif configuration[name] not in recipe.tunables[name]:
+            parts.append(f"not ({held.text})")
+        expressions.append(held)
+    expressions += [formula.expression for formula in recipe.derived.values()]
+    if any(isinstance(one, PythonExpression) for one in expressions):
+        return None
+    parts += [f"({rule.expression.text})" for rule in recipe.rules]
+    reduced = reducer(configuration, formulas)
+    kept: dict[str, None] = {}
+    for part in parts:
+        try:
+            left = reduced(part)
+        except ExpressionError:  # a rule has no result for these values
+            return None
+        if left != ALWAYS:
+            kept[left] = None
+        if len(left) > MAX_LENGTH:
+            return None
+    if not kept:
+        return ALWAYS
+    text = next(iter(kept)) if len(kept) == 1 else " and ".join(f"({part})" for part in kept)
+    return text if len(text) <= MAX_LENGTH else None

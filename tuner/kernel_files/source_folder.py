@@ -1,0 +1,301 @@
+"""The CUDA files beside a kernel file."""
+
+import hashlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.config.shipped import header_folder
+from tuner.kernel_files.formulas import Place
+from tuner.model.errors import InputError, KernelFileError
+from tuner.model.plan import Source
+from tuner.untrusted.files import read_bytes
+from tuner.untrusted.includes import RefusedIncludeError, check_includes, included
+from tuner.untrusted.limits import SOURCE_BYTES, TEXT_BYTES
+
+MOST_INCLUDED_BYTES = 2**26  # of a folder of headers that is read to see whether it changed
+MOST_INCLUDED_FILES = 200_000
+MOST_QUOTED_FILES = 1000  # that one source includes by quotes, from its own folder
+_NOT_ON_DISK = (Path("/proc"), Path("/sys"), Path("/dev"))
+_OF_OTHERS = (Path("/etc"), Path("/boot"), Path("/run"), Path("/var/log"), Path("/var/lib"))
+_TOO_WIDE = frozenset(map(Path, ("/", "/home", "/root", "/var", "/usr", "/tmp", "/mnt", "/srv")))  # noqa: S108
+_INCLUDE_PATH = re.compile(r"(?:-I|--include-path=)[ \t]*([^{}]+)")
+
+
+class SourceFolder:
+    """Reads sources once each; all of them may include the same headers.
+
+    Attributes:
+        headers: (name, text) of every ``*.cuh`` beside the kernel file, then of the listed folders; the
+            first of a name counts. A source gets those that it includes by quotes beside them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        header_folders: Sequence[str],
+        place: Place,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Read the headers.
+
+        Args:
+            folder: of the kernel file.
+            header_folders: as the kernel file names them, see ``header_folder``.
+            place: what messages begin with.
+            texts: sources that are not read from their files, by their names.
+
+        Raises:
+            KernelFileError: a folder is not there, or a header cannot be read; ``place`` lists the folders.
+        """
+        self.folder = folder
+        found: dict[str, str] = {}
+        for name in [".", *header_folders]:
+            listed = header_folder(folder, name)
+            if not _is_folder(listed):
+                raise place.error(f"no such folder: {listed}")
+            for header in sorted(listed.glob("*.cuh")):
+                if header.name not in found:
+                    found[header.name] = read_text(header, f"{place.path}: {place.key}")
+                    if sum(map(len, found.values())) > SOURCE_BYTES:
+                        raise place.error(
+                            f"{listed}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
+                            " name a folder of fewer, or use include_paths"
+                        )
+        self.headers = tuple(found.items())
+        self._texts = texts or {}
+        self._sources: dict[str, Source] = {}
+        self.include_paths: tuple[str, ...] = ()
+        self._include_sha256 = ""
+
+    def include(self, paths: Sequence[str], place: Place) -> None:
+        """Have the compiler look for headers in these folders, too.
+
+        Raises:
+            KernelFileError: one is no folder; ``place`` lists them.
+        """
+        for path in paths:
+            if not _is_folder(self.folder / path):
+                raise place.error(f"no such folder: {self.folder / path}")
+        try:
+            folders = tuple((self.folder / path).resolve() for path in paths)
+            self._include_sha256 = folders_sha256(folders)
+        except (OSError, RuntimeError, InputError) as e:  # a loop of links is a RuntimeError
+            raise place.error(e) from e
+        self.include_paths = tuple(map(str, folders))
+
+    def source(self, name: str, place: Place) -> Source:
+        """The source file of this name.
+
+        Raises:
+            KernelFileError: it cannot be read; ``place`` names it.
+        """
+        if name not in self._sources:
+            path = self.folder / name
+            known = self._texts.get(name)
+            text = read_text(path, f"{place.path}: {place.key}") if known is None else known
+            source = Source(str(path), text, self.headers, self.include_paths, self._include_sha256)
+            self._sources[name] = self._with_quoted(source, place)
+        return self._sources[name]
+
+    def _with_quoted(self, source: Source, place: Place) -> Source:
+        """The source with what it includes by quotes, without it where that cannot be taken.
+
+        It may be for the host only, behind an ``#if``; if it is not, the compiler says what it does not find.
+        """
+        try:
+            quoted = self._quoted(Path(source.path).parent, source.text, place)
+            return checked(replace(source, headers=(*self.headers, *quoted)), place)
+        except KernelFileError:
+            return checked(source, place)
+
+    def _quoted(self, folder: Path, text: str, place: Place) -> list[tuple[str, str]]:
+        """The files in the folder of a source that it includes by quotes, and those that these include.
+
+        NVRTC knows a header by the name that an ``#include`` writes and no other. So a file has its path from
+        the folder as its name; each other name for it is a header that includes this one.
+
+        Raises:
+            KernelFileError: they are too many or too large, cannot be read, or one name means two files.
+        """
+        root, given = _resolved(folder), dict(self.headers)
+        found: dict[str, str] = {}
+        followed: set[Path] = set()
+        left = [(folder, text)]
+        while left and root is not None:
+            beside, text = left.pop()
+            for one in included(text):
+                file = _resolved(beside / one.name) if one.quoted and not one.name.startswith("/") else None
+                if file is None or not file.is_relative_to(root) or self._is_on_path(one.name, file):
+                    continue
+                name = file.relative_to(root).as_posix()
+                if file not in followed:
+                    followed.add(file)
+                    inner = given[name] if name in given else read_text(file, f"{place.path}: {place.key}")
+                    _add_header(found, given, name, inner, place)
+                    left.append((file.parent, inner))
+                if one.name != name and (one.name not in given or beside != folder):
+                    _add_header(found, given, one.name, f'#include "{name}"\n', place)
+        return sorted(found.items())
+
+    def _is_on_path(self, name: str, file: Path) -> bool:
+        """Whether the compiler finds the same file itself, in a folder of ``include_paths``."""
+        return any(_resolved(Path(folder) / name) == file for folder in self.include_paths)
+
+
+def _add_header(found: dict[str, str], given: Mapping[str, str], name: str, text: str, place: Place) -> None:
+    known = given.get(name, found.get(name, text))
+    if known != text:
+        raise place.error(
+            f'#include "{name}" means two files here; include one by another name, or name its folder in'
+            " include_paths"
+        )
+    if name not in given:
+        found[name] = text
+    if len(found) > MOST_QUOTED_FILES or sum(map(len, (*found.values(), *given.values()))) > SOURCE_BYTES:
+        raise place.error(
+            f"includes more than {MOST_QUOTED_FILES} headers or {SOURCE_BYTES // 2**20} MiB of them from its"
+            " own folder; name that folder in include_paths"
+        )
+
+
+def _resolved(path: Path) -> Path | None:
+    """The file or folder without links; None where there is none."""
+    try:
+        return path.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+class SourceTexts(SourceFolder):
+    """Sources that are no files.
+
+    Args:
+        sources: by the name that a document calls them by.
+    """
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.folder = Path()
+        self.headers = ()
+        self._sources = dict(sources)
+        self.include_paths = ()
+        self._include_sha256 = ""
+
+    def source(self, name: str, place: Place) -> Source:
+        """The source of this name.
+
+        Raises:
+            KernelFileError: there is none.
+        """
+        if name not in self._sources:
+            raise place.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
+        source = self._sources[name]
+        return checked(
+            replace(source, include_paths=self.include_paths, include_sha256=self._include_sha256), place
+        )
+
+
+def checked(source: Source, place: Place) -> Source:
+    """The source, where it includes nothing but its own headers and CUDA's.
+
+    Raises:
+        KernelFileError: it does; ``place`` names it.
+    """
+    try:
+        check_includes(source.path, source.text, source.headers, source.include_paths)
+    except RefusedIncludeError as e:
+        raise place.error(e) from e
+    return source
+
+
+def split_includes(options: Sequence[str], folder: Path | None) -> tuple[list[str], list[str]]:
+    """Folders that ``-I`` options name inside the folder of a kernel file, and the options that are left.
+
+    As include paths, what is in them counts as part of the kernel. Other folders stay among the options,
+    which are refused there unless include paths name them.
+
+    Args:
+        options: as the file has them.
+        folder: of the file; None for a kernel that has none.
+    """
+    folders, left = [], []
+    given = iter(options)
+    for option in given:
+        joined = f"--include-path={next(given, '')}" if option in ("-I", "--include-path") else option
+        match = _INCLUDE_PATH.fullmatch(joined)
+        inside = match is not None and folder is not None and _is_inside(folder, match[1])
+        if match is not None and inside:
+            folders.append(match[1])
+        else:
+            left.append(joined)
+    return folders, left
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_dir() and (folder / name).resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def folders_sha256(folders: Sequence[Path]) -> str:
+    """Digest of the files below some folders; empty without folders.
+
+    Of more than 64 MiB it is one of names, sizes and times, so that a large library is not read every time.
+    """
+    if not folders:
+        return ""
+    digest = hashlib.sha256()
+    for number, folder in enumerate(folders):
+        files = _files_below(folder)
+        stats = [path.stat() for path in files]
+        whole = sum(stat.st_size for stat in stats) <= MOST_INCLUDED_BYTES
+        for path, stat in zip(files, stats, strict=True):
+            digest.update(f"\0{number} {path.relative_to(folder)} {stat.st_size}\0".encode())
+            digest.update(path.read_bytes() if whole else str(stat.st_mtime_ns).encode())
+    return digest.hexdigest()
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """The files below a folder, sorted.
+
+    Raises:
+        InputError: it is of the kernel's own, or too large.
+    """
+    if folder in _TOO_WIDE or any(folder.is_relative_to(root) for root in (*_NOT_ON_DISK, *_OF_OTHERS)):
+        raise InputError(f"{folder}: holds no headers; name the folder that does")
+    found: list[Path] = []
+    for count, path in enumerate(folder.rglob("*")):
+        if count >= MOST_INCLUDED_FILES:
+            raise InputError(
+                f"{folder}: holds more than {MOST_INCLUDED_FILES:,} files; name a smaller folder"
+            )
+        if path.is_file():
+            found.append(path)
+    return sorted(found)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # too long, not to be seen, or with a character no name can have
+        return False
+
+
+def read_text(path: Path, subject: str) -> str:
+    """Contents of a small text file; ``subject`` is what a message starts with.
+
+    Raises:
+        KernelFileError: it cannot be read, is not UTF-8 text or larger than 1 MiB.
+    """
+    where = subject if subject == str(path) else f"{subject}: {path}"
+    try:
+        return sys.intern(read_bytes(path, TEXT_BYTES).decode("utf-8"))  # kernels share headers
+    except UnicodeDecodeError as e:
+        raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
+    except (OSError, UnicodeEncodeError) as e:
+        raise KernelFileError(f"{where}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+    except ValueError as e:  # too large, no file, or a character that no file name can have
+        raise KernelFileError(f"{where}: {e}") from e

@@ -1,0 +1,262 @@
+"""Reads the launches of a kernel file: stages, those of variants, and the naive kernel."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.config.argument_recipes import ArgumentRecipe, ParameterRecipe
+from tuner.config.chain_reader import ChainReader
+from tuner.config.chain_schema import LibraryStageTable, ViewTable
+from tuner.config.library_stage import LibraryStageRecipe
+from tuner.config.stage_recipe import StageRecipe
+from tuner.cuda_source.variables import declared_symbols, names_word, texture_line
+from tuner.kernel_files.formulas import Formula, Place, Template
+from tuner.kernel_files.schema import KernelDocument, LaunchTable, StageTable
+from tuner.kernel_files.short_files import default_block, default_entry, with_macros
+from tuner.kernel_files.source_folder import SourceFolder, SourceTexts
+from tuner.model.errors import suggestion
+from tuner.model.plan import Source, TunableValue
+from tuner.untrusted.compiler_options import RefusedOptionError, check_options
+
+
+@dataclass(frozen=True)
+class StageReader:
+    """Parses the launches of one document.
+
+    Attributes:
+        at: makes the place of a key.
+        document: the file.
+        name: of the kernel.
+        tunables: names of the tunables.
+        sizes: names of the sizes.
+        names: what expressions may use outside of loops.
+        chains: loops, views and library stages of the document.
+        sources: its CUDA C++.
+        symbols: key of an argument -> variable of the source, and the buffer that fills it.
+        options: of the compiler, without those that became include paths of the sources.
+    """
+
+    at: Callable[[str], Place]
+    document: KernelDocument
+    name: str
+    tunables: Collection[str]
+    sizes: Collection[str]
+    names: Sequence[str]
+    chains: ChainReader
+    sources: SourceFolder | SourceTexts
+    symbols: Mapping[str, tuple[str, str]]
+    options: Sequence[str]
+
+    def launches(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[tuple[StageRecipe | LibraryStageRecipe, ...], StageRecipe | None]:
+        """The launches of a run, and that of the naive kernel; macros are for names that no run mentions.
+
+        Args:
+            arguments: the parameters by name.
+
+        Raises:
+            KernelFileError: a key of a launch is wrong, or a source cannot be read.
+        """
+        stages, names = self._stages(arguments), [*self.tunables, *self.sizes]
+        entry = self.document.problem.reference_entry
+        if entry is None:
+            return with_macros(stages, names), None
+        own = self.document.reference_launch
+        launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
+        if launch is None:
+            raise self.at("[reference_launch]").error("is needed for reference_entry")
+        same_source = (s.symbols for s in stages if isinstance(s, StageRecipe))
+        naive = replace(
+            self._stage(None, "", launch, entry, arguments),
+            symbols=next(same_source, ()),
+            place=self.at("[launch]" if own is None else "[reference_launch]"),
+            name=entry,
+            entry=Template(self.at("[problem] reference_entry"), entry, self.names),
+        )
+        *launches, reference = with_macros([*stages, naive], names)
+        return tuple(launches), reference if isinstance(reference, StageRecipe) else None
+
+    def _stages(
+        self, arguments: Mapping[str, ArgumentRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+        document = self.document
+        if document.launch is not None:
+            entry = document.kernel.entry or self._only_entry()
+            return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
+        tables = {"stage": (document.stage, None)} | {
+            f"variant.{name}.stage": (variant.stage, variant.when)
+            for name, variant in document.variant.items()
+        }
+        stages: list[StageRecipe | LibraryStageRecipe] = []
+        for table, (launches, condition) in tables.items():
+            for number, stage in enumerate(launches, 1):
+                key = f"[[{table}]] {number} ({stage.name})"
+                if isinstance(stage, LibraryStageTable):
+                    called = self.chains.library_stage(stage, key, arguments)
+                    stages.append(replace(called, when=self._when(condition, called)))
+                else:
+                    recipe = self._stage(stage, key, stage, stage.entry, arguments)
+                    stages.append(replace(recipe, when=self._when(condition, recipe)))
+        return self._with_symbols(stages)
+
+    def _with_symbols(
+        self, stages: Sequence[StageRecipe | LibraryStageRecipe]
+    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+        """The stages with the variables of their sources that buffers are copied to."""
+        for key, (symbol, buffer) in self.symbols.items():
+            stages = _with_symbol(stages, symbol, buffer, self.at(key))
+        return tuple(stages)
+
+    def _only_entry(self) -> str:
+        reference = self.document.problem.reference_entry
+        apart = [] if reference is None else [reference.partition("<")[0]]
+        source = self._source(None, "[kernel]")
+        return default_entry(source, self.names, apart, self.at("[kernel] entry"))
+
+    def _when(self, condition: str | None, stage: StageRecipe | LibraryStageRecipe) -> Formula | None:
+        """The condition of a stage that is launched where that of its variant is true, too."""
+        if condition is None:
+            return stage.when
+        text = condition if stage.when is None else f"({condition}) and ({stage.when.expression.text})"
+        place = self.at(f"{stage.place.key} when")
+        return Formula(place, text, self.chains.names_in(stage.loop))
+
+    def _stage(
+        self,
+        stage: StageTable | None,
+        key: str,
+        launch: LaunchTable,
+        entry: str,
+        arguments: Mapping[str, ArgumentRecipe],
+    ) -> StageRecipe:
+        in_launch, in_kernel = key or "[launch]", key or "[kernel]"
+        loop = self.chains.loop_of(stage, in_launch)
+        stepped = self.chains.names_in(loop)
+
+        def formula(field: str, value: TunableValue, *, known: Collection[str] = self.names) -> Formula:
+            return Formula(self.at(f"{in_launch} {field}"), value, known)
+
+        def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
+            axes = value if isinstance(value, list) else [value]
+            return tuple(formula(field, axis, known=stepped) for axis in axes)
+
+        block = launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
+        registers, shared = self._declared(stage, in_launch)
+        return StageRecipe(
+            place=self.at(in_launch),
+            name=stage.name if stage else self.name,
+            source=self._source(stage, in_kernel),
+            entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
+            options=self._options(),
+            grid=extent("grid", launch.grid),
+            block=extent("block", block),
+            shared_bytes=formula("shared_bytes", launch.shared_bytes, known=stepped),
+            arguments=self._parameters(stage, key, arguments, loop),
+            min_architecture=formula("min_architecture", launch.min_architecture),
+            resident=formula("resident", launch.resident),
+            cluster=formula("cluster", launch.cluster),
+            when=formula("when", stage.when, known=stepped) if stage and stage.when is not None else None,
+            registers=registers,
+            static_shared_bytes=shared,
+            loop=loop,
+            stream=formula("stream", stage.stream if stage else 0),
+            after=self.chains.predecessors(stage),
+            symbols=(),
+            cooperative=formula("cooperative", launch.cooperative),
+            setup=bool(stage and stage.setup),
+            moved_bytes=None
+            if stage is None or stage.moved_bytes is None
+            else formula("moved_bytes", stage.moved_bytes, known=stepped),
+        )
+
+    def _options(self) -> tuple[Template, ...]:
+        """The options; those without expressions are looked at now, and all with their values."""
+        place = self.at("[kernel] options")
+        templates = tuple(Template(place, option, self.names) for option in self.options)
+        if all(template.is_plain for template in templates):
+            try:
+                check_options(self.options, self.sources.include_paths)
+            except RefusedOptionError as e:
+                raise place.error(e) from e
+        return templates
+
+    def _parameters(
+        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
+    ) -> tuple[ParameterRecipe, ...]:
+        place = self.at(f"{key or '[launch]'} arguments")
+        if stage is None or stage.arguments is None:
+            found: tuple[ParameterRecipe, ...] = tuple(arguments.values())
+        else:
+            for name in stage.arguments:
+                if isinstance(name, str) and name not in arguments:
+                    raise place.error(self._no_argument(name, arguments))
+            found = tuple(
+                self.chains.view(item, place, arguments, loop)
+                if isinstance(item, ViewTable)
+                else arguments[item]
+                for item in stage.arguments
+            )
+        self.chains.check_indices(found, place, loop)
+        return found
+
+    def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
+        """Why a name is no argument of a stage."""
+        symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
+        if symbol is not None:
+            return f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"
+        choices = ", ".join(arguments)
+        return f"no argument is called {name!r}; choose from {choices}{suggestion(name, arguments)}"
+
+    def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
+        """Registers and static shared bytes: those of the stage, else those of [resources]."""
+        found: list[Formula | None] = []
+        for field in ("registers", "static_shared_bytes"):
+            place, value = self.at(f"{key} {field}"), getattr(stage, field, None)
+            if value is None:
+                place = self.at(f"[resources] {field}")
+                value = getattr(self.document.resources, field, None)
+            found.append(None if value is None else Formula(place, value, self.names))
+        return found[0], found[1]
+
+    def _source(self, stage: StageTable | None, key: str) -> Source:
+        own = stage.source if stage else None
+        name = own or self.document.kernel.source
+        if name is None:
+            raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
+        place = self.at(f"{key} source" if own else "[kernel] source")
+        source = self.sources.source(name, place)
+        line = texture_line(source.text)
+        if line:
+            raise place.error(
+                f"{source.path}, line {line}: texture objects are not supported; read the array through a"
+                " const __restrict__ pointer or __ldg()"
+            )
+        return source
+
+
+def _with_symbol(
+    stages: Sequence[StageRecipe | LibraryStageRecipe], symbol: str, buffer: str, place: Place
+) -> list[StageRecipe | LibraryStageRecipe]:
+    """The stages, those whose source declares a variable with the buffer that it is filled from.
+
+    Where no declaration is found, as behind a macro, the sources that name the variable count.
+
+    Raises:
+        KernelFileError: no source names it.
+    """
+    name = symbol.rpartition("::")[2]
+    sources = {stage.source.path: stage.source for stage in stages if isinstance(stage, StageRecipe)}
+    having = {path for path, source in sources.items() if name in declared_symbols(source)}
+    having = having or {path for path, source in sources.items() if names_word(source, name)}
+    if not having:
+        known = dict.fromkeys(one for source in sources.values() for one in declared_symbols(source))
+        paths = ", ".join(sources)
+        choice = f"it has {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
+        raise place.error(f"{paths}: no __constant__ or __device__ variable is called {symbol!r}; {choice}")
+    return [
+        replace(stage, symbols=(*stage.symbols, (symbol, buffer)))
+        if isinstance(stage, StageRecipe) and stage.source.path in having
+        else stage
+        for stage in stages
+    ]

@@ -1,0 +1,248 @@
+"""Checks that only root and the service's user can write the directories of kernels.
+
+Whoever can change a kernel file has his code run by the service. So every directory from the root down to a
+kernel directory, and all there is inside it, must belong to trusted users and be writable by nobody else; the
+same holds for whatever a symbolic link leads to.
+
+What is guaranteed: paths are looked at from the root downwards, each name in a directory that has been found
+trusted already. From then on only trusted users can replace what the name stands for: nothing that is found
+here becomes something else between this look and a later use, other than by their hand. The path returned
+holds no symbolic link. Two things are not seen: a file that somebody keeps open for writing since a
+time when he was allowed to, and what root mounts over.
+"""
+
+import os
+import pwd
+import re
+import shlex
+import stat
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from tuner.config.kernel_folders import kernel_files
+from tuner.config.pragma_file import read_pragma_file
+from tuner.config.shipped import is_of_catalogue
+from tuner.kernel_files.document import read_document
+from tuner.kernel_files.input_reader import named_files
+from tuner.kernel_files.schema import KernelDocument, StageTable
+from tuner.model.errors import InputError, KernelFileError
+
+ROOT = Path("/")
+MAX_ENTRIES = 20_000  # in one kernel directory; far more than any has, and looked through in a second
+_OF_THE_SYSTEM = frozenset(
+    map(Path, ("/", "/dev/shm", "/home", "/mnt", "/opt", "/run", "/srv", "/tmp", "/usr", "/var", "/var/tmp"))  # noqa: S108
+)  # whose rights are the system's, not ours to change
+_READS_FILES = re.compile(
+    r"\s*(?:[@{]|--?(?:I|include|pre-include|options-file|optf|create-pch|use-pch|pch|\{))"
+)  # options of NVRTC, and those that a tunable may make one of
+_MAX_LINKS = 40  # on one path, as path_resolution(7) has it
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets anybody write shows as the group's right
+
+
+def service_owners() -> frozenset[int]:
+    """User ids that may write what the service runs: root and its own."""
+    return frozenset((0, os.geteuid()))
+
+
+def trusted(
+    directory: Path,
+    owners: Collection[int] | None = None,
+    *,
+    below: Path = ROOT,
+    most: int = MAX_ENTRIES,
+) -> Path:
+    """The directory without symbolic links, if only its owners can change what is in it.
+
+    Args:
+        directory: an absolute path.
+        owners: ids of trusted users; None for root and the service's user.
+        below: the first directory that is looked at; those above are taken as trusted.
+        most: entries in it at most.
+
+    Raises:
+        InputError: it is not there, or others can change it; the message names the path and the remedy.
+    """
+    look = _TrustCheck(service_owners() if owners is None else frozenset(owners), below)
+    found = look.resolved(directory)
+    if not found.is_dir():
+        raise InputError(f"{directory}: is not a directory")
+    look.through(found, most)
+    return found
+
+
+def kernel_directories(
+    directories: Iterable[Path], owners: Collection[int] | None = None, *, below: Path = ROOT
+) -> tuple[Path, ...]:
+    """Trusted directories of kernel files, without symbolic links; those that are not there are left out.
+
+    Raises:
+        InputError: others can change one, or a kernel file names a source or header outside all of them.
+    """
+    found = tuple(
+        trusted(directory, owners, below=below) for directory in directories if os.path.lexists(directory)
+    )
+    for directory in found:
+        try:
+            files = kernel_files(directory)
+        except OSError as error:
+            raise InputError(f"{directory}: cannot be read: {error.strerror}") from error
+        for path in files:
+            _check_sources(path, found)
+    return found
+
+
+def usable_directories(
+    directories: Iterable[Path], owners: Collection[int] | None = None, *, below: Path = ROOT
+) -> tuple[tuple[Path, ...], dict[Path, str]]:
+    """Trusted directories of kernel files, as ``kernel_directories`` has them, and why others are left out.
+
+    Returns:
+        Those that can be used, without symbolic links, and for each other one, as it was named, the reason.
+    """
+    left, reasons = [path for path in directories if os.path.lexists(path)], dict[Path, str]()
+    for directory in left:
+        try:
+            trusted(directory, owners, below=below)
+        except InputError as error:  # noqa: PERF203 - of a few
+            reasons[directory] = str(error)
+    while True:
+        left = [path for path in left if path not in reasons]
+        try:
+            return kernel_directories(left, owners, below=below), reasons
+        except InputError as error:  # a kernel file in one of them names what is in none
+            reasons[_first_at_fault(left, owners, below)] = str(error)
+
+
+def _first_at_fault(directories: Sequence[Path], owners: Collection[int] | None, below: Path) -> Path:
+    """The directory without which the others can be used, or the last."""
+    for directory in directories:
+        try:
+            kernel_directories([path for path in directories if path != directory], owners, below=below)
+        except InputError:
+            continue
+        return directory
+    return directories[-1]
+
+
+def _check_sources(path: Path, directories: Sequence[Path]) -> None:
+    """Refuse a kernel file that reads what nobody has looked at."""
+    try:
+        document = read_pragma_file(path)[1] if path.suffix == ".cu" else read_document(path)
+    except KernelFileError:  # the catalogue leaves it out, and says why
+        return
+    kernel = document.kernel
+    tables = [*document.stage, *(stage for variant in document.variant.values() for stage in variant.stage)]
+    stages = [stage.source for stage in tables if isinstance(stage, StageTable)]
+    headers = [name for name in kernel.headers if not is_of_catalogue(name)]
+    folders = [*headers, *kernel.include_paths]
+    for option in kernel.options:
+        if _READS_FILES.match(option):
+            raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")
+    for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
+        place = (path.parent / name).resolve()
+        if not any(place.is_relative_to(directory) for directory in directories):
+            listed = ", ".join(map(str, directories))
+            raise InputError(
+                f"{path}: {name!r} leads to {place}, out of the kernel directories ({listed});"
+                f" the service reads and runs only what is in them: move it beside {path.name}"
+            )
+
+
+def _data_and_functions(document: KernelDocument) -> list[str]:
+    """Paths of the files that inputs, references and answers name, and of the Python files that are run."""
+    problem = document.problem
+    inputs = (getattr(argument, "input", None) for argument in document.argument)
+    texts = [text for text in (*inputs, *problem.reference.values()) if text]
+    measured = [] if document.measured is None else [document.measured.file]
+    functions = [text.rpartition(":")[0] for text in (problem.reference_function, problem.law) if text]
+    return [*functions, *measured, *(name for text in texts for name in named_files(text))]
+
+
+class _TrustCheck:
+    def __init__(self, owners: frozenset[int], below: Path) -> None:
+        self._owners = owners
+        self._assumed = frozenset(below.parents)
+
+    def resolved(self, path: Path) -> Path:
+        """Resolve a path; every step of it, links included, must be trusted."""
+        if not path.is_absolute():
+            raise InputError(f"{path}: must be a path from the root")
+        left, here, links = list(reversed(path.parts[1:])), ROOT, 0
+        self._check(here, _status(here))
+        while left:
+            name = left.pop()
+            if name == "..":
+                here = here.parent  # of no link: they are resolved as they come
+                continue
+            status = _status(here / name)
+            self._check(here / name, status)
+            if not stat.S_ISLNK(status.st_mode):
+                here /= name
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                raise InputError(f"{path}: leads through more than {_MAX_LINKS} symbolic links")
+            target = (here / name).readlink()
+            left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            here = ROOT if target.is_absolute() else here
+        return here
+
+    def through(self, directory: Path, most: int) -> None:
+        """Find all trusted that is in a trusted directory, and where links in it lead."""
+        left, seen = [directory], {directory}
+        while left:
+            here = left.pop()
+            try:
+                paths = list(here.iterdir())
+            except OSError as error:
+                raise InputError(f"{here}: cannot be read: {error.strerror}") from error
+            for path in paths:
+                status = _status(path)
+                self._check(path, status)
+                place = self.resolved(path) if stat.S_ISLNK(status.st_mode) else path
+                if place in seen:
+                    continue
+                seen.add(place)
+                if len(seen) > most:
+                    raise InputError(f"{directory}: holds more than {most} files; name a smaller directory")
+                if stat.S_ISDIR(_status(place).st_mode):
+                    left.append(place)
+
+    def _check(self, path: Path, status: os.stat_result) -> None:
+        if path in self._assumed:
+            return
+        mode, quoted = status.st_mode, shlex.quote(str(path))
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise InputError(f"{path}: is neither a file nor a directory; remove it from there")
+        if status.st_uid not in self._owners:
+            raise InputError(
+                f"{path}: belongs to {_user(status.st_uid)}, who could change what is run;"
+                f" see that it is as it should be, then: chown -h root {quoted}"
+            )
+        if mode & _WRITABLE_BY_OTHERS and not stat.S_ISLNK(mode):  # rights of a link mean nothing
+            shared = mode & stat.S_ISVTX or path in _OF_THE_SYSTEM  # others need their right to write there
+            remedy = (
+                "move what is to be used out of it, to where only root can write"
+                if shared
+                else f"see that it is as it should be, then: chmod go-w {quoted}"
+            )
+            raise InputError(
+                f"{path}: can be written by others ({stat.filemode(mode)}), who could change what is run;"
+                f" {remedy}"
+            )
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.lstat()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be used: {error.strerror}") from error
+    except ValueError as error:  # a character that no file name can have
+        raise InputError(f"{str(path)!r}: cannot be used: {error}") from error
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (user {uid})"
+    except KeyError:
+        return f"user {uid}"

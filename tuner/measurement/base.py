@@ -1,0 +1,182 @@
+"""The borders of a search: who measures its trials, and who keeps them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tuner.model.objective import Objective
+from tuner.model.plan import Plan, Workload
+from tuner.model.records import Conditions, RunStatus, StoredRun
+from tuner.model.trial import Energy, Measurement, Trial
+from tuner.power.base import SpentEnergy
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a trial is held against while it is measured, so that no more is measured than needs to be known.
+
+    Attributes:
+        objective: whose lowest cost is looked for.
+        best: the trial of lowest cost so far, with its measurement; None while there is none.
+        measured: trials measured before this one.
+        elsewhere: energies at the trial's setting that the GPUs of a pool have measured, as this GPU would
+            have them: those of which one may have the least net joules.
+    """
+
+    objective: Objective
+    best: tuple[Trial, Measurement] | None
+    measured: int
+    elsewhere: tuple[Energy, ...] = ()
+
+
+class Measurer(Protocol):
+    """Measures trials on one device, one after another."""
+
+    @property
+    def windows_s(self) -> float:
+        """Length of all windows so far, repeated ones included."""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know."""
+
+    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+        """Measure a trial; failures of a candidate are statuses of the measurement.
+
+        Args:
+            trial: what is measured.
+            plans: its configurations as plans, in its order.
+            contest: what it is held against: measuring may end once it is clearly worse. None to measure it
+                to the end.
+
+        Raises:
+            ClockError: the trial's clock could not be set, held or restored.
+            DeviceError: the device is lost.
+            PowerError: joules are needed, and the sensor is lost.
+        """
+
+    def measure_idle(self, clock_mhz: int | None) -> float:
+        """Read the power of the idle GPU at a clock; returns the joules that took.
+
+        Raises:
+            ClockError: the clock could not be set or restored.
+        """
+
+    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
+        """The measurement with the idle power that is known by now."""
+
+    def spent(self) -> SpentEnergy | None:
+        """All joules since the meter was opened, gaps between trials included; None where nobody tells."""
+
+    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
+        """Take over what an interrupted run measured."""
+
+    def close(self) -> None:
+        """Give the clock back; the measurer may be used again."""
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """A trial to measure, ready to run.
+
+    Attributes:
+        trial: what is measured.
+        plans: its configurations as plans, in its order.
+        contest: what it is held against; None to measure it to the end.
+    """
+
+    trial: Trial
+    plans: tuple[Plan, ...]
+    contest: Contest | None = None
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The default trial as home has measured it.
+
+    Attributes:
+        trial: the default trial.
+        plans: its configurations as plans.
+        measurement: what it gave on home.
+    """
+
+    trial: Trial
+    plans: tuple[Plan, ...]
+    measurement: Measurement
+
+
+class TrialPool(Protocol):
+    """Measures trials on several GPUs of one kind at once; the one that measures all else is its home."""
+
+    @property
+    def parallel(self) -> int:
+        """GPUs that measure now."""
+
+    def prepare(self, anchor: PlannedTrial) -> None:
+        """Have all GPUs but home begin to measure their anchors; nothing is waited for."""
+
+    def measure_all(
+        self, trials: Iterator[PlannedTrial], anchor: Anchor
+    ) -> Iterator[tuple[Trial, Measurement]]:
+        """Measure trials, each on the first GPU that is free, and hand out each as it ends, once.
+
+        Times and joules are scaled to home by the anchors' ratio, whose uncertainty is added to theirs. A
+        trial whose worker is lost is measured by another.
+
+        Args:
+            trials: asked for the next one when a GPU is free.
+            anchor: what each GPU measures before its first trial, if it has not yet.
+
+        Raises:
+            PoolLostError: the pool cannot go on.
+            ClockError, DeviceError, PowerError: as of ``Measurer``, of home.
+        """
+
+
+class TrialStore(Protocol):
+    """Keeps the trials of runs: what a search needs of the database.
+
+    Raises:
+        StoreError: (any method) nothing can be stored or read.
+    """
+
+    def begin(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int:
+        """Open a run and return its number.
+
+        Args:
+            conditions: of the run.
+            taken: hears the number before the run is stored: an interrupt may come before this returns.
+        """
+
+    def resume(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int | None:
+        """Take over the newest run under exactly these conditions, if it did not finish.
+
+        Args:
+            conditions: of the run.
+            taken: see ``begin``.
+
+        Raises:
+            InputError: another process is measuring it.
+        """
+
+    def add(
+        self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]
+    ) -> None:
+        """Store a trial that has just ended; it is durable when this returns."""
+
+    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
+        """Store the joined repeats of trials, by their numbers: all or none."""
+
+    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
+        """Close a run of this process with its answer (None when no trial was valid)."""
+
+    def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
+        """All trials of a run in the order they were measured."""
+
+    def answered(
+        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
+    ) -> Iterator[StoredRun]:
+        """Runs with an answer for a co-running set, newest first; None is every objective, every GPU."""
+
+    def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
+        """Runs of one workload of a kernel that had finished when a run began, newest first."""

@@ -1,0 +1,166 @@
+"""Settled power: warm-up before windows count, and the power of the idle GPU that net joules are net of.
+
+A GPU that was idle, or had another clock, spends other joules for some seconds. Joules of a round are
+watched, not power: a GPU at its power limit gets slower as it warms up. What takes minutes is not waited for:
+the default trial is measured again at the end, in turn with the contenders, and every interval of joules
+holds what is left of the drift (``scatter``).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from tuner.devices.base import Device
+from tuner.model.errors import PowerError
+from tuner.model.objective import COVERAGE
+from tuner.model.trial import Flag, FlagKind, GpuSetting, Measurement
+from tuner.power.base import Meter, PowerLevel, PowerReading
+
+COLD_S = 6.0
+"""Longest warm-up. What still changes after it takes minutes, and no window is long enough for that."""
+
+NEW_CLOCK_S = 3.0
+"""Longest wait at a new clock. The chip follows within seconds; what its heat sink does takes minutes."""
+
+FLAT = 0.005
+"""Windows that differ by no more are flat: trials do not repeat better over minutes.
+
+An H200 rose by 1.5 % in seconds, then by 0.005 % a second.
+"""
+
+_APART_S = 0.5  # windows that are held against each other; shorter ones would all look alike
+_CALM_S = 0.3  # after work: power of an H200 has fallen within a tenth of a second
+_LOG = logging.getLogger(__name__)
+
+
+class _Level(NamedTuple):
+    """Joules of a round in a window, with half of their 95 % interval."""
+
+    ended_s: float
+    joules: float
+    half_j: float
+
+
+class WarmUp:
+    """Has windows of a trial repeated until its joules are flat, where they may not be; the last one counts.
+
+    That is so before the first trial, and after the clock or the power limit has changed.
+
+    Args:
+        now_s: the device's time.
+        told: hears of every window of the warm-up: its mean power in watts, and seconds since it began.
+
+    Attributes:
+        cold: True until a first trial was measured.
+        notices: what the user should know.
+    """
+
+    def __init__(
+        self, now_s: Callable[[], float], told: Callable[[float, float], None] | None = None
+    ) -> None:
+        self._now_s = now_s
+        self._told = told
+        self._setting = GpuSetting()
+        self.cold = True
+        self.notices: list[str] = []
+
+    def is_due(self, setting: GpuSetting) -> bool:
+        """True where power may not be settled at this clock and power limit."""
+        return self.cold or setting != self._setting
+
+    def take_over(self, setting: GpuSetting) -> None:
+        """A virtual GPU goes on as warm as a killed run left it, at this clock and power limit."""
+        self.cold, self._setting = False, setting
+
+    def settle(self, setting: GpuSetting, measure: Callable[[], Measurement]) -> list[Measurement]:
+        """Measure once, and again as long as joules are not flat and may yet become so.
+
+        Args:
+            setting: clock and power limit of the trial.
+            measure: measures it in one window.
+
+        Returns:
+            All that was measured; a failed trial, and one without joules, is measured once.
+        """
+        if not self.is_due(setting):
+            return [measure()]
+        limit_s = COLD_S if self.cold else NEW_CLOCK_S
+        begun_s = self._now_s()
+        measured: list[Measurement] = []
+        levels: list[_Level] = []
+        change: float | None = None
+        while change != 0.0 and (not levels or self._now_s() - begun_s < limit_s):
+            measured.append(measure())
+            energy = measured[-1].energy
+            if energy is None:
+                return measured
+            levels.append(_Level(self._now_s(), energy.joules, COVERAGE * energy.uncertainty_j))
+            change = _change(levels)
+            if self.cold and self._told is not None:
+                self._told(energy.watts, self._now_s() - begun_s)
+        if change:
+            flag = Flag(FlagKind.UNSETTLED, f"energy still changed by {change:+.1%} after {limit_s:g} s")
+            measured[-1] = replace(measured[-1], flags=(*measured[-1].flags, flag))
+            if self.cold:
+                self.notices.append(f"{flag} of warm-up: the trials measured first may be off by as much")
+        self.cold, self._setting = False, setting
+        return measured
+
+
+def _change(levels: list[_Level]) -> float | None:
+    """Change of joules to the last window from one before it: 0 where that is flat, None without one."""
+    last = levels[-1]
+    before = next((level for level in reversed(levels) if last.ended_s - level.ended_s >= _APART_S), None)
+    if before is None:
+        return None
+    change_j = last.joules - before.joules
+    larger_j = max(abs(last.joules), abs(before.joules))
+    return change_j / larger_j if abs(change_j) > max(FLAT * larger_j, last.half_j + before.half_j) else 0.0
+
+
+class IdlePower:
+    """Idle power by clock, as read so far: usually once before the trials at a clock and once after them.
+
+    Args:
+        device: is left alone for the time of a reading.
+        meter: reads.
+        window_s: length of a reading.
+    """
+
+    def __init__(self, device: Device, meter: Meter, window_s: float) -> None:
+        self._device = device
+        self._meter = meter
+        self._window_s = window_s
+        self._seen: dict[int | None, list[PowerLevel]] = {}
+
+    def measure(self, clock_mhz: int | None) -> float:
+        """Read idle power at a clock that is set already; returns the joules that took."""
+        with self._meter.recording() as recording:
+            self._device.sleep(_CALM_S)
+            start_s = self._device.now_s()
+            self._device.sleep(self._window_s)
+            end_s = self._device.now_s()
+            self._device.sleep(max(0.0, self._meter.info.response.delay_s))  # negative where dated too early
+        try:
+            reading: PowerReading | None = recording.reading(start_s, end_s)
+            why = recording.problem
+        except PowerError as error:
+            reading, why = None, str(error)
+        if reading is None:
+            _LOG.warning("no idle power: %s", why)
+        else:
+            self._seen.setdefault(clock_mhz, []).append(PowerLevel(reading.watts, reading.uncertainty_w))
+        return recording.joules()
+
+    def recall(self, clock_mhz: int | None, watts: float, uncertainty_w: float) -> None:
+        """Take over what a killed run read, unless this one has."""
+        self._seen.setdefault(clock_mhz, [PowerLevel(watts, uncertainty_w)])
+
+    def of(self, clock_mhz: int | None) -> tuple[float, float] | None:
+        """Watts and standard uncertainty at a clock; None where it was not read."""
+        seen = self._seen.get(clock_mhz)
+        if not seen:
+            return None
+        level = PowerLevel.between(seen)
+        return level.watts, level.sigma_w

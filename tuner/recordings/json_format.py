@@ -1,0 +1,304 @@
+"""Reads a recorded space from its JSON document; every value is checked, as the file is not trusted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Configuration, TunableValue, Work
+from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
+from tuner.recordings import checks
+from tuner.recordings.checks import Kind, column, member, objects, one, table
+from tuner.recordings.encoding import FORMAT, MEASUREMENT, VERSION
+from tuner.recordings.values import RecordedSpace, RecordedWorkload
+from tuner.space.launches import candidate, launch
+from tuner.space.search_view import Candidate, StageLaunch
+
+_LAUNCH: Mapping[str, Kind] = {
+    "blocks": checks.COUNT,
+    "threads_per_block": checks.SIZE,
+    "shared_bytes": checks.COUNT,
+    "registers_per_thread": checks.COUNT,
+    "resident": checks.FLAG,
+}
+_WORK: Mapping[str, Kind] = {
+    **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checks.AMOUNT),
+    "rate_name": checks.TEXT,
+}
+_ASSUMED: dict[str, Kind] = {"assumed": checks.FLAG}
+_RESULT: dict[str, Kind] = {
+    "status": checks.STATUS,
+    "time_s": checks.POSITIVE,
+    "spread_s": checks.AMOUNT,
+    "detail": checks.TEXT,
+}
+_RESTORE: dict[str, Kind] = {"restore_s": checks.AMOUNT}
+_MEASUREMENT: Mapping[str, Kind] = {
+    "makespan_s": checks.POSITIVE,
+    "makespan_spread_s": checks.AMOUNT,
+    "makespan_uncertainty_s": checks.AMOUNT,
+    "bursts": checks.SIZE,
+    "rounds": checks.COUNT,
+    "window_s": checks.AMOUNT,
+    "clock_mhz": checks.POSITIVE,
+    "flags": checks.TEXTS,
+    "modelled": checks.FLAG,
+    "check_s": checks.AMOUNT,
+    "energy_total_j": checks.AMOUNT,
+}
+_ENERGY: dict[str, Kind] = {
+    "joules": checks.POSITIVE,
+    "uncertainty_j": checks.AMOUNT,
+    "watts": checks.POSITIVE,
+    "sensor": checks.TEXT,
+    "scope": checks.TEXT,
+    "degrees": checks.POSITIVE,
+    "idle_watts": checks.NUMBER,
+    "idle_uncertainty_w": checks.AMOUNT,
+}
+_OF_WINDOWS: dict[str, Kind] = {"window_uncertainty_j": checks.AMOUNT, "window_degrees": checks.POSITIVE}
+_OPTIONAL = {"time_s", "makespan_s", "clock_mhz"}  # of failed trials, and where nothing tells the clock
+
+
+def space_of(document: Any) -> RecordedSpace:  # noqa: ANN401 - whatever a file held
+    """The space of a document.
+
+    Raises:
+        ValueError: it is no such document; the message names the key and what would be right.
+    """
+    found = member(document, "format", "document"), member(document, "version", "document")
+    if found != (FORMAT, VERSION):
+        raise ValueError(f"format {found[0]!r} version {found[1]!r}; expected {FORMAT!r} version {VERSION}")
+    limits = _limits(member(document, "limits", "document"))
+    listed = objects(document, "workloads", "document")
+    if not listed:
+        raise ValueError("document: workloads is empty; expected at least one")
+    workloads = tuple(_workload(each, f"workloads[{i}]", limits) for i, each in enumerate(listed))
+    names = [workload.name for workload in workloads]
+    if len(set(names)) < len(names):
+        raise ValueError(f"workloads: {', '.join(names)}; a co-run holds a workload once")
+    return RecordedSpace(
+        workloads=workloads,
+        identity=_identity(table(document, "device", "document")),
+        limits=limits,
+        trials=_distinct(_trials(table(document, "trials", "document"), workloads)),
+        sensor=one(document, "sensor", "document", checks.TEXT),
+        provenance=table(document, "provenance", "document"),
+    )
+
+
+def _identity(fields: Mapping[str, Any]) -> DeviceIdentity:
+    texts = {
+        name: one(fields, name, "device", checks.TEXT)
+        for name in ("spec", "name", "uuid", "driver", "runtime")
+    }
+    return DeviceIdentity(**texts, modelled=one(fields, "modelled", "device", checks.FLAG))
+
+
+_MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # others are divided by, or maxima
+
+
+def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON value
+    if fields is None:
+        return None
+    capability = objects(fields, "compute_capability", "limits")
+    if len(capability) != 2 or not all(map(checks.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
+        raise ValueError(f"limits: compute_capability is {capability}; expected two whole numbers")
+    names = [name for name in DeviceLimits.__dataclass_fields__ if name != "compute_capability"]
+    kinds = dict.fromkeys(names, checks.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checks.COUNT)
+    numbers = {name: one(fields, name, "limits", kinds[name]) for name in names}
+    return DeviceLimits(compute_capability=(capability[0], capability[1]), **numbers)
+
+
+# --- workloads -----------------------------------------------------------------------------------
+
+
+def _workload(document: Any, where: str, limits: DeviceLimits | None) -> RecordedWorkload:  # noqa: ANN401
+    tunables = _tunables(table(document, "tunables", where), where)
+    ruled = document.get("roles", {}) is not None
+    roles = table(document, "roles", where) if ruled else {}
+    for role in roles:
+        if one(roles, role, f"{where}.roles", checks.TEXT) not in tunables:
+            raise ValueError(f"{where}.roles: {role} is {roles[role]!r}, which is none of the tunables")
+    sizes = table(document, "sizes", where)
+    candidates = _candidates(document, where, tunables, roles, limits)
+    default = table(document, "default", where)
+    always = {name for name in tunables if all(name in c.configuration for c in candidates)}
+    if not always <= default.keys() <= tunables.keys():
+        raise ValueError(f"{where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
+    return RecordedWorkload(
+        name=one(document, "name", where, checks.NAME),
+        kernel=one(document, "kernel", where, checks.NAME),
+        family=one(document, "family", where, checks.TEXT),
+        sizes={name: one(sizes, name, f"{where}.sizes", checks.PROBLEM) for name in sizes},
+        batch=one(document, "batch", where, checks.SIZE),
+        fingerprint=one(document, "fingerprint", where, checks.TEXT),
+        tunables=tunables,
+        roles=dict(roles) if ruled else None,
+        default=Configuration(
+            {name: one(default, name, f"{where}.default", checks.VALUE) for name in default}
+        ),
+        candidates=candidates,
+    )
+
+
+def _tunables(lists: Mapping[str, Any], where: str) -> dict[str, tuple[TunableValue, ...]]:
+    if not lists:
+        raise ValueError(f"{where}: tunables is empty; expected at least one")
+    tunables = {}
+    for name in lists:
+        values = objects(lists, name, f"{where}.tunables")
+        wrong = [value for value in values if not checks.VALUE.accepts(value)]
+        if wrong or not values or len(set(values)) < len(values):
+            raise ValueError(
+                f"{where}.tunables: {name} is {checks.shown(values)}; expected different texts or numbers"
+            )
+        tunables[name] = tuple(values)
+    return tunables
+
+
+def _candidates(
+    document: Mapping[str, Any],
+    where: str,
+    tunables: Mapping[str, tuple[TunableValue, ...]],
+    roles: Mapping[str, str],
+    limits: DeviceLimits | None,
+) -> tuple[Candidate, ...]:
+    count = _count(document, where)
+    listed = table(document, "configurations", where)
+    columns = {
+        name: column(listed, name, f"{where}.configurations", count, checks.one_of(values), optional=True)
+        for name, values in tunables.items()
+    }
+    stages = [
+        {
+            name: column(stage, name, f"{where}.stages[{i}]", count, kind, optional=True)
+            for name, kind in _LAUNCH.items()
+        }
+        for i, stage in enumerate(objects(document, "stages", where))
+    ]
+    works = table(document, "work", where)
+    kinds = {**_WORK, **(_ASSUMED if "assumed" in works else {})}
+    work = {n: column(works, n, f"{where}.work", count, kind, optional=True) for n, kind in kinds.items()}
+    found: dict[Configuration, Candidate] = {}
+    for row in range(count):
+        configuration = Configuration(
+            [(name, values[row]) for name, values in columns.items() if values[row] is not None]
+        )
+        if configuration in found:
+            raise ValueError(f"{where}.configurations: row {row} repeats {configuration}")
+        mine = () if limits is None else _launches(limits, stages, row)
+        found[configuration] = candidate(configuration, mine, roles, work=_work(work, row))
+    return tuple(found.values())
+
+
+def _launches(
+    limits: DeviceLimits, stages: Sequence[Mapping[str, Sequence[Any]]], row: int
+) -> tuple[StageLaunch, ...]:
+    return tuple(
+        launch(limits, **{name: values[row] for name, values in stage.items()})
+        for stage in stages
+        if all(values[row] is not None for values in stage.values())
+    )
+
+
+def _work(columns: Mapping[str, Sequence[Any]], row: int) -> Work | None:
+    fields = {name: values[row] for name, values in columns.items()}
+    return None if None in fields.values() else Work(**fields)
+
+
+def _count(document: Mapping[str, Any], where: str) -> int:
+    count: int = one(document, "count", where, checks.SIZE)
+    if count > checks.MAX_ROWS:
+        raise ValueError(f"{where}: count is {count}; at most {checks.MAX_ROWS} are read")
+    return count
+
+
+# --- trials --------------------------------------------------------------------------------------
+
+
+def _distinct(pairs: Iterator[tuple[Trial, Measurement]]) -> dict[Trial, Measurement]:
+    trials: dict[Trial, Measurement] = {}
+    for row, (trial, measurement) in enumerate(pairs):
+        if trial in trials:
+            raise ValueError(f"trials: row {row} repeats an earlier trial")
+        trials[trial] = measurement
+    return trials
+
+
+def _trials(
+    document: Mapping[str, Any], workloads: Sequence[RecordedWorkload]
+) -> Iterator[tuple[Trial, Measurement]]:
+    count = _count(document, "trials")
+    places, lanes = objects(document, "at", "trials"), objects(document, "results", "trials")
+    if not len(places) == len(lanes) == len(workloads):
+        raise ValueError(
+            f"trials: at and results have {len(places)} and {len(lanes)} of {len(workloads)} workloads"
+        )
+    at = [
+        column({"at": place}, "at", "trials", count, checks.place(len(workload.candidates)))
+        for place, workload in zip(places, workloads, strict=True)
+    ]
+    set_mhz = column(document, "set_mhz", "trials", count, checks.SIZE, optional=True)
+    set_w: Sequence[int | None] = [None] * count  # where no trial was made at a power limit of its own
+    if "set_w" in document:
+        set_w = column(document, "set_w", "trials", count, checks.SIZE, optional=True)
+    results = [
+        _columns(lane, f"trials.results[{i}]", count, _RESULT | (_RESTORE if "restore_s" in lane else {}))
+        for i, lane in enumerate(lanes)
+    ]
+    columns = _columns(document, "trials", count, _MEASUREMENT)
+    energies = table(document, "energy", "trials")
+    energy = {
+        n: column(energies, n, "trials.energy", count, kind, optional=True)
+        for n, kind in (_ENERGY | {n: kind for n, kind in _OF_WINDOWS.items() if n in energies}).items()
+    }
+    for row in range(count):
+        chosen = tuple(w.candidates[p[row]].configuration for w, p in zip(workloads, at, strict=True))
+        yield Trial(chosen, set_mhz[row], set_w[row]), _measurement(columns, results, energy, row)
+
+
+def _columns(
+    document: Any,  # noqa: ANN401 - any JSON value
+    where: str,
+    count: int,
+    kinds: Mapping[str, Kind],
+) -> dict[str, Sequence[Any]]:
+    return {
+        name: column(document, name, where, count, kind, optional=name in _OPTIONAL)
+        for name, kind in kinds.items()
+    }
+
+
+def _measurement(
+    columns: Mapping[str, Sequence[Any]],
+    results: Sequence[Mapping[str, Sequence[Any]]],
+    energy: Mapping[str, Sequence[Any]],
+    row: int,
+) -> Measurement:
+    fields = {field: columns[name][row] for name, field in MEASUREMENT.items()}
+    measurement = Measurement(
+        results=tuple(_result(lane, row) for lane in results),
+        energy=_energy(energy, row),
+        **{**fields, "flags": tuple(map(Flag.parse, fields["flags"]))},
+    )
+    if measurement.ok and measurement.makespan_s is None:
+        raise ValueError(f"trials: makespan_s[{row}] is null although all workloads are ok")
+    return measurement
+
+
+def _result(columns: Mapping[str, Sequence[Any]], row: int) -> WorkloadResult:
+    fields = {name: values[row] for name, values in columns.items()}
+    status = Status(fields["status"])
+    if status is Status.OK and fields["time_s"] is None:
+        raise ValueError(f"trials.results: time_s[{row}] is null although the status is ok")
+    return WorkloadResult(**{**fields, "status": status})
+
+
+def _energy(columns: Mapping[str, Sequence[Any]], row: int) -> Energy | None:
+    fields = {name: values[row] for name, values in columns.items()}
+    if fields["joules"] is None:
+        return None
+    missing = [name for name in ("uncertainty_j", "watts", "sensor", "scope") if fields[name] is None]
+    if missing:
+        raise ValueError(f"trials.energy: {missing[0]}[{row}] is null although there are joules")
+    return Energy(**fields)

@@ -1,0 +1,237 @@
+"""Draws configurations of a space that is too large to be listed, and finds their neighbours.
+
+The product of the value lists is grown tunable by tunable, as it is enumerated; where more rows are left than
+are kept, some of them are drawn. So each configuration is drawn with nearly the same chance, and time and
+memory follow the rows that are kept, not the space. The rules are propagated (`supports`).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.expressions.expression import Expression
+from tuner.model.errors import ExpressionError
+from tuner.space.enumeration import Column, Enumeration, Mask
+from tuner.space.supports import supports
+
+WIDTH = 2**15  # rows kept of a partial product
+GROWTH = 16  # times as many, after all values of the next tunable
+ROUNDS = 8  # growths at most, while fewer rows are found than are wanted
+PAIRS = 2**16  # rows tried at most to make changes of one tunable possible by another's
+BRANCHES = 64  # completions kept of a change that gives other tunables a value
+
+Positions = npt.NDArray[np.int32]  # (configurations, tunables) in the value lists; -1 is no value
+Choice = Callable[[int, int], npt.NDArray[np.int64]]
+"""Which rows are kept: takes how many there are, and how many of them are kept; in order."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpaceSample:
+    """Configurations drawn from a space.
+
+    Attributes:
+        positions: different configurations in the order of the space; maybe none.
+        size: estimated number of configurations of the whole space.
+    """
+
+    positions: Positions
+    size: float
+
+
+class SpaceSampler:
+    """Draws from a space, and looks around in it.
+
+    Args:
+        enumeration: of the space.
+        width: rows kept of a partial product.
+
+    Raises:
+        EmptySpaceError: a rule allows nothing.
+    """
+
+    def __init__(self, enumeration: Enumeration, width: int = WIDTH) -> None:
+        self._enumeration = enumeration
+        self._width = width
+        self._names = list(enumeration.lists)
+        self._supports = supports(enumeration)
+        self._tied = self._ties()
+
+    def sample(self, count: int, draw: np.random.Generator) -> SpaceSample:
+        """So many different configurations, or as many as some growths find.
+
+        The size is estimated by how many rows were left for each that was kept: Knuth, "Estimating the
+        efficiency of backtrack programs" (1975), with many rows at a time.
+        """
+
+        def some(rows: int, kept: int) -> npt.NDArray[np.int64]:
+            return np.sort(draw.choice(rows, kept, replace=False))
+
+        found = np.zeros((0, len(self._names)), dtype=np.int32)
+        sizes: list[float] = []
+        while len(found) < count and len(sizes) < ROUNDS:
+            columns, size = self._grown(some)
+            sizes.append(size)
+            rows = _stacked(columns)
+            rows = rows[some(len(rows), min(len(rows), count))]
+            found = np.unique(np.vstack([found, rows]), axis=0)
+        if len(found) > count:
+            found = found[some(len(found), count)]
+        return SpaceSample(found, float(np.mean(sizes)))
+
+    def first(self) -> Positions:
+        """The first configuration in the order of the space; none where the first rows lead nowhere."""
+        columns, _ = self._grown(lambda _, kept: np.arange(kept))
+        return _stacked(columns)[:1]
+
+    def _grown(self, choice: Choice) -> tuple[dict[str, Column], float]:
+        """The rows that are left in the end, and how many the whole space has by them."""
+        columns: dict[str, Column] = {}
+        weight = 1.0
+        for axis, name in enumerate(self._names):
+            rows = _rows(columns)
+            most = max(1, min(self._width, GROWTH * self._width // len(self._enumeration.lists[name])))
+            if rows > most:
+                columns = _taken(columns, choice(rows, most))
+                weight *= rows / most
+            columns = self._enumeration.extended(columns, min(rows, most), name)
+            for support in self._supports[name]:
+                columns = _taken(columns, np.flatnonzero(support.holds(columns)))
+            columns = self._enumeration.filtered(columns, self._enumeration.rules_at.get(axis, []))
+            if not _rows(columns):
+                return dict.fromkeys(self._names, np.zeros(0, dtype=np.int16)), 0.0
+        return columns, weight * _rows(columns)
+
+    # --- neighbours ------------------------------------------------------------------------------
+
+    def neighbours(self, present: npt.NDArray[np.int32]) -> Positions:
+        """Configurations that differ from one in a single tunable, and what follows from that.
+
+        Where the new value gives others a value, they take the first that the rules allow. Where the rules
+        forbid a change, another tunable of the same rule is changed, too, as little as possible.
+
+        Args:
+            present: its positions, shape (tunables,).
+
+        Returns:
+            One configuration for each new value of a tunable, where there is one.
+        """
+        moves = [
+            (axis, position)
+            for axis, values in enumerate(self._enumeration.lists.values())
+            for position in range(len(values))
+            if present[axis] >= 0 and position != present[axis]
+        ]
+        rows = np.repeat(present[None, :], len(moves), axis=0)
+        for number, (axis, position) in enumerate(moves):
+            rows[number, axis] = position
+        try:
+            found, settled = self._settled(rows, np.arange(len(moves)))
+            forbidden = np.setdiff1d(np.arange(len(moves)), settled)
+            pairs, numbers = self._pairs(present, [(int(n), *moves[n]) for n in forbidden])
+            both, _ = self._settled(pairs, numbers)
+        except ExpressionError as error:
+            _log.warning("neighbours are left out: %s", error)
+            return rows[:0]
+        return np.unique(np.vstack([found, both]), axis=0)
+
+    def allows(self, positions: npt.NDArray[np.int32]) -> bool:
+        """Whether some values satisfy all conditions and rules; positions, shape (tunables,)."""
+        found, _ = self._settled(positions[None, :], np.zeros(1, dtype=np.int64))
+        return len(found) > 0 and bool((found[0] == positions).all())
+
+    def _pairs(
+        self, present: npt.NDArray[np.int32], moves: list[tuple[int, int, int]]
+    ) -> tuple[Positions, npt.NDArray[np.int64]]:
+        """Each change with every change of another tunable of its rules, the least first; and its number."""
+        lengths = [len(values) for values in self._enumeration.lists.values()]
+        found = [
+            (number, abs(other_position - int(present[other])), axis, position, other, other_position)
+            for number, axis, position in moves
+            for other in self._tied[axis]
+            if present[other] >= 0
+            for other_position in range(lengths[other])
+            if other_position != present[other]
+        ]
+        found = sorted(found)[:PAIRS]
+        rows = np.repeat(present[None, :], len(found), axis=0)
+        for row, (_, _, axis, position, other, other_position) in zip(rows, found, strict=True):
+            row[axis], row[other] = position, other_position
+        return rows, np.array([one[0] for one in found], dtype=np.int64)
+
+    def _settled(
+        self, rows: Positions, moves: npt.NDArray[np.int64]
+    ) -> tuple[Positions, npt.NDArray[np.int64]]:
+        """Rows with values for what they give a value, under all rules: the first of each move.
+
+        Args:
+            rows: positions, -1 where a tunable had no value.
+            moves: the number of each row's move, rising.
+
+        Returns:
+            One row per move that is allowed, and the numbers of these.
+        """
+        given = {name: rows[:, axis] for axis, name in enumerate(self._names)}
+        columns: dict[str, Column] = {}
+        for axis, name in enumerate(self._names):
+            column = given[name]
+            active = self._enumeration.active(name, columns, len(moves))
+            if active is not None:
+                column = np.where(active, column, -1)
+                new = active & (column < 0)
+                if new.any():
+                    count = len(self._enumeration.lists[name])
+                    repeats = np.where(new, count, 1)
+                    values = np.repeat(column, repeats)
+                    values[np.repeat(new, repeats)] = np.tile(np.arange(count), int(new.sum()))
+                    order = np.repeat(np.arange(len(moves)), repeats)
+                    columns, given, moves = _taken(columns, order), _taken(given, order), moves[order]
+                    column = values
+            columns[name] = column
+            kept = self._allowed(columns, self._enumeration.rules_at.get(axis, []), len(moves))
+            kept &= _places_in_groups(moves, kept) < BRANCHES
+            if not kept.all():
+                columns, given, moves = _taken(columns, kept), _taken(given, kept), moves[kept]
+        numbers, first = np.unique(moves, return_index=True)
+        return _stacked(columns)[first], numbers
+
+    def _allowed(self, columns: Mapping[str, Column], rules: list[Expression], rows: int) -> Mask:
+        held = np.ones(rows, dtype=np.bool_)
+        for rule in rules:
+            some = np.flatnonzero(held)
+            if len(some):
+                held[some] = self._enumeration.holds(rule, _taken(columns, some), len(some))
+        return held
+
+    def _ties(self) -> list[list[int]]:
+        """Per tunable, those that a rule ties to it."""
+        tied: list[set[int]] = [set() for _ in self._names]
+        for rules in self._enumeration.rules_at.values():
+            for rule in rules:
+                scope = {self._names.index(name) for name in self._enumeration.scope(rule)}
+                for axis in scope:
+                    tied[axis] |= scope - {axis}
+        return [sorted(one) for one in tied]
+
+
+def _rows(columns: Mapping[str, Column]) -> int:
+    return next((len(column) for column in columns.values()), 1)
+
+
+def _taken(columns: Mapping[str, Column], rows: npt.NDArray[np.int64] | Mask) -> dict[str, Column]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _stacked(columns: Mapping[str, Column]) -> Positions:
+    return np.stack([column.astype(np.int32) for column in columns.values()], axis=1)
+
+
+def _places_in_groups(groups: npt.NDArray[np.int64], counted: Mask) -> npt.NDArray[np.int64]:
+    """How many counted rows of the same group stand before each; groups stand together."""
+    before: npt.NDArray[np.int64] = np.cumsum(counted) - counted
+    _, first, members = np.unique(groups, return_index=True, return_counts=True)
+    return np.asarray(before - np.repeat(before[first], members))

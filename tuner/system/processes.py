@@ -1,0 +1,335 @@
+"""One child process that holds a server object and answers calls with plain values.
+
+What may hang, crash or be killed (a compiler, a GPU) lives in a child, so that it costs one call and not the
+run. The child is a fresh interpreter: it imports neither the caller's ``__main__`` nor anything else before
+the server's module.
+"""
+
+import contextlib
+import fcntl
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+from typing import Any, NoReturn
+
+from tuner.model.errors import ChildCrashedError, ChildTimeoutError, TunerError
+
+_HEADER = struct.Struct("!Q")
+_REAP_S = 10.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[3:]; from tuner.system.processes import serve; serve(*sys.argv[1:3])"
+)
+
+
+class Child:
+    """A child process with one server object; calls are made one at a time.
+
+    The child dies with its parent, however that ends, ignores SIGINT (the parent decides what Ctrl-C
+    means) and has its standard output on standard error, so that nothing printed there mixes with answers.
+
+    Args:
+        server: ``module:callable`` that builds the server in the child.
+        args: picklable arguments of the callable.
+        name: what messages call the child; the server's name if not given.
+
+    Raises:
+        ChildCrashedError: no process can be started.
+    """
+
+    def __init__(self, server: str, *args: object, name: str = "") -> None:
+        self._name = name or server
+        self._lock = threading.Lock()
+        self._ready = False
+        self._request: bytes | None = _pack((server, args))
+        self._lifeline = -1
+        with contextlib.ExitStack() as theirs:
+            try:
+                self._socket, channel = socket.socketpair()
+                theirs.enter_context(channel)
+                lifeline, self._lifeline = os.pipe()
+                theirs.callback(os.close, lifeline)
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
+                    [sys.executable, "-c", _BOOT, str(channel.fileno()), str(lifeline), *sys.path],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    pass_fds=(channel.fileno(), lifeline),
+                    start_new_session=True,  # a Ctrl-C of the terminal goes to the parent alone
+                )
+            except (OSError, MemoryError) as error:
+                if hasattr(self, "_socket"):
+                    self._release()
+                raise ChildCrashedError(f"{self._name}: cannot start a child process: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """True while the child can take calls."""
+        return self._socket.fileno() >= 0 and self._process.poll() is None
+
+    def ready(self, timeout_s: float) -> None:
+        """Wait until the server is built; ``call`` does so by itself, within its own time-out.
+
+        Raises:
+            ChildTimeoutError: it took longer; the child is killed.
+            ChildCrashedError: the child died, or the server raised what is not of our error tree.
+            TunerError: what the server's callable raised; the child is closed.
+        """
+        with self._lock:
+            self._build(time.monotonic() + timeout_s, timeout_s)
+
+    def call(self, method: str, *args: object, timeout_s: float) -> Any:  # noqa: ANN401 - the server decides
+        """Call a method of the server and return its (picklable) result.
+
+        Args:
+            method: name of the method.
+            args: picklable arguments.
+            timeout_s: longest wait in seconds for the answer, including the start of the child.
+
+        Raises:
+            ChildTimeoutError: no answer in time; the child is killed.
+            ChildCrashedError: the child died, or the method raised what is not of our error tree (the child
+                then lives on, see ``alive``).
+            TunerError: what the method raised.
+        """
+        request = _pack((method, args))
+        with self._lock:
+            deadline = time.monotonic() + timeout_s
+            self._build(deadline, timeout_s)
+            return self._exchange(request, deadline, timeout_s)
+
+    def kill(self) -> None:
+        """Kill the child, without waiting for its end."""
+        self._process.kill()
+
+    def close(self, grace_s: float = 2.0) -> None:
+        """End the child and reap it; may be called again, and while another thread waits in ``call``.
+
+        An idle child closes its server and leaves; one that is busy, or not gone after ``grace_s`` seconds,
+        is killed.
+        """
+        if self._lock.acquire(blocking=False):
+            with contextlib.suppress(OSError):  # closed before, or the child is gone
+                self._socket.shutdown(socket.SHUT_WR)
+            self._lock.release()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+        self._reap()
+        with self._lock:
+            self._release()
+
+    def __enter__(self) -> "Child":  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):
+            self._reap()
+            self._release()
+
+    def _build(self, deadline: float, timeout_s: float) -> None:
+        """Have the server built, once; a server that cannot be built ends the child."""
+        if self._ready:
+            return
+        request, self._request = self._request, None
+        if request is None:
+            raise ChildCrashedError(f"{self._name}: the child process is closed")
+        try:
+            self._exchange(request, deadline, timeout_s)
+        except BaseException:
+            self._reap()
+            self._release()
+            raise
+        self._ready = True
+
+    def _exchange(self, request: bytes, deadline: float, timeout_s: float) -> Any:  # noqa: ANN401
+        """Send a request and return or raise what comes back; a broken exchange ends the child."""
+        if self._socket.fileno() < 0:
+            raise ChildCrashedError(f"{self._name}: the child process is closed")
+        try:
+            _send(self._socket, request, deadline)
+            reply = _receive(self._socket, deadline)
+        except TimeoutError as error:
+            self._reap()
+            self._release()
+            raise ChildTimeoutError(f"{self._name}: no answer within {timeout_s:g} s; killed") from error
+        except OSError as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # let it say itself how it ended
+                self._process.wait(1.0)
+            status = self._reap()
+            self._release()
+            raise ChildCrashedError(f"{self._name}: the child process {_how(status)}") from error
+        except BaseException:  # an answer may be on its way: the next call must not take it for its own
+            self._reap()
+            self._release()
+            raise
+        return self._result(reply)
+
+    def _result(self, reply: bytes | bytearray) -> Any:  # noqa: ANN401
+        try:
+            kind, value = pickle.loads(reply)  # noqa: S301 - from our own child over a private socket
+        except Exception as error:
+            raise ChildCrashedError(f"{self._name}: unreadable answer: {error}") from error
+        if kind == "value":
+            return value
+        if kind == "error":
+            raise value
+        raise ChildCrashedError(f"{self._name}: unexpected exception in the child process\n{value}")
+
+    def _reap(self) -> int | None:
+        """Kill the child if it lives; return its exit status, None if the kernel keeps hold of it."""
+        self._process.kill()
+        try:
+            return self._process.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _release(self) -> None:
+        """Close what this side holds; the lock is held, or nobody else has this object."""
+        self._socket.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "was killed and has not ended yet"
+    if status >= 0:
+        return f"ended with exit status {status}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"was killed by signal {-status}"
+
+
+def _pack(message: object) -> bytes:
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _remaining(deadline: float | None) -> float | None:
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _send(channel: socket.socket, message: bytes, deadline: float | None = None) -> None:
+    """Send one message whole; raises TimeoutError, or OSError when the other side is gone."""
+    for part in (_HEADER.pack(len(message)), message):
+        channel.settimeout(_remaining(deadline))
+        channel.sendall(part)
+
+
+def _receive(channel: socket.socket, deadline: float | None = None) -> bytearray:
+    """Receive one message whole; raises TimeoutError, or OSError when the other side is gone."""
+    (size,) = _HEADER.unpack(_receive_exactly(channel, _HEADER.size, deadline))
+    return _receive_exactly(channel, size, deadline)
+
+
+def _receive_exactly(channel: socket.socket, size: int, deadline: float | None) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        channel.settimeout(_remaining(deadline))
+        count = channel.recv_into(view)
+        if count == 0:
+            raise ConnectionResetError("the other side is gone")
+        view = view[count:]
+    return data
+
+
+# --- in the child --------------------------------------------------------------------------------
+
+
+def serve(channel: str, lifeline: str) -> NoReturn:
+    """Be the child: build the server named by the first message, then answer calls until the parent leaves.
+
+    Args:
+        channel: descriptor of the socket.
+        lifeline: descriptor of a pipe whose other end only the parent holds.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent(int(lifeline))
+    connection = socket.socket(fileno=int(channel))
+    server: Any = None
+    try:
+        target, args = pickle.loads(_receive(connection))  # noqa: S301 - from our own parent
+        server, reply = _attempt(_load, target, args)
+        _send(connection, _pack(("value", None)) if reply is None else reply)
+        while server is not None:
+            method, args = pickle.loads(_receive(connection))  # noqa: S301 - same
+            value, reply = _attempt(_invoke, server, method, args)
+            _send(connection, _answer(value) if reply is None else reply)
+    except OSError:
+        pass  # the parent has closed its end, or is gone
+    if hasattr(server, "close"):
+        server.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # at once: nothing of the interpreter is worth an orderly end
+
+
+def die_with_parent(lifeline: int) -> None:
+    """Have the kernel end this process when the parent's end of a pipe closes, whatever is running here.
+
+    PR_SET_PDEATHSIG would do so too early: it fires when the *thread* that started the child ends.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # default action: terminate; no Python code needed
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    watch = select.poll()
+    watch.register(lifeline, 0)
+    if watch.poll(0):  # hung up before we asked
+        os._exit(0)
+
+
+def _load(target: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)(*args)
+
+
+def _invoke(server: Any, method: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401
+    return getattr(server, method)(*args)
+
+
+def _attempt(function: Any, *args: Any) -> tuple[Any, bytes | None]:  # noqa: ANN401
+    """A function's value and None, or None and the packed reply that reports its exception."""
+    try:
+        return function(*args), None
+    except TunerError as error:
+        try:
+            reply = _pack(("error", error))
+            pickle.loads(reply)  # noqa: S301 - must be readable over there
+        except Exception:  # noqa: BLE001 - an error that cannot travel is reported as text
+            return None, _pack(("crash", traceback.format_exc()))
+        return None, reply
+    except Exception:  # noqa: BLE001 - everything is reported to the parent
+        return None, _pack(("crash", traceback.format_exc()))
+
+
+def _answer(value: object) -> bytes:
+    try:
+        return _pack(("value", value))
+    except Exception:  # noqa: BLE001 - what cannot be pickled is reported, not fatal
+        return _pack(("crash", traceback.format_exc()))
