@@ -20,7 +20,7 @@ from typing import Any
 
 from tuner import registry
 from tuner.model.plan import Configuration
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedWorkload
 
 SEEN = frozenset({128, 512, 2048, 2**15, 2**17, 2**21})  # sizes the server rule was derived on
@@ -119,7 +119,7 @@ def variants(kernels: dict[str, list[Space]]) -> dict[str, dict[str, Any]]:
 
 def shortened(kernels: dict[str, list[Space]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The server rule without one of its criteria, each in turn, on the kernels it is asked about."""
-    module = importlib.import_module("tuner.policies.server_rule")
+    module = importlib.import_module("tuner.policies.analytical")
     large = {kernel: spaces for kernel, spaces in kernels.items() if several_launches(spaces)}
     small = {kernel: spaces for kernel, spaces in kernels.items() if kernel not in large}
     for attribute, label, asked in (

@@ -14,22 +14,20 @@ from application_sets import FOUR, KERNELS, PRIORITIES, catalog_of, recorded_spa
 
 from tuner import registry
 from tuner.database.runs import Store
-from tuner.measurement.co_run import compared
-from tuner.measurement.paired import PairedRepeats
+from tuner.measurement.paired import PairedRepeats, compared
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import STREAM_PRIORITY, with_priority, without_priority
 from tuner.model.records import RunStatus, StoredRun
 from tuner.model.trial import Trial
-from tuner.recordings.files import write
-from tuner.recordings.opening import RecordedSpaces, open_recording
+from tuner.recordings.files import RecordedSpaces, open_recording, write
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.report.progress import RunProgress
-from tuner.search.exporting import covered, stored_space
+from tuner.search.replaying import covered, stored_space
 from tuner.search.request import Request
+from tuner.search.session import tune
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.solo import record_of
-from tuner.search.tuning import tune
+from tuner.search.together import record_of
 from tuner.studies.comparison import play
 
 LEAST_WINDOW_S = 0.5

@@ -22,12 +22,12 @@ from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Status, Trial
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.report.progress import RunProgress
 from tuner.search.request import Request
+from tuner.search.session import Strategy, no_answer, tune
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import MOST_APART
-from tuner.search.tuning import Strategy, no_answer, tune
 from tuner.space.search_view import Policy, Search
 
 OBJECTIVES = ("time", "energy")

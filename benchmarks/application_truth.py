@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.devices.replay import ReplayDevice
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
 from tuner.model.objective import Objective

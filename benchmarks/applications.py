@@ -35,7 +35,7 @@ from application_sets import (
 from application_table import Bench, fill_table, write
 from provenance import provenance
 
-from tuner.cli.lifecycle import orderly_stop
+from tuner.cli.main import orderly_stop
 from tuner.database.runs import Store
 from tuner.model.errors import InputError, TunerError
 from tuner.model.trial import Trial

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.devices.gpus import gpu_model
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Plan, Resources
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.space.launches import candidate, launches
+from tuner.space.occupancy import candidate, launches
 from tuner.space.search_view import Candidate, Search
 
 NOISE = 0.003  # relative standard deviation of modelled measurements

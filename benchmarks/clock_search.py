@@ -26,7 +26,7 @@ from typing import Any
 from provenance import provenance
 
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
 from tuner.model.plan import Configuration, Plan, Resources
@@ -223,7 +223,7 @@ def run(*words: object) -> None:
     Raises:
         RuntimeError: it failed.
     """
-    from tuner.cli import main as tuner  # noqa: PLC0415 - takes a moment
+    from tuner.cli.main import main as tuner  # noqa: PLC0415 - takes a moment
 
     said = StringIO()
     before, sys.argv = sys.argv, ["tuner", *map(str, words)]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.model.arguments import Scalar
 from tuner.model.plan import (
     Buffer,
     Configuration,
     Plan,
     ProblemSpec,
+    Scalar,
     Source,
     Stage,
     StageArgument,

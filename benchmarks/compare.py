@@ -68,7 +68,8 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "compare.json"
         subprocess.run(
-            [sys.executable, "-c", "from tuner.cli import main; main()", *words, "--json", result], check=True
+            [sys.executable, "-c", "from tuner.cli.main import main; main()", *words, "--json", result],
+            check=True,
         )
         document: dict[str, Any] = json.loads(result.read_text())
     return document

@@ -28,7 +28,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Stage
 
 EVERY_S = 0.25
-TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")
+TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
 SPACES = (
     ("scan-lf:N=1024", 1),
     ("fft-large:N=1048576", 20),

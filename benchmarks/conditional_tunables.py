@@ -36,8 +36,8 @@ from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies.surrogate import features
 
 from tuner import registry
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.plan import Configuration
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.studies.comparison import play

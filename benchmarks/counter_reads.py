@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
+from tuner.power.base import Sample
 from tuner.power.sensors.changes import ChangeSource
 from tuner.power.sensors.rhythm import RhythmSource
-
-from tuner.interfaces.power import Sample
 
 RECORDING = Path(__file__).parent / "results" / "h200-known-load.json"
 WINDOW_S = 2.0

@@ -61,7 +61,7 @@ while True:
 # Those on a modelled GPU share it evenly: a round is a second of it.
 _MODELLED = """
 import sys, time
-from tuner.devices.simulated_users import Occupant, present
+from tuner.devices.gpu_users import Occupant, present
 gpu = sys.argv[1]
 Occupant(gpu).enter()
 rounds, before_s = 0.0, time.monotonic()

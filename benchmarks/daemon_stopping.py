@@ -25,8 +25,8 @@ from typing import Any
 
 from provenance import provenance
 
+from tuner.daemon.attempts.launching import AttemptProcess, start
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
-from tuner.daemon.attempts.runner import AttemptProcess, start
 from tuner.daemon.machine import ContentionMonitor
 from tuner.database.connection import Database
 from tuner.database.jobs import Jobs

@@ -55,7 +55,7 @@ def tune(objective: str, options: argparse.Namespace) -> dict[str, Any]:
         result = Path(folder) / "run.json"
         subprocess.run(
             [
-                *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *options.workloads),
+                *(sys.executable, "-c", "from tuner.cli.main import main; main()", "run", *options.workloads),
                 *("--objective", objective, "--device", options.device),
                 *("--policy", options.policy, "--window", options.window),
                 *("--database", Path(folder) / "tuner.db", "--json", result),

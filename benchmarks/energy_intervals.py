@@ -34,11 +34,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from tuner.power.base import Sample
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces.power import Sample
-from tuner.measurement.pooling import join
+from tuner.measurement.paired import join
 from tuner.measurement.window import suggested_window_s
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
@@ -80,7 +80,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Source:
-    """A power curve in pieces; implements ``tuner.interfaces.power.PowerSource``."""
+    """A power curve in pieces; implements ``tuner.power.base.PowerSource``."""
 
     def __init__(self) -> None:
         self.ends: list[float] = [0.0]
@@ -119,7 +119,7 @@ class Window(NamedTuple):
 
 
 class PolledTicks:
-    """A sampler whose ticks are dated by polling; implements ``tuner.interfaces.power.PowerSampler``."""
+    """A sampler whose ticks are dated by polling; implements ``tuner.power.base.PowerSampler``."""
 
     due_s = 0.0
 

@@ -32,8 +32,8 @@ from powercap_trees import build, played
 from tuner.power.sensors import powercap
 
 import tuner
-from tuner.regions import EnergyMeter
-from tuner.regions import sources as process
+from tuner.joules import EnergyMeter
+from tuner.joules import recording as process
 
 PAUSE_S = 1.0  # after which a recording has ended
 NESTED, THREADS = 100, 4

@@ -36,7 +36,7 @@ from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.setting_lock import SettingLock
+from tuner.measurement.settle import SettingLock
 from tuner.measurement.window import WindowRunner, suggested_window_s
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE

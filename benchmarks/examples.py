@@ -22,13 +22,13 @@ from pathlib import Path
 from example_sweeps import Sweeper
 from provenance import provenance
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda import probe
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")
+TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
 MORE = {"matmul": ({}, {"dtype": "float16"})}  # examples with two workloads
 TUNING_SHARE = 0.6  # of the time that is left, for the runs of the tuner
 TARGET = 0.02

@@ -58,7 +58,7 @@ def tune(policy: str, options: argparse.Namespace) -> dict[str, Any]:
         result = Path(folder) / "run.json"
         subprocess.run(
             [
-                *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *options.workloads),
+                *(sys.executable, "-c", "from tuner.cli.main import main; main()", "run", *options.workloads),
                 *("--objective", "energy", "--joules", "--clocks", options.clocks),
                 *("--device", options.device, "--min-occupancy", MIN_OCCUPANCY),
                 *("--policy", policy, "--database", Path(folder) / "tuner.db", "--json", result),

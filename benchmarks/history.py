@@ -15,7 +15,7 @@ from provenance import provenance
 from tuner.database.best_known import DatabaseSource
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Workload
 from tuner.model.records import Conditions, RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult

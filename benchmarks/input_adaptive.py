@@ -31,28 +31,32 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
-from tuner.policies.predicted import places
+from tuner.policies.sampling import places
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.size_condition import written_out
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.records import StoredRun
 from tuner.prediction.accuracy import Accuracy, LeftOut
-from tuner.prediction.features import FeatureTable
-from tuner.prediction.method import forest_of
+from tuner.prediction.methods import forest_of
 from tuner.prediction.model import rounded
-from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
-from tuner.report.training import TrainingProgress
+from tuner.prediction.training_set import FeatureTable, InputTrials, Sizes, TrainingSet
 from tuner.search.candidates import plan_bytes
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.studies.learning import accuracies, feature_table
-from tuner.studies.training import LEAST_EVALUATIONS, Trainer, TrainingRequest
-from tuner.training.inputs import draw, drawn_sizes
-from tuner.training.trials import StoredTrials
+from tuner.studies.progress import TrainingProgress
+from tuner.studies.training import (
+    LEAST_EVALUATIONS,
+    StoredTrials,
+    Trainer,
+    TrainingRequest,
+    draw,
+    drawn_sizes,
+)
 
 INPUTS = {  # ranges, and what bounds the work of one input
     "mvmul": ("H=2^4..2^16, W=2^4..2^16", "H * W", 2**27),

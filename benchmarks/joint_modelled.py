@@ -13,14 +13,14 @@ from block_sizes import BlockSizes
 from joint_recorded import kernels_of, prior_runs
 
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import fit_batches, prepare
-from tuner.space.launches import candidate, launches
+from tuner.space.occupancy import candidate, launches
 from tuner.space.search_view import Candidate, PriorRun, Search
 
 NOISE = {"time": 0.001, "energy": 0.005}  # relative standard deviations, about those of the recordings

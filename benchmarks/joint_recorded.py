@@ -10,7 +10,7 @@ import tuner
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, without_priority
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.space.search_view import PriorRun, Search
 

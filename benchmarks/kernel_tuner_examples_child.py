@@ -117,7 +117,7 @@ def named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
 
 def thinned(tune_params: Mapping[str, Any], restrictions: Any, most: int) -> dict[str, list[Any]]:
     """Value lists without every other value, the longest first, until few enough combinations are left."""
-    from tuner.kernel_tuner.restrictions import rules_of  # noqa: PLC0415 - beside what needs it
+    from tuner.kernel_tuner.kernel import rules_of  # noqa: PLC0415 - beside what needs it
 
     lists = {name: list(values) for name, values in tune_params.items()}
     rules = rules_of(restrictions, list(lists))

@@ -19,7 +19,7 @@ from process_memory import MemoryPeak
 
 BENCHMARKS = Path(__file__).resolve().parent
 TIMEOUT_S = 300.0
-TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")
+TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
 CACHES = {  # every folder in which either tuner, CuPy or the driver keeps what it compiled
     "XDG_CACHE_HOME": "cache",
     "XDG_STATE_HOME": "state",

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.arguments import Scalar, StructValue
 from tuner.model.errors import InputError
-from tuner.model.plan import Configuration, Plan, TunableValue, Workload
+from tuner.model.plan import Configuration, Plan, Scalar, StructValue, TunableValue, Workload
 
 LAYOUT_BYTES = 16
 """Of a ``RowLayout`` of two arrays, which nothing reads where rows follow each other."""

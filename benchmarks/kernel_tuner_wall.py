@@ -39,7 +39,7 @@ from kernel_tuner_scores import efficiencies, first_of, neutral_ms, rows, swept_
 from kernel_tuner_tasks import ComparedSpace, space_of
 from provenance import provenance
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 
 ROOT = Path(__file__).resolve().parents[1]
 SPACES = {

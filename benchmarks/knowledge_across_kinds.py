@@ -28,7 +28,7 @@ from provenance import provenance
 
 from tuner import registry
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.space.search_view import PriorRun, Search
 

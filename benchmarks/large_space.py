@@ -28,12 +28,12 @@ from provenance import provenance
 from search import SETTINGS
 
 from tuner import registry
-from tuner.config.loading import load_kernel_file
 from tuner.devices.choice import open_device
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
-from tuner.space.sampled import SampledSpace
+from tuner.space.sampling import SampledSpace
 from tuner.space.search_view import Search
 
 POLICIES = ("random", "local", "greedy", "bayesian")

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.config.assignment import environment
 from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.kernel_file import KernelFile, environment
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Configuration, TunableValue
 

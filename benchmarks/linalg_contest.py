@@ -16,8 +16,8 @@ from linalg_search import Searcher, Space
 from linalg_sets import AnySets, Sets
 
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
+from tuner.devices.cuda.rounds import SideStreams
 from tuner.model.errors import TunerError
 from tuner.model.plan import Configuration
 from tuner.problems.base import Deviation

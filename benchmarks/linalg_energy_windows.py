@@ -20,7 +20,7 @@ from linalg_rows import Contender
 from linalg_sets import AnySets
 from scipy import stats
 
-from tuner.regions import Region, RegionEnergy
+from tuner.joules import Region, RegionEnergy
 
 COVERED = 0.95
 SIGMAS = 1.96  # standard uncertainties to either side cover that

@@ -15,7 +15,7 @@ from linalg_operations import Case
 from linalg_rows import Contender, shown
 from linalg_search import Searcher, Space, as_json
 
-from tuner.devices.cuda.cpu_threads import CpuThreads
+from tuner.devices.cuda.launches import CpuThreads
 from tuner.model.errors import TunerError
 from tuner.model.plan import Configuration
 

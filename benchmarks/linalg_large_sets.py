@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 from linalg_sets import Arrays, HostArrays
 
-from tuner.devices.cuda.judged_plans import sizes_of
+from tuner.devices.cuda.answer_check import sizes_of
 from tuner.model.elements import element_dtype
 from tuner.model.plan import Plan
-from tuner.problems import problem_for
-from tuner.problems.base import Deviation
-from tuner.problems.input_values import stated_values
+from tuner.problems.base import Deviation, stated_values
+from tuner.problems.choice import problem_for
 
 DeviceArrays = dict[str, Any]
 

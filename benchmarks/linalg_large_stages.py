@@ -21,8 +21,8 @@ from linalg_runs import order
 from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import StageLaunch, Step
+from tuner.devices.cuda.rounds import SideStreams
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import TunerError

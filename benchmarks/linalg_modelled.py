@@ -20,10 +20,9 @@ from linalg_large_operations import OPERATIONS, LargeCase
 from linalg_runs import Document, order, write
 from provenance import provenance
 
-from tuner.config.loading import kernel_of
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog, kernel_of
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import TunerError
 from tuner.model.plan import Configuration, Workload

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.power.base import Span
+from tuner.power.base import PowerSampler, Sample, SensorInfo, Span
 
 from tuner.devices import power
-from tuner.interfaces.power import PowerSampler, Sample, SensorInfo
-from tuner.joules.traces import IdleTimes, run_traced
+from tuner.joules.traces import IdleTimes, Recorder, run_traced
 from tuner.joules.watching import gpu_for, opened, opened_host
 from tuner.model.errors import InputError
-from tuner.tracing.recorder import Recorder
 
 SIGMAS = 1.96  # standard uncertainties to either side cover 95 %
 _COUNTER_S = 0.02  # between reads of a counter

@@ -11,8 +11,8 @@ from tuner.compiler.compiler import Compiler
 from tuner.devices.base import Device
 from tuner.devices.cuda.direct import CompilingGpu
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.errors import TunerError
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.search.candidates import PreparedWorkload, judge, prepare
 from tuner.search.explaining import analytical_choice

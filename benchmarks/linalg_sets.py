@@ -7,12 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.devices.cuda.judged_plans import sizes_of
+from tuner.devices.cuda.answer_check import sizes_of
 from tuner.model.elements import element_dtype
 from tuner.model.plan import Buffer, Plan
-from tuner.problems import problem_for
-from tuner.problems.base import Deviation
-from tuner.problems.input_values import stated_values
+from tuner.problems.base import Deviation, stated_values
+from tuner.problems.choice import problem_for
 
 Arrays = dict[str, Any]
 HostArrays = dict[str, NDArray[Any]]

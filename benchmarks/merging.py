@@ -24,12 +24,12 @@ from typing import Any
 from provenance import provenance
 
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.integrity.checksums import row_checksum
 from tuner.database.merging import merge_file
 from tuner.database.runs import ADD_TRIAL, Store
 from tuner.database.transaction import Transaction
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, RunStatus, canonical, measurement_record, trial_record
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult

@@ -31,7 +31,7 @@ from scipy.stats import spearmanr
 import tuner
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.device import MODEL_VERSION
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Resources
 from tuner.model.trial import Trial

@@ -30,8 +30,7 @@ from tuner.devices.choice import open_device
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import COVERAGE
 from tuner.model.plan import Plan
-from tuner.model.trial import Measurement, Trial
-from tuner.model.uncertainty import student_factor
+from tuner.model.trial import Measurement, Trial, student_factor
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 

@@ -18,7 +18,7 @@ from provenance import provenance
 
 from tuner import registry
 from tuner.model.plan import Configuration
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace
 
 FACTORS = (2, 4, 8)

@@ -38,7 +38,7 @@ from joint_spaces import JointSpace
 from numpy.typing import NDArray
 from provenance import provenance
 from tuner.policies.surrogate.cost_pair import reference_of
-from tuner.policies.surrogate.hypervolume import front_of, hypervolume
+from tuner.policies.surrogate.outlook import front_of, hypervolume
 
 import tuner
 from tuner import registry

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY, with_priority
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.opening import RecordedSpaces, matching, open_recording
+from tuner.recordings.files import RecordedSpaces, matching, open_recording
 from tuner.recordings.values import RecordedSpace
 
 INK, ALIKE, DEFAULT, SOLO, LEAST = "#9aa5b1", "#4a6fa5", "#c0392b", "#d68910", "#0b6e4f"

@@ -28,9 +28,9 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.pool.opening import open_pool, pool_opener
 from tuner.search.compilation import Compilation
+from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, prepared_workloads, resolve
-from tuner.search.running import run
-from tuner.search.trial_event import TrialEvent
+from tuner.search.session import run_request
 
 REAL_TIME = Path(__file__).parent / "pool_real_time.py"
 POLICIES = ("exhaustive", "auto")
@@ -145,7 +145,7 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
     )
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder, "pool.db")
-        tuned = run(
+        tuned = run_request(
             request,
             Catalog.load(()),
             watch,

@@ -39,7 +39,7 @@ from distributed import Security
 from pool_real_time import SPEED
 from provenance import provenance
 
-from tuner.pool.worker_process import certificates_in_environment
+from tuner.pool.worker import certificates_in_environment
 
 REAL_TIME = Path(__file__).parent / "pool_real_time.py"
 FROZEN = ("freeze worker", "freeze guard", "freeze scheduler", "freeze run")

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tuner import __version__
+from tuner.model.version import VERSION
 
 PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py")
 
@@ -22,7 +22,7 @@ def provenance() -> dict[str, Any]:
         ),
         "gpus": _gpus(),
         "python": platform.python_version(),
-        "packages": {"tuner": __version__, **{n: version for n in PACKAGES if (version := _version(n))}},
+        "packages": {"tuner": VERSION, **{n: version for n in PACKAGES if (version := _version(n))}},
         "cpus": _cpus(),
     }
 

@@ -50,7 +50,7 @@ def run(workload: str, options: argparse.Namespace) -> dict[str, Any]:
         words = [workload, "--policy", "exhaustive", "--min-occupancy", "0", "--objective", "energy"]
         subprocess.run(
             [
-                *(sys.executable, "-c", "from tuner.cli import main; main()", "run", *words),
+                *(sys.executable, "-c", "from tuner.cli.main import main; main()", "run", *words),
                 *("--device", options.device, "--window", options.window),
                 *("--database", Path(folder) / "tuner.db", "--json", result),
             ],

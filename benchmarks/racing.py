@@ -31,8 +31,7 @@ from provenance import provenance
 import tuner
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import Contest
-from tuner.measurement.joule_bounds import JouleBounds
-from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, Race
+from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, JouleBounds, Race
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import RecordingFile

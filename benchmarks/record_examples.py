@@ -20,15 +20,15 @@ from record_spaces import FASTEST, check_fastest, shortened
 
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.setting_lock import SettingLock
-from tuner.measurement.verification import AnswerChecks
+from tuner.measurement.measurer import AnswerChecks
+from tuner.measurement.settle import SettingLock
 from tuner.measurement.window import WindowRunner
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import read, write
 from tuner.recordings.values import RecordedSpace
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
-from tuner.search.exporting import recorded_space
+from tuner.search.replaying import recorded_space
 
 FOLDER = Path(__file__).parents[1] / "examples"
 WINDOW_S = 0.02

@@ -28,8 +28,8 @@ from tuner.power.base import Meter
 from tuner.devices.sensors import open_meter
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.setting_lock import SettingLock
-from tuner.measurement.verification import AnswerChecks
+from tuner.measurement.measurer import AnswerChecks
+from tuner.measurement.settle import SettingLock
 from tuner.measurement.window import WindowRunner
 from tuner.model.plan import Configuration
 from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
@@ -37,7 +37,7 @@ from tuner.recordings.files import RecordingFile, read, write
 from tuner.recordings.values import RecordedSpace
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
-from tuner.search.exporting import recorded_space
+from tuner.search.replaying import recorded_space
 
 TIME_S, ENERGY_S = 0.04, 0.2  # windows
 CHECKED_TO = 2**16  # larger problems are checked for the fastest only: the reference is made on the host

@@ -57,7 +57,7 @@ WARM_S = 2.0
 COOL_K, COOL_S = 4.0, 25.0
 SETTLE_S = 0.6  # of a phase: power follows the load within some 0.1 s, and the counter ticks every 0.1 s
 TUNING = ("--objective", "energy", "--policy", "random", "--budget")
-_RUN = 'from tuner.cli import main; main(prog_name="tuner")'
+_RUN = 'from tuner.cli.main import main; main(prog_name="tuner")'
 
 
 class Phase(NamedTuple):

@@ -23,8 +23,7 @@ from rodinia_judges import (
 from rodinia_sources import FILES
 
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.arguments import Scalar
-from tuner.model.plan import Buffer, Configuration, Plan, Source, Stage, StageArgument
+from tuner.model.plan import Buffer, Configuration, Plan, Scalar, Source, Stage, StageArgument
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]

@@ -41,9 +41,9 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import CompileError, TunerError
 from tuner.model.plan import Configuration, Plan, Source, Workload
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
-TUNER = (sys.executable, "-c", "from tuner.cli import main; main()")
+TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
 PROTOCOL = {
     "time": "one CUDA graph a run; 160 MB are set to zero and inputs restored before it, not timed",
     "reported": "second half of the rounds; the first half chose the form",

@@ -12,9 +12,9 @@ from rodinia_forms import Array, Form
 
 from tuner.devices.cuda.code import CodeCache, StageCompiler
 from tuner.devices.cuda.launches import Clearing, Launch, Step
-from tuner.model.device import DeviceLimits
 from tuner.model.elements import element_dtype
 from tuner.model.errors import DeviceError
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Buffer
 from tuner.problems.base import Deviation
 

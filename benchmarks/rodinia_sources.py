@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.compiler.compiler import CompiledStage
-from tuner.compiler.ptxas_report import resources_in
+from tuner.compiler.compiler import CompiledStage, resources_in
 from tuner.model.errors import CompileError
 from tuner.model.plan import Resources, Source, Stage
 

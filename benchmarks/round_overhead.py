@@ -17,8 +17,7 @@ import cupy as cp
 from provenance import provenance
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model.arguments import Scalar
-from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Source, Stage, Work, Workload
+from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Scalar, Source, Stage, Work, Workload
 
 CODE = """
 extern "C" __global__ void steps(const float* x, float* y, int count) {

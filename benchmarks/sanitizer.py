@@ -27,12 +27,12 @@ import numpy as np
 from provenance import provenance
 from sweep import Bench, opened
 
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import TunerError
 from tuner.model.plan import Configuration, Plan, Workload
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 WORKLOADS = (
     *((f"scan-{circuit}:N=1000", 40) for circuit in ("lf", "ks")),

@@ -11,8 +11,7 @@ from tuner.daemon.attempts.messages import LineReader, line, parse_line
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.jobs.shares import Shares
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
-from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import DeviceIdentity, JobRecord, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult

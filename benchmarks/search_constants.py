@@ -33,9 +33,9 @@ SEEDS = 5
 # Constant -> module below `tuner.policies` and the values; the first is the present one.
 CONSTANTS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "NUGGET": ("surrogate.gaussian", ((-3.5, 1.5), (-5.0, 1.5), (-6.9, 1.5))),
-    "SQUASH": ("surrogate.response", (0.3, 0.15, 0.6)),
+    "SQUASH": ("surrogate.joint", (0.3, 0.15, 0.6)),
     "LENGTH": ("surrogate.gaussian", ((0.0, 1.0), (-0.5, 1.0), (0.5, 1.0))),
-    "SLOWER": ("surrogate.blocks", (0.2, 0.0, 0.4)),
+    "SLOWER": ("surrogate.joint", (0.2, 0.0, 0.4)),
     "STALL": ("bayesian", (3, 2, 5)),
 }
 

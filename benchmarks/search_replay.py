@@ -17,7 +17,7 @@ import numpy as np
 
 from tuner import registry
 from tuner.model.objective import Objective
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import search_of
 
 TOLERANCE = 1e-4  # of an efficiency: the JSON holds percent with two decimals

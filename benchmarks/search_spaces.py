@@ -12,9 +12,9 @@ from typing import Any
 from tuner.model.errors import InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import TunableValue
+from tuner.model.records import WorkloadName
 from tuner.model.trial import Status, Trial
-from tuner.model.workload_name import WorkloadName
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace
 
 READABLE = (".npz", ".json", ".zip")

@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 from troubled_load import TroubledLoad
-from tuner.power.base import ProgramTimeline
+from tuner.power.base import ProgramTimeline, Response
 from tuner.power.energy.programs import program_energy
 
 from tuner.devices import power
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.interfaces.power import Response
 
 # (model, true C or window in seconds, options of the sampler)
 SENSORS: Mapping[str, tuple[str, float, dict[str, Any]]] = {

@@ -26,7 +26,7 @@ WIDTH = 1180
 
 def tuner(*words: str) -> None:
     """Run the command of this installation."""
-    command = (sys.executable, "-c", "from tuner.cli import main; main()", *words)
+    command = (sys.executable, "-c", "from tuner.cli.main import main; main()", *words)
     subprocess.run(command, check=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from show_linalg import origin
 
-from tuner.report.words import si, with_uncertainty
+from tuner.model.units import si, with_uncertainty
 
 Document = dict[str, Any]
 

@@ -28,7 +28,7 @@ from search import SETTINGS
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies import bayesian as bayesian_module
-from tuner.policies.stopping import GAIN, LEAST, SHARE, SearchState, StopRule
+from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, SHARE, SearchState, StopRule
 
 from tuner import registry
 from tuner.recordings.values import search_of
@@ -64,7 +64,7 @@ class Watched(StopRule):
     def _is_enough(self) -> bool:
         run = self._run
         outlook, count = run.learner.outlook(), len(run.lowest)
-        before = min(count - LEAST, int(count * (1 - SHARE)))
+        before = min(count - LEAST_EVALUATIONS, int(count * (1 - SHARE)))
         if outlook is not None and before > 0:
             latest = 1 - run.lowest[-1] / run.lowest[before - 1]
             self._notes.append((count, outlook.expected_gain, latest))

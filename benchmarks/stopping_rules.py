@@ -33,7 +33,7 @@ from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies import bayesian as bayesian_module
 from tuner.policies.auto import SMALL
-from tuner.policies.stopping import GAIN, LEAST, REST, SearchState, StopRule
+from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, REST, SearchState, StopRule
 
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import play
@@ -117,10 +117,10 @@ def end_of(trace: Trace, rule: Rule) -> int:
     if not trace["notes"]:
         return len(lowest_s)
     counts, expected, lowest, uncertainty = np.array(trace["notes"], dtype=float).T  # None is NaN
-    latest = np.maximum(LEAST, np.ceil(np.minimum(rule.share * counts, REST * (size - counts))))
+    latest = np.maximum(LEAST_EVALUATIONS, np.ceil(np.minimum(rule.share * counts, REST * (size - counts))))
     before = (counts - latest).astype(int)
     least = np.maximum(GAIN, uncertainty)
-    looked_around = max(LEAST, min(rule.roots * math.sqrt(size), rule.enough))
+    looked_around = max(LEAST_EVALUATIONS, min(rule.roots * math.sqrt(size), rule.enough))
     with np.errstate(invalid="ignore"):
         is_quiet = lowest >= lowest_s[np.maximum(before, 1) - 1] * (1 - least)
         ended = is_quiet & (before >= 1) & (counts >= looked_around) & np.isfinite(lowest)

@@ -19,7 +19,7 @@ from sweep import Bench, opened
 
 from tuner.model.errors import TunerError
 from tuner.model.plan import Plan
-from tuner.model.workload_name import WorkloadName
+from tuner.model.records import WorkloadName
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from daemon_scene import Scene
 LANES = 4
 PROMISED_OVERHEAD, PROMISED_BYTES = 0.05, 150 * 10**6
 MODEL = "jetson-tx1"
-_TUNER = "from tuner.cli import main; main()"
+_TUNER = "from tuner.cli.main import main; main()"
 # Each process that Python starts reads this: four GPUs that are alike, whose windows take real time.
 _HOOK = """
 import sys
@@ -45,7 +45,7 @@ from tuner.devices import gpus
 for _lane in range(1, {lanes} + 1):
     gpus._TABLE[f"lane-{{_lane}}"] = replace(gpus._TABLE["{model}"], name=f"lane-{{_lane}}")
 
-WORDS = ("attempts", "tuner.sweep.lane", "serve")
+WORDS = ("attempts", "tuner.studies.sweep_local", "serve")
 if any(part in word for word in sys.orig_argv for part in WORDS):
     import time
     from tuner.devices.simulated import time_model

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
-from tuner.power.base import ProgramEnergy, ProgramTimeline
-from tuner.power.energy.curve import EnergyCurve
+from tuner.power.base import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
+from tuner.power.energy.counters import EnergyCurve
 from tuner.power.energy.programs import program_energy
 from tuner.power.energy.samples import SampleSeries
 
-from tuner.interfaces.power import Response, Sample, SensorInfo
 from tuner.model.objective import COVERAGE
 
 RECORDING = Path(__file__).parent / "results" / "h200-known-load.json"

@@ -29,12 +29,9 @@ import numpy as np
 from provenance import provenance
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
-from tuner.policies.surrogate import learner, start
-from tuner.policies.surrogate.beliefs import FILE, Beliefs, beliefs_of
-from tuner.policies.surrogate.features import Floats
-from tuner.policies.surrogate.joint import Joint
-from tuner.policies.surrogate.response import respond
-from tuner.policies.surrogate.traits import NAMES, traits
+from tuner.policies.surrogate import joint, learner
+from tuner.policies.surrogate.features import FILE, NAMES, Beliefs, Floats, beliefs_of, traits
+from tuner.policies.surrogate.joint import Joint, respond
 
 from tuner import registry
 from tuner.recordings.values import search_of
@@ -138,15 +135,15 @@ def judged(game: Game, document: Mapping[str, Any], seeds: int) -> dict[str, Any
 @contextmanager
 def believing(chosen: Beliefs | None) -> Iterator[None]:
     """Searches inside believe that; nothing where it is None."""
-    before, has = start.beliefs, Joint.has_traits
+    before, has = joint.beliefs, Joint.has_traits
     if chosen is None:
         Joint.has_traits = property(lambda _: False)  # type: ignore[method-assign, assignment]
     else:
-        start.beliefs = learner.beliefs = lambda: chosen
+        joint.beliefs = learner.beliefs = lambda: chosen
     try:
         yield
     finally:
-        start.beliefs = learner.beliefs = before
+        joint.beliefs = learner.beliefs = before
         Joint.has_traits = has  # type: ignore[method-assign]
 
 

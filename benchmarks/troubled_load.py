@@ -12,7 +12,7 @@ _REACHED = 1e-3  # of a step: what is left of it counts as nothing
 
 
 class TroubledLoad:
-    """Implements ``tuner.devices.base.LoadSource`` and ``PowerSource`` on a virtual clock.
+    """Implements ``tuner.power.base.LoadSource`` and ``PowerSource`` on a virtual clock.
 
     Args:
         warming: share by which the load draws more once it is warm.

@@ -28,8 +28,8 @@ from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Trial
 from tuner.search.request import Request
+from tuner.search.session import Strategy, tune
 from tuner.search.setup import open_setup
-from tuner.search.tuning import Strategy, tune
 from tuner.search.verification import VerifiableAnswer
 
 _ANSWER = ("configurations", "clock_mhz", "time_s", "energy_j")

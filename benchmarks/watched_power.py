@@ -31,10 +31,10 @@ from energy_windows import Tools, measured, plans_of, tools_of, warmed
 from provenance import provenance
 
 from tuner.daemon.power_watch import PowerWatch
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Plan
-from tuner.model.uncertainty import student_factor
+from tuner.model.trial import student_factor
 
 BLOCK = (False, False, True, True, True, True, False, False)
 WINDOW_S = 1.6

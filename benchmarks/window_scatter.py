@@ -16,13 +16,10 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 
-from tuner.measurement.paired import PairedRepeats
-from tuner.measurement.pooling import join
-from tuner.measurement.scatter import window_scatter
-from tuner.model.long_run import stated
+from tuner.measurement.paired import PairedRepeats, join, window_scatter
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult, stated
 
 TRIALS = [Trial((Configuration({"i": number}),)) for number in range(4)]
 CASES = {  # standard deviations in percent: over minutes common to all, a trial's own, from window to window

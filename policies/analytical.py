@@ -15,17 +15,189 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
 
-from tuner.model.device import DeviceLimits
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, shown_values
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Candidate, Search
 
-from .front_runners import TOGETHER, FrontRunners, front_runners, in_order
-from .guideline import guideline
-from .ordering import Resolve
-from .rating import RADIX, CandidateRating, Facts, RuleCriterion, decisive, facts_of, rate
-from .server_rule import server_rule
+from .descent import Resolve
+from .rating import (
+    RADIX,
+    TOGETHER,
+    CandidateRating,
+    Facts,
+    FrontRunners,
+    Key,
+    RuleCriterion,
+    decisive,
+    facts_of,
+    front_runners,
+    in_order,
+    launched,
+    listed,
+    rate,
+    shared,
+    warps,
+)
+
+# --- The guideline for embedded GPUs of "Performance Tuning for GPU-Embedded Systems", section IV-A.
+#
+# As printed: choose what reaches W_SM = W^max and B_a = B^max; if nothing does, the largest B_a with
+# W_SM / W^max from 60 to 100 %; if nothing does, the largest warp occupancy, and of several the largest P. In
+# all of these a larger radix is taken even when it lowers B_a. For large sizes (section IV-C) the number of
+# kernels comes first, then the guideline for each of them.
+#
+# Where the text is silent or needs a reading:
+#
+# * The radix stands before "both at their maximum", else it would never cost B_a: the FFT's (256, 4, 64) of
+#   Fig. 3(d) has radix 4 and 24 blocks where radix 2 has 64 warps and 32 blocks. It stands behind the 60 %:
+#   radix 8 would leave 50 % there. Below 60 % it comes first again ("in all previous steps").
+# * Equal B_a: more warps, then the larger P, as the last step says and as scan's P = 4 needs, where P = 2
+# fills
+#   the multiprocessor as well.
+# * Shuffles are not a rule of their own ("implicitly"): they show in registers, S, B_a and W_SM; where all of
+#   these are equal, less shared memory is less communication, the first of the paper's premises.
+# * Several kernels: the fuller ones do not make up for the emptiest, so numbers are compared from the
+#   smallest on.
+
+ENOUGH_WARPS_EMBEDDED = 0.6  # of W^max: "keeps between [60% 100%]"
+
+
+def guideline(facts: Facts) -> tuple[RuleCriterion, ...]:
+    """The criteria of the embedded rule, the first one first."""
+    radix = (RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),)
+    return (
+        RuleCriterion("fewer kernels", lambda one: (len(one.launches),), launched),
+        RuleCriterion("at least 60 % of the warps", lambda one: (not is_enough(one),), warps),
+        *(radix if facts.radix_varies else ()),
+        RuleCriterion(
+            "all warps and all blocks", _both_at_maximum, lambda one: f"{warps(one)}, {_blocks(one)}"
+        ),
+        RuleCriterion("more active blocks", _more_blocks, _blocks),
+        RuleCriterion("more warps", lambda one: tuple(-W_SM for W_SM in sorted(one.W_SM)), warps),
+        RuleCriterion(
+            "more elements per thread",
+            lambda one: (-one.candidate.elements_per_thread,),
+            lambda one: f"P {one.candidate.elements_per_thread}",
+        ),
+        RuleCriterion(
+            "less shared memory",
+            lambda one: (max(one.shared_bytes),),
+            shared,
+        ),
+    )
+
+
+def is_enough(one: CandidateRating) -> bool:
+    """Whether every kernel keeps at least 60 % of the warps."""
+    return one.warp_share >= ENOUGH_WARPS_EMBEDDED
+
+
+def _both_at_maximum(one: CandidateRating) -> Key:
+    full = one.warp_share >= 1 and min(one.B_a) >= one.limits.max_blocks_per_sm
+    return (not full,)
+
+
+def _more_blocks(one: CandidateRating) -> Key:
+    """Below 60 % of the warps, blocks do not count."""
+    return tuple(-B_a for B_a in sorted(one.B_a)) if is_enough(one) else ()
+
+
+def _blocks(one: CandidateRating) -> str:
+    return f"B_a {listed(one.B_a)} of {one.limits.max_blocks_per_sm}"
+
+
+# --- The rule for large GPUs: bytes in flight, not occupancy.
+#
+# The premises are those of "Performance Tuning for GPU-Embedded Systems", section IV-A (less communication,
+# enough parallelism to hide latency, much work per thread). On a GPU with fast memory and many
+# multiprocessors they weigh otherwise:
+#
+# * Memory is the bound, and by Little's law a multiprocessor needs latency times bandwidth in flight: at some
+#   36 B/ns (4.8 TB/s over the 132 multiprocessors of an H200) and 0.7 us under load, 25 KiB read, and as much
+#   written. Blocks load at their beginning and store at their end, so that resident blocks have to hold twice
+#   that. More than enough gains nothing, and occupancy is no aim of its own: a few warps with many elements
+#   each have as much under way.
+# * Then small blocks: few warps wait at a barrier, and while one block computes others load.
+# * Of what is left, threads with few elements (their accesses lie close together) and little communication.
+#
+# A problem that several blocks share (the large sizes of section IV-C) is bound by what passes between blocks
+# instead: fewest passes over memory, then as much of the problem on the chip as possible. Blocks that stay
+# fetch their next tile while they compute and need no other warps for that; a larger radix saves exchanges;
+# what dynamic shared memory is left holds tiles fetched ahead. Blocks that come and go need half of the
+# warps.
+#
+# The order of the first list was found on N = 128, 512 and 2048 of the single-kernel operations on an H200,
+# the second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
+
+KIB = 1024
+ENOUGH_BYTES = (
+    96 * KIB
+)  # in flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same
+ENOUGH_WARPS_SERVER = 0.5  # of those a multiprocessor holds: in the large FFTs, and where bytes are not known
+
+
+def server_rule(facts: Facts) -> tuple[RuleCriterion, ...]:
+    """The criteria of the server rule, the first one first."""
+    return _SHARED_PROBLEM if facts.several_launches else _WHOLE_PROBLEMS
+
+
+def _enough_in_flight(one: CandidateRating) -> Key:
+    """Bytes as far as enough; warps where the work is not known."""
+    if one.candidate.work is None:
+        return _enough_warps(one)
+    return (-min(one.bytes_in_flight, ENOUGH_BYTES),)
+
+
+def _enough_warps(one: CandidateRating) -> Key:
+    return (-min(one.warp_share, ENOUGH_WARPS_SERVER),)
+
+
+def _staying(one: CandidateRating) -> Key:
+    return (0,) if one.stays else (1, *_enough_warps(one))
+
+
+def _stays(one: CandidateRating) -> str:
+    return f"blocks stay, {warps(one)}" if one.stays else f"blocks come and go, {warps(one)}"
+
+
+def _bytes(one: CandidateRating) -> str:
+    return f"{one.bytes_in_flight / KIB:.0f} KiB in flight"
+
+
+def _in_flight(one: CandidateRating) -> str:
+    return warps(one) if one.candidate.work is None else f"{_bytes(one)}, {warps(one)}"
+
+
+def _threads(one: CandidateRating) -> str:
+    return f"L {one.threads_per_block}"
+
+
+_WHOLE_PROBLEMS = (
+    RuleCriterion("enough in flight", _enough_in_flight, _in_flight),
+    RuleCriterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
+    RuleCriterion(
+        "fewer elements per thread",
+        lambda one: (one.candidate.elements_per_thread,),
+        lambda one: f"P {one.candidate.elements_per_thread}",
+    ),
+    RuleCriterion("less shared memory", lambda one: (max(one.shared_bytes),), shared),
+)
+
+_SHARED_PROBLEM = (
+    RuleCriterion(
+        "fewer passes over memory",
+        lambda one: (len(one.launches),),
+        launched,
+    ),
+    RuleCriterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
+    RuleCriterion("persistent blocks, or half of the warps", _staying, _stays),
+    RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
+    RuleCriterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
+    RuleCriterion("more shared memory", lambda one: (-(sum(one.dynamic_shared_bytes) // KIB),), shared),
+)
+
 
 RULES: Mapping[str, Callable[[Facts], tuple[RuleCriterion, ...]]] = {
     "embedded": guideline,

@@ -4,16 +4,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tuner.model.long_run import stated
 from tuner.model.plan import STREAM_PRIORITY
-from tuner.model.trial import Measurement, Trial
+from tuner.model.trial import Measurement, Trial, stated
 from tuner.space.search_view import Search
 
 from .analytical import analytical
 from .descent import Attempt, cheapest, recalled
 from .greedy import greedy
-from .payback import paying
 from .sampling import exhaustive, random_sampling
+from .stopping import paying
 
 # Evidence: benchmarks/auto_choice.py. Neither noise nor the cost of a trial changes the choice.
 SMALL = 24  # trials: a Bayesian search ends after more than half of them

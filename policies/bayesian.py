@@ -5,24 +5,76 @@ the linear model of coregionalisation and expected improvement from GPTune; both
 """
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
 from tuner.model.plan import Configuration
-from tuner.model.trial import Measurement, Trial
+from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import Search
 
 from .analytical import choice_of
 from .descent import Attempt
-from .joint_run import JointRun
+from .sampling import SweepTime
 from .stopping import stop_rule
 from .surrogate.features import Integers
-from .surrogate.joint import Joint
-from .surrogate.knowledge import best_known, learnt, nearest
-from .surrogate.learner import Learner
+from .surrogate.joint import Joint, start_rows
+from .surrogate.learner import Learner, best_known, learnt, nearest
 from .surrogate.outlook import Proposal
-from .surrogate.start import start_rows
-from .sweeping import SweepTime
+
+
+class JointRun(ABC):
+    """A search so far.
+
+    Args:
+        search: what the policy is told.
+        joint: the space.
+
+    Attributes:
+        evaluations: trials asked for and not ruled out.
+        ended_s: when each of them had ended.
+    """
+
+    def __init__(self, search: Search, joint: Joint) -> None:
+        self.search, self.joint = search, joint
+        self.evaluations = 0
+        self.ended_s: list[float] = []
+
+    @abstractmethod
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """Take in a measurement."""
+
+    @abstractmethod
+    def rule_out(self, row: Integers) -> None:
+        """Never ask for a row."""
+
+    def learn_prior(self) -> None:
+        """Take in what is measured already, as far as it lies in the space."""
+        for trial, measurement in self.search.prior.items():
+            row = self.joint.row(trial)
+            if row is not None:
+                self.learn(row, measurement)
+
+    def measure(
+        self, rows: Sequence[Integers], likely: Sequence[Integers] = ()
+    ) -> Generator[list[Trial], list[Measurement], None]:
+        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
+        if not rows:
+            return
+        trials = [self.joint.trial(row) for row in rows]
+        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
+        if after:
+            self.search.expect(after)
+        measurements = yield trials
+        for row, measurement in zip(rows, measurements, strict=True):
+            if measurement.status is Status.PRUNED:
+                self.rule_out(row)
+                continue
+            self.evaluations += 1
+            self.ended_s.append(measurement.ended_s)
+            self.learn(row, measurement)
+
 
 LEAST_START = 4  # trials of the start design; of a single workload with more tunables, as many as these
 FIRST = 2  # trials of the start where traits tell what to begin with,

@@ -4,19 +4,149 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
 from tuner.model.plan import Configuration
-from tuner.model.trial import Trial
-from tuner.space.search_view import Search
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.space.search_view import Policy, Search
 
-from .descent import Attempt, Descent, Memory, along, by_own_time, first_valid, with_kernel
-from .lines import along_lines, lowered
-from .ordering import Order, all_orders
-from .speculation import looking_ahead
+from .descent import (
+    Attempt,
+    Descent,
+    Memory,
+    Order,
+    all_orders,
+    along,
+    by_own_time,
+    cheapest,
+    first_minimum,
+    first_valid,
+    while_allowed,
+    with_kernel,
+)
+
+# --- Descents along lines of trials, to later ones and to earlier ones, in strides where a line is long.
+
+ONE_BY_ONE = 8  # clocks at most that are tried one by one, about as many as the papers' GPUs have
+
+
+def lowered(memory: Memory, delta: Trial, line: Sequence[Trial]) -> Descent:
+    """Steps 4-10 of Algorithms 2 and 4, from the present clock (or power limit) on.
+
+    The paper's GPUs have up to five clocks, which are tried one by one. Where there are a hundred, neighbours
+    differ by less than the noise, and the first worsening says nothing: more than `ONE_BY_ONE` are descended
+    in strides, which are then halved around the one found, to lower ones and, if that leads nowhere, to
+    higher ones.
+
+    Args:
+        memory: what was measured.
+        delta: where to begin.
+        line: that trial at every clock (or power limit), the highest first.
+    """
+    stride = 1
+    while len(line) > ONE_BY_ONE * stride:
+        stride *= 2
+    remaining = line[line.index(delta) :: stride]
+    delta = (yield from first_minimum(memory, while_allowed(memory, remaining))) or delta
+    while stride > 1:
+        stride //= 2
+        here = line.index(delta)
+        both = (line[here::stride], line[here::-stride])
+        delta = yield from along_lines(memory, (while_allowed(memory, side) for side in both), delta)
+    return delta
+
+
+def along_lines(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, gain: float = 0.0) -> Descent:
+    """Descend along one line after another, all of which begin at ``delta``, until one leads away from it.
+
+    Args:
+        memory: what was measured.
+        lines: trials to descend along.
+        delta: where all begin.
+        gain: relative gain below which the next line is tried all the same.
+
+    Returns:
+        The cheapest trial the lines led to (of equals the last), or ``delta``.
+    """
+    start, best = memory.measured_cost(delta), delta
+    for line in lines:
+        found = yield from first_minimum(memory, line)
+        if found is None or found == delta:
+            continue
+        if memory.measured_cost(found) <= memory.measured_cost(best):
+            best = found
+        if memory.measured_cost(best) <= (1 - gain) * start:
+            break
+    return best
+
+
+WORSE = 0.02  # relative cost by which a trial that is not measured is guessed to lie above the lowest
+SPARE = 0.5  # trials in vain, by those that the policy asked for; one more is always allowed
+
+
+def looking_ahead(policy: Policy, search: Search) -> Attempt:
+    """Run a policy, and measure beside what it asks for what it would ask for next.
+
+    Most trials of a descent are no better than the best so far. So a second run of the policy, from the start
+    and fed what is known, is answered "a little worse" for what is not: what it asks for then is measured at
+    the same time. The policy itself is told nothing but measurements: it goes the way that it goes alone, in
+    fewer rounds. Trials it never comes to ask for are the price, which `SPARE` bounds.
+
+    Args:
+        policy: deterministic; asks for a few trials at a time.
+        search: what it is told; ``parallel`` trials are measured at once.
+
+    Returns:
+        The cheapest trial measured, those it never came to ask for among them.
+    """
+    known: dict[Trial, Measurement] = {}
+    wanted: set[Trial] = set()
+    attempt = policy(search)
+    try:
+        batch = next(attempt)
+        while True:
+            in_vain = len(known) - len(wanted)
+            wanted.update(batch)
+            unknown = [trial for trial in dict.fromkeys(batch) if trial not in known]
+            if unknown:
+                idle = -len(unknown) % search.parallel
+                room = min(idle, max(0, 1 + int(SPARE * len(wanted)) - in_vain))
+                asked = [*unknown, *_likely(policy, search, known, unknown, room)]
+                known.update(zip(asked, (yield asked), strict=True))
+            batch = attempt.send([known[trial] for trial in batch])
+    except StopIteration:
+        return cheapest(search, known)
+    finally:
+        attempt.close()
+
+
+def _likely(
+    policy: Policy, search: Search, known: Mapping[Trial, Measurement], unknown: Sequence[Trial], room: int
+) -> list[Trial]:
+    """So many trials that the policy asks for next, if all that is unknown is a little worse."""
+    lowest = min(map(search.cost, known.values()), default=math.inf)
+    guessed = (1 + WORSE) * lowest if math.isfinite(lowest) else 1.0
+    guess = Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in search.workloads), 1.0)
+
+    def cost(measurement: Measurement) -> float:
+        return guessed if measurement.results is guess.results else search.cost(measurement)
+
+    found: dict[Trial, None] = {}
+    ahead = policy(replace(search, cost=cost, tell=lambda _: None, expect=lambda _: None))
+    try:
+        batch = next(ahead)
+        while len(found) < room:
+            found.update(dict.fromkeys(t for t in batch if t not in known and t not in unknown))
+            batch = ahead.send([known.get(trial, guess) for trial in batch])
+    except StopIteration:
+        pass
+    finally:
+        ahead.close()
+    return list(found)[:room]
+
 
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
 CLEARLY_WORSE = 0.04  # relative loss that other configurations beside a kernel do not turn into a gain

@@ -9,16 +9,14 @@ from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Search
 
 from .analytical import choice_of
-from .bayesian import AHEAD, LEAST_START
+from .bayesian import AHEAD, LEAST_START, JointRun
 from .descent import Attempt
-from .joint_run import JointRun
-from .stopping import ALL_FAIL, GAIN, LEAST, REST
+from .stopping import ALL_FAIL, GAIN, LEAST_EVALUATIONS, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.features import Floats, Integers
-from .surrogate.hypervolume import hypervolume
-from .surrogate.joint import Joint
-from .surrogate.knowledge import best_known
-from .surrogate.start import start_rows
+from .surrogate.joint import Joint, start_rows
+from .surrogate.learner import best_known
+from .surrogate.outlook import hypervolume
 
 BELIEVED = 0.1  # of `GAIN`: predictions of less are believed; they are of one evaluation, not of all
 SHARE = 1 / 2  # of the evaluations, which must have added less than `GAIN`
@@ -115,9 +113,9 @@ class _FrontRun(JointRun):
         evaluations have added less than `GAIN`. What lies within the uncertainty of measurements is no gain.
         """
         count = len(self.fronts)
-        latest = max(LEAST, math.ceil(min(SHARE * count, REST * (self.joint.size - count))))
+        latest = max(LEAST_EVALUATIONS, math.ceil(min(SHARE * count, REST * (self.joint.size - count))))
         around = min(ROOTS * math.sqrt(self.joint.size), ENOUGH)
-        if count <= latest or self.evaluations < max(LEAST, around) or self.seen is None:
+        if count <= latest or self.evaluations < max(LEAST_EVALUATIONS, around) or self.seen is None:
             return False
         added, least = self._added(latest), max(GAIN, self._told_apart())
         expected = self.seen.expected_gain

@@ -8,7 +8,7 @@ from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Policy, Search
 
 from .descent import Attempt, Memory, cheapest, recalled
-from .lines import lowered
+from .greedy import lowered
 
 ROUNDS = 2
 """How often configurations are searched: again only where the best limit is far below."""

@@ -20,10 +20,10 @@ from host_build import Barrier, Order
 from numpy.typing import NDArray
 from pairwise import pairwise
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, TunableValue, Workload
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 CATALOGUE = Path(__file__).parents[1] / "kernels"
 HAND_WRITTEN = Path(__file__).parent / "hand_written"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import EmptySpaceError
 
 _FOREVER_S = 3600.0

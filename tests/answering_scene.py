@@ -8,17 +8,17 @@ from typing import Any
 
 import run_documents
 
-from tuner.config.shipped import kernels_root
 from tuner.daemon.answers.answerer import Analyse, Answerer
-from tuner.daemon.answers.snapshot import AnswerIndex
+from tuner.daemon.answers.replies import AnswerIndex
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.interface import Question, Reply
-from tuner.daemon.settings.tables import Settings
+from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
+from tuner.kernel_files.source_folder import kernels_root
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import described
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.records import Conditions, RunStatus, StoredRun, measurement_record

@@ -13,7 +13,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 from prepared_process import PreparedProcess
 
-from tuner.cli import main
+from tuner.cli.main import main
 
 COMMAND = (sys.executable, "-c", "from tuner.__main__ import main; main()")
 PATIENCE_S = 120.0  # for what must come; never waited for in full unless something is broken

@@ -14,20 +14,19 @@ from typing import Any
 from modelled import NoNvrtc
 from prepared_process import PreparedProcess
 
-from tuner.daemon.attempts import launching, runner
+from tuner.daemon.attempts import launching
 from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.launching import AttemptLauncher, Process
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database.connection import Database
 from tuner.database.jobs import Jobs
 from tuner.database.runs import Store
-from tuner.devices.base import Progress
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.model.errors import CompileError
 from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
-from tuner.model.plan import Plan, Resources
+from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.records import StoredRun
 from tuner.search import setup
 from tuner.system.signals import StopRequest
@@ -160,8 +159,8 @@ class Workshop:
         finally:
             events.close()
 
-    async def start(self, **changes: Any) -> runner.AttemptProcess:
-        return await runner.start(self.spec(**changes), self.tell, self.launch)
+    async def start(self, **changes: Any) -> launching.AttemptProcess:
+        return await launching.start(self.spec(**changes), self.tell, self.launch)
 
     def runs(self) -> list[StoredRun]:
         with Store(self.database) as store:

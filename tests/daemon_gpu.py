@@ -12,12 +12,12 @@ from pathlib import Path
 from modelled import NoNvrtc
 from nvml_gpu import NvmlGpu, attached
 
-from tuner.devices.base import Check, Progress, RunRecord
+from tuner.devices.base import Check, RunRecord
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.model.errors import CompileError
-from tuner.model.plan import Plan, Resources
+from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status
 
 KERNEL_FAULTS = ("hang", "crash", "wrong-answer")

@@ -15,7 +15,7 @@ from pathlib import Path
 from daemon_fault import LONGEST_S, Fault, FaultReport, filled, last
 from daemon_scene import Scene
 
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 
 CONTENT = {
     "job": "SELECT ordered FROM jobs",

@@ -14,8 +14,7 @@ import run_documents
 from mirrored import rows
 
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
-from tuner.database.files import side_file
+from tuner.database.files import mirror_of, side_file
 from tuner.database.integrity import pages as form
 from tuner.database.integrity.checksums import TABLES, is_sound
 from tuner.database.integrity.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Pages
@@ -23,8 +22,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.database.transaction import Transaction
-from tuner.model.device import DeviceIdentity
-from tuner.model.jobs import JobSpec, JobState, Origin
+from tuner.model.jobs import DeviceIdentity, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, RunStatus
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult

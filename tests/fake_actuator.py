@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.power.base import ClockReading
 from tuner.power.clocks.actuator import Actuator
-from tuner.power.clocks.clockd_leases import Leases
-from tuner.power.clocks.clockd_protocol import ClockRequest
+from tuner.power.clocks.clockd import Leases
+from tuner.power.clocks.clockd_client import ClockRequest
 from tuner.power.clocks.ownership import Undo
 
-from tuner.interfaces.power import ClockReading
 from tuner.model.errors import ClockError
 
 CLOCKS_MHZ = (1980, 1500, 900, 345)

@@ -31,8 +31,8 @@ from tuner.application.plans import KernelPlan
 from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import CompileError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Resources, Stage
 
 GPU = DeviceIdentity("cuda:0", "Fake GPU", "GPU-0", "580.1", "12.9", modelled=False)

@@ -19,15 +19,15 @@ from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_kernels import answer_stage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.rounds import RoundRunner
-from tuner.model.arguments import Scalar
-from tuner.model.device import DeviceLimits
 from tuner.model.errors import CompileError
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import (
     Buffer,
     Configuration,
     Plan,
     ProblemSpec,
     Resources,
+    Scalar,
     Source,
     Stage,
     Work,

@@ -11,7 +11,7 @@ from fake_linalg_libraries import REALS, FakeLibrary, matrix_at, plain_at
 from scipy import linalg
 
 from tuner.devices.cuda.launches import LibraryLaunch
-from tuner.model.chains import LibraryCall
+from tuner.model.plan import LibraryCall
 
 HOST_S = 5e-3  # of a host stage
 WORK_ELEMENTS, DEVICE_BYTES, HOST_BYTES = 7, 11, 13

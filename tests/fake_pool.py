@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.measurement.base import Contest
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import PoolLostError, WorkerLostError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.pool.worker import Answer, WorkerFacts, WorkerTotals, describe_setup

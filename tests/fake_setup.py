@@ -5,12 +5,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from modelled import NoNvrtc, scan
-from tuner.power.base import PowerReading, SpentEnergy
+from tuner.power.base import ClockReading, PowerReading, Sample, SensorInfo, SpentEnergy
 
 from tuner.devices.base import Check, RunRecord
-from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.faults import Faults
-from tuner.interfaces.power import ClockReading, Sample, SensorInfo
+from tuner.devices.simulated.device import Faults, SimulatedDevice
 from tuner.model.errors import ClockPermissionError
 from tuner.model.plan import Plan
 from tuner.model.trial import Flag, FlagKind, Trial

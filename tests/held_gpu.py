@@ -10,7 +10,7 @@ from modelled import NoNvrtc
 
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan
 
 _HOLD_S = 30.0  # between two looks at nothing

@@ -34,11 +34,9 @@ from host_compile import (
 )
 from host_launch import ORDERS, Argument, Extent, Function, Launch, Order, run_apart, run_here, unload
 
-from tuner.model.arguments import Scalar, StructValue, TensorMap
-from tuner.model.chains import BufferView
 from tuner.model.elements import element_dtype, scalar_value
-from tuner.model.plan import Plan, Source, Stage
-from tuner.problems.arrays import poison
+from tuner.model.plan import BufferView, Plan, Scalar, Source, Stage, StructValue, TensorMap
+from tuner.problems.base import poison
 
 __all__ = [
     "ADDRESSES",

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from fake_cupy import FakeCupy
 
-from tuner.devices.cuda.cpu_threads import CpuThreads
-from tuner.devices.cuda.host_lapack import HostLapack
-from tuner.model.chains import LibraryCall
+from tuner.devices.cuda.launches import CpuThreads, HostLapack
+from tuner.model.plan import LibraryCall
 
 Array = npt.NDArray[Any]
 _CP: Any = FakeCupy({})

@@ -11,9 +11,9 @@ from host_build import CHECKED, ORDERS, Barrier, Order
 from kernel_samples import Row, element_count, small_plan
 from thread_orders import in_turns
 
-from tuner.devices.cuda.judged_plans import problem_of
+from tuner.devices.cuda.answer_check import problem_of
 from tuner.model.plan import Plan
-from tuner.problems.arrays import values_of
+from tuner.problems.base import values_of
 
 FEW_ELEMENTS = 2**16  # more are computed in a shuffled order alone
 PLANS_AT_A_TIME = 8

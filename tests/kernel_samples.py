@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pairwise import pairwise
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, listed
 from tuner.model.plan import Configuration, Plan, TunableValue

@@ -15,11 +15,11 @@ from compiled_stages import compiled_stages
 from host_build import CHECKED, Barrier, HostRunError, Order
 from numpy.typing import NDArray
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, TunableValue
-from tuner.problems import problem_for
 from tuner.problems.base import Deviation
+from tuner.problems.choice import problem_for
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tuner.power.response.calibrate import calibrate, rhythm, schedule
-from tuner.power.response.identify import Identification
+from tuner.power.base import Response, Sample
+from tuner.power.response.calibrate import Identification, calibrate, rhythm, schedule
 from tuner.power.response.models import PowerCurve, shown_joules, shown_watts
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.interfaces.power import Response, Sample
 
 Busy = list[tuple[float, float]]
 IDLE_W, BUSY_W = 60.0, 260.0

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.model.plan import Source
-from tuner.problems.arrays import poison
+from tuner.problems.base import poison
 
 Array = npt.NDArray[Any]
 

@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 
 from tuner.compiler.compiler import CompiledStage
-from tuner.devices.base import Progress
-from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.faults import Faults
+from tuner.devices.simulated.device import Faults, SimulatedDevice
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import (
     Buffer,
     Configuration,
     Plan,
     ProblemSpec,
+    Progress,
     Resources,
     Source,
     Stage,

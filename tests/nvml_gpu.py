@@ -19,8 +19,8 @@ from tuner.devices.base import RunRecord
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.round_model import idle_watts
-from tuner.model.device import DeviceIdentity
+from tuner.devices.simulated.time_model import idle_watts
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Plan
 
 TICK_US = 1000  # of the energy counter: windows may be short

@@ -27,12 +27,12 @@ _MOST_DESCRIPTORS = 8
 _OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
 
 IMPORTS = (
-    *("tuner.cli.daemon", "tuner.daemon.start"),  # of a daemon
+    *("tuner.cli.service", "tuner.daemon.start"),  # of a daemon
     *("tuner.daemon.attempts.launcher", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
-    *("tuner.cli.run", "tuner.cli.history", "tuner.pool.opening", "tuner.sweep.local"),  # of a command
+    *("tuner.cli.run", "tuner.cli.stored", "tuner.pool.opening", "tuner.studies.sweep_local"),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.clocks.simulated", "tuner.power.sensors.simulated", "tuner.power.energy.meter"),
-    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.curve"),
+    *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),
 )
 """What has been imported: one process for all takes less than one for each kind."""
 
@@ -126,8 +126,8 @@ def _open_standard_streams() -> None:
 if __name__ == "__main__":
     from kept_kernels import keep_shipped_kernels
 
-    from tuner.config.kernel_folders import ReadFolder
-    from tuner.config.shipped import kernels_root
+    from tuner.kernel_files.catalog import ReadFolder
+    from tuner.kernel_files.source_folder import kernels_root
 
     sys.path[0] = ""  # as of -c
     gc.disable()

@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import RecordingFile, write
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
-from tuner.space.launches import candidate, launch
+from tuner.space.occupancy import candidate, launch
 
 LIMITS = DeviceLimits(
     compute_capability=(9, 0),

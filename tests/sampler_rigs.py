@@ -14,13 +14,12 @@ import pytest
 from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
+from tuner.power.base import PowerSampler, Reading, Response, Sample, SensorInfo
 from tuner.power.nvml import readings as nvml
-from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, replay, tegrastats
-from tuner.power.sensors.lines import TimedLine
+from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, recorded
+from tuner.power.sensors.rails import TimedLine
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
-
-from tuner.interfaces.power import PowerSampler, Reading, Response, Sample, SensorInfo
 
 STEP_S = 0.001
 WATTS = 400.0
@@ -144,7 +143,7 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
             write(file, "?")
 
     yield Rig(
-        lambda responses: jetson.readings(0, responses=responses, now=clock, sysfs=sysfs),
+        lambda responses: jetson.monitor_readings(0, responses=responses, now=clock, sysfs=sysfs),
         "ina3221:VDD_IN",
         clock,
         advance,
@@ -233,11 +232,13 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
         lines[:] = [TimedLine(clock.time_s, line(0))] * len(lines)
 
     listed = {
-        "tegrastats": partial(tegrastats.readings, 0, binary=binary, now=clock),
+        "tegrastats": partial(jetson.tegrastats_readings, 0, binary=binary, now=clock),
         "jtop": partial(jtop.readings, 0, socket=socket, path=[str(folder)], now=clock),
     }[module]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"tuner.power.sensors.{module}.ChildLines", partial(FakeLines, lines, ended))
+        patch.setattr(
+            {"tegrastats": jetson, "jtop": jtop}[module], "ChildLines", partial(FakeLines, lines, ended)
+        )
         yield Rig(
             lambda responses: listed(responses=responses),
             f"{module}:VDD_IN",
@@ -307,7 +308,7 @@ def replay_rig(folder: Path) -> Iterator[Rig]:
         clock.time_s += seconds
 
     yield Rig(
-        lambda responses: replay.readings(0, responses=responses, now=clock, file=file),
+        lambda responses: recorded.readings(0, responses=responses, now=clock, file=file),
         "replay",
         clock,
         advance,

@@ -12,8 +12,8 @@ from typing import Any
 from served_service import PATIENCE_S, Answer, ask
 
 from tuner.client import Client
-from tuner.page.serving import HOST, listen, page_server
-from tuner.page.session import Session
+from tuner.page.app import HOST, listen, page_server
+from tuner.page.guard import Session
 
 
 @dataclass

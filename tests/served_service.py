@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from fake_service import FakeService
 
 from tuner.daemon.http.server import Loopback, Server, open_loopback
-from tuner.daemon.settings.tables import LimitsTable
+from tuner.daemon.settings import LimitsTable
 
 PATIENCE_S = 120.0  # far above what anything here takes
 _Result = TypeVar("_Result")

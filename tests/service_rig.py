@@ -9,20 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.config.shipped import kernels_root
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.interface import Peer
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
-from tuner.daemon.settings.tables import Settings
+from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
-from tuner.database.storage import Repositories, Storage
+from tuner.database.ledger import Repositories, Storage
 from tuner.devices.gpu_users import FREE, Contention
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import StoreError
-from tuner.model.jobs import JobEvent, JobRecord, JobSpec
+from tuner.model.jobs import DeviceIdentity, JobEvent, JobRecord, JobSpec
 
 T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from tuner.expressions.expression import Expression
-from tuner.model.device import DeviceIdentity
+from tuner.expressions.callables import Expression
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
-from tuner.space.sampled import SampledSpace, space_of
+from tuner.space.enumeration import Condition
+from tuner.space.sampling import SampledSpace, space_of
 from tuner.space.search_view import Candidate, LargeSpace, Search
 from tuner.space.space import Space
-from tuner.space.values import Condition
 
 DEVICE = DeviceIdentity(
     spec="replay:hand", name="Made by hand", uuid="0", driver="1", runtime="1", modelled=False

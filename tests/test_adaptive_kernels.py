@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thread_orders import in_turns
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, Workload
 

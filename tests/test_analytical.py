@@ -14,20 +14,19 @@ from policy_driver import candidate as unbuilt
 from policy_driver import makespan, play, result, search_over
 
 from tuner import registry
-from tuner.model.device import DeviceLimits
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Resources, TunableValue, Work
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import RecordingFile
-from tuner.space.launches import candidate, launch
-from tuner.space.occupancy import device_limits
+from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate, Search
 
 choose = registry.load("explain", "choose")
 first_compiled = registry.load("explain", "first")
 analytical = registry.load("policy", "analytical")
 analytical_module = importlib.import_module("tuner.policies.analytical")
-front_runners = importlib.import_module("tuner.policies.front_runners")
+front_runners = importlib.import_module("tuner.policies.rating")
 rating = importlib.import_module("tuner.policies.rating")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)
 H200 = device_limits((9, 0), multiprocessors=132, memory_bytes=2**37, l2_bytes=2**26)

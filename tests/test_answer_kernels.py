@@ -9,13 +9,12 @@ import pytest
 from fake_cuda import FakeCompiler, answer_kernels
 from fake_cupy import DeviceArray, FakeCupy
 
+from tuner.devices.cuda.answer_check import Laws
 from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
-from tuner.devices.cuda.laws import Laws
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Buffer, ProblemSpec
-from tuner.problems import problem_for
-from tuner.problems.arrays import Draw
-from tuner.problems.base import Norm, agreement
+from tuner.problems.base import Draw, Norm, agreement
+from tuner.problems.choice import problem_for
 from tuner.problems.tridiagonal import MARGIN, solve
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from thread_orders import in_turns
 
-from tuner.cli import main
-from tuner.config.loading import load_kernel_file
-from tuner.model.arguments import StructValue
+from tuner.cli.main import main
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
-from tuner.model.plan import Plan, TunableValue
-from tuner.problems import problem_for
+from tuner.model.plan import Plan, StructValue, TunableValue
+from tuner.problems.choice import problem_for
 
 KERNEL = load_kernel_file(CATALOGUE / "hotspot" / "kernel.toml")
 ODD = {"ROWS": 37, "COLUMNS": 53, "STEPS": 7}

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from adaptive_kernels import CATALOGUE
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,8 @@ from fake_apply import SUMS, Bench, fake_bench
 from fake_cupy import DeviceArray
 from fake_torch import DlpackArray, FakeTorch, InterfaceArray, Tensor, TorchStream, fake_torch
 
-from tuner.application.binding import LoadedKernel
 from tuner.application.calls import Application
+from tuner.application.running import LoadedKernel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import DeviceError, InputError
 

@@ -43,7 +43,7 @@ def test_seen_calls_check_nothing_twice(bench: Bench, monkeypatch: pytest.Monkey
 
     run()
     monkeypatch.setattr(type(bench.application), "_runner", never)
-    monkeypatch.setattr("tuner.application.binding.check_array", never)
+    monkeypatch.setattr("tuner.application.running.check_array", never)
     run()
 
 

@@ -13,11 +13,11 @@ import pytest
 from fake_apply import GPU, Bench, fake_bench
 from run_documents import answered, trial
 
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.integrity import checksums
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, RunStatus
 

@@ -12,8 +12,8 @@ from fake_apply import GPU, Bench, fake_bench
 from run_documents import answered, trial
 from scripted_daemon import Request, ScriptedDaemon, answer, best, error
 
-from tuner.application.advice import Advisor
 from tuner.application.calls import Application
+from tuner.application.choice import Advisor
 from tuner.client import Client
 from tuner.database.runs import Store
 from tuner.model.records import Conditions, RunStatus
@@ -322,7 +322,7 @@ def test_a_fork_tells_nothing_of_its_parent(beside: Beside, monkeypatch: pytest.
     beside.says("time", FOUR)
     beside.launch(3)
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.application.advice.os.getpid", lambda: -5)
+        patch.setattr("tuner.application.choice.os.getpid", lambda: -5)
         beside.advisor.tell()
         assert not beside.uses
     beside.advisor.tell()

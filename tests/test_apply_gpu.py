@@ -12,10 +12,10 @@ from gpu_kernels import compile_ahead
 import tuner
 from tuner.application.calls import Application
 from tuner.application.untuned import UntunedAnswers
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, listed
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import InputError
 from tuner.model.plan import Plan
 

@@ -12,7 +12,7 @@ from fake_cupy import DeviceArray, Kernel
 from fake_torch import FakeTorch, Tensor, fake_torch
 
 from tuner.application.calls import Application
-from tuner.application.rows import only_rows_apart, overlap
+from tuner.application.keys import only_rows_apart, overlap
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 

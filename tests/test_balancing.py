@@ -18,8 +18,7 @@ from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.together import MOST_APART, Balance, SoloTime, apart, balance, proposal
-from tuner.search.workload_scale import Scale, scale_of
+from tuner.search.together import MOST_APART, Balance, Scale, SoloTime, apart, balance, proposal, scale_of
 
 CATALOG = Catalog.load()
 BATCH = Scale("batch", range(1, 2**62))

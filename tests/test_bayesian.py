@@ -16,7 +16,7 @@ from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
 
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.space.search_view import Candidate, Payback, PriorRun, Search
 from tuner.studies.comparison import play as play_to_budget

@@ -10,10 +10,10 @@ from cli_process import document
 
 from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.messages import AttemptSpec, EventWriter, parse_line, parse_spec, spec_json
-from tuner.measurement.turns import TurnTakingMeasurer
+from tuner.measurement.gates import TurnTakingMeasurer
 from tuner.model.errors import StoreError
 from tuner.model.jobs import JobSpec
-from tuner.system.board_turns import BoardTurns
+from tuner.system.ownership import BoardTurns
 from tuner.system.signals import StopRequest
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.system.boot import BootRecord, was_rebooted
+from tuner.system.ownership import BootRecord, was_rebooted
 
 THEN = BootRecord("one", on_host=True, since_boot_s=1000.0, at_s=1_700_000_000.0)
 SECONDS = st.floats(0.0, 1e9)

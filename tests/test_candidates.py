@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 from modelled import NoNvrtc, device
 from run_documents import answered
 
-from tuner.config.loading import load_kernel_file
-from tuner.devices.base import Progress
-from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.faults import Faults
-from tuner.kernel_files.catalog import Catalog
+from tuner.devices.simulated.device import Faults, SimulatedDevice
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import EmptySpaceError, InputError, KernelFileError
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Plan, Progress, Workload
 from tuner.model.trial import Status
-from tuner.report.notices import warnings
+from tuner.report.run_report import warnings
 from tuner.search.candidates import DEFAULT_MIN_OCCUPANCY, PreparedWorkload, fit_batches, plan_bytes, prepare
 from tuner.search.compilation import prepare_compiled
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tuner.application.keys import ArrayForm, workload_for
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog, default_search_path, origin
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import InputError, KernelFileError, UnknownNameError
 
 TEXT = """

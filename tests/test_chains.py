@@ -9,18 +9,16 @@ import pytest
 from chain_samples import LU, LU_CODE, STENCIL, STENCIL_CODE, load, lu_plan, stencil_plan
 from modelled import NoNvrtc
 
-from tuner.config.unused_names import unused_names
 from tuner.devices.base import RunRecord
 from tuner.devices.gpus import gpu_model
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.library_model import library_work
+from tuner.devices.simulated.time_model import library_work
 from tuner.kernel_files.recipe import BETWEEN
-from tuner.model.arguments import Scalar
-from tuner.model.chains import BufferView, LibraryCall
+from tuner.kernel_files.source_checks import unused_names
 from tuner.model.errors import KernelFileError
-from tuner.model.plan import Plan, Resources
+from tuner.model.plan import BufferView, LibraryCall, Plan, Resources, Scalar
 from tuner.model.trial import Status
-from tuner.space.launches import bounds, own_resources
+from tuner.space.occupancy import bounds, own_resources
 
 
 def arrays_of(plan: Plan) -> list[tuple[object, ...]]:

@@ -11,18 +11,14 @@ import pytest
 from fake_cuda import LIMITS, FakeCompiler, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
-from tuner.application.binding import loaded_kernel
-from tuner.devices.cuda import cublas
-from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.cublas import WORKSPACE_BYTES
+from tuner.application.running import loaded_kernel
+from tuner.devices.cuda import code
+from tuner.devices.cuda.code import WORKSPACE_BYTES, CodeCache, workspaces
 from tuner.devices.cuda.device import CudaDevice
-from tuner.devices.cuda.launches import LaunchRefusedError, Program
-from tuner.devices.cuda.libraries import workspaces
-from tuner.devices.cuda.packed import PackedRun
+from tuner.devices.cuda.launches import LaunchRefusedError, PackedRun, Program
 from tuner.devices.cuda.rounds import most_sets
-from tuner.model.chains import BufferView, LibraryCall, Operand
 from tuner.model.errors import InputError
-from tuner.model.plan import Buffer, Plan, Stage
+from tuner.model.plan import Buffer, BufferView, LibraryCall, Operand, Plan, Stage
 from tuner.model.trial import Status
 
 Rig = tuple[FakeCupy, CudaDevice]
@@ -269,7 +265,7 @@ def blas(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> FakeCublas:
     cp, _ = rig
     library = FakeCublas()
     cp.cuda.cublas = SimpleNamespace(create=lambda: 77, setMathMode=lambda *_: None)
-    monkeypatch.setattr(cublas, "loaded_library", lambda: library)
+    monkeypatch.setattr(code, "loaded_library", lambda: library)
     return library
 
 

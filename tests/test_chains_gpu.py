@@ -12,14 +12,15 @@ from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.rounds import RoundRunner
-from tuner.model.arguments import Scalar
-from tuner.model.chains import LibraryCall, Operand
 from tuner.model.plan import (
     Buffer,
     Configuration,
+    LibraryCall,
+    Operand,
     Plan,
     ProblemSpec,
     Resources,
+    Scalar,
     Source,
     Stage,
     Work,

@@ -21,7 +21,7 @@ from tuner.power.clocks.actuator import ClockPaths
 
 from tuner.devices.base import RunRecord
 from tuner.devices.choice import OpenedDevice
-from tuner.measurement import setting_lock, settle
+from tuner.measurement import settle
 from tuner.model.plan import Plan
 
 WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
@@ -174,7 +174,7 @@ def test_a_clock_that_is_not_followed_is_flagged(
     nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that says yes and does nothing is found out under load, in every trial."""
-    monkeypatch.setattr(setting_lock, "SETTLE_S", 0.2)
+    monkeypatch.setattr(settle, "SETTLE_S", 0.2)
     nvml.disobedient = 1
     result, found = run(tmp_path, *FEW, window_s=LONG_S)
 

@@ -13,7 +13,7 @@ from nvml_gpu import NvmlGpu, play
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 
-from tuner.daemon.answers.snapshot import _holds
+from tuner.daemon.answers.replies import _holds
 from tuner.devices.choice import OpenedDevice
 from tuner.measurement import settle
 

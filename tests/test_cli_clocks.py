@@ -19,7 +19,7 @@ from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.journal import JournalPlace
 
-from tuner.system.boot import BootRecord
+from tuner.system.ownership import BootRecord
 
 HOLDER = """
 import signal, sys

@@ -12,13 +12,13 @@ from answering_scene import conditions, document
 from cli_process import tuner
 
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
-from tuner.database.integrity.examination import Examination, RowRepair
+from tuner.database.files import mirror_of
+from tuner.database.integrity.checksums import Examination, RowRepair
 from tuner.database.runs import Store
 from tuner.model.errors import InputError
 from tuner.model.records import RunStatus
 from tuner.recordings.files import write
-from tuner.report.examinations import sentences
+from tuner.report.lists import sentences
 
 NAMES = ("scan-lf:N=4",)
 

@@ -7,12 +7,12 @@ import pytest
 from cli_process import document, tuner
 
 from tuner.devices.gpus import gpu_names
-from tuner.recordings.opening import SHIPPED
+from tuner.recordings.files import SHIPPED
 
 
 @pytest.fixture(autouse=True)
 def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.devices.listing.driver_problem", lambda: "no NVIDIA driver (a test)")
+    monkeypatch.setattr("tuner.devices.choice.driver_problem", lambda: "no NVIDIA driver (a test)")
 
 
 def test_every_simulated_gpu_is_listed() -> None:

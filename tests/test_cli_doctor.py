@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from cli_process import tuner
 
-from tuner import doctor as package
-from tuner.doctor.examination import Surroundings
-from tuner.doctor.finding import Finding
+from tuner.doctor import checks
+from tuner.doctor.checks import Finding, Surroundings
 
 GOOD = Finding("driver", "ok", "NVIDIA driver 580")
 NOTE = Finding("clocks", "note", "[may not] be set", "ask")
@@ -17,7 +16,7 @@ ERROR = Finding("database", "error", "damaged", "move it aside")
 
 
 def found(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
-    monkeypatch.setattr(package, "examine", lambda _around: iter(findings))
+    monkeypatch.setattr(checks, "examine", lambda _around: iter(findings))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_the_database_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         seen.append(around)
         return [GOOD]
 
-    monkeypatch.setattr(package, "examine", examine)
+    monkeypatch.setattr(checks, "examine", examine)
     tuner("doctor", "--database", tmp_path / "other.db")
 
     assert [around.database for around in seen] == [tmp_path / "other.db"]

@@ -12,7 +12,7 @@ import recorded_samples as samples
 from click.testing import CliRunner, Result
 from report_documents import run_document, run_trial
 
-from tuner.cli import main
+from tuner.cli.main import main
 
 DATA = Path(__file__).parent / "data" / "exchange"
 

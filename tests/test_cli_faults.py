@@ -9,8 +9,7 @@ import pytest
 from cli_process import FAULTY, TX1, document, rows, tuner
 
 from tuner.devices.choice import OpenedDevice
-from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.faults import Faults
+from tuner.devices.simulated.device import Faults, SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
@@ -123,7 +122,7 @@ HOSTED = '''
 import os, signal, time
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.base import Check, RunRecord
-from tuner.model.device import DeviceIdentity; from tuner.model.trial import Status, WorkloadResult
+from tuner.model.jobs import DeviceIdentity; from tuner.model.trial import Status, WorkloadResult
 
 
 class Hosted:

@@ -16,10 +16,10 @@ from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, b
 
 from tuner.cli import remote
 from tuner.cli.jobs import STATES
-from tuner.client import addresses
+from tuner.client import transport
 from tuner.database.runs import Store
 from tuner.model.jobs import JobState
-from tuner.system import sockets
+from tuner.system import service_manager
 
 FOUND = best(
     origin="stored",
@@ -217,8 +217,8 @@ def test_the_socket_of_the_environment(daemon: Daemon, monkeypatch: pytest.Monke
 
 def test_the_variables_are_those_of_the_client() -> None:
     """Commands name the environment variables that the client reads."""
-    assert remote.SOCKET_VARIABLE == sockets.SOCKET_VARIABLE
-    assert remote.TOKEN_VARIABLE == addresses.TOKEN_VARIABLE
+    assert remote.SOCKET_VARIABLE == service_manager.SOCKET_VARIABLE
+    assert remote.TOKEN_VARIABLE == transport.TOKEN_VARIABLE
 
 
 def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
@@ -416,7 +416,7 @@ def test_states_are_those_of_jobs() -> None:
 def test_help_stays_light() -> None:
     """The list of commands imports neither the client nor anything heavy: it answers at once."""
     code = (
-        "import sys; from click.testing import CliRunner; from tuner.cli import main;"
+        "import sys; from click.testing import CliRunner; from tuner.cli.main import main;"
         " assert CliRunner().invoke(main, ['--help']).exit_code == 0;"
         " print([m for m in ('numpy', 'pydantic', 'fastapi', 'rich', 'tuner.client') if m in sys.modules])"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.cuda_source.guesses import block_names, constant_symbols, macros_to_set, role_of
 
 SCALE = r"""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
 from tuner.model.plan import Workload

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tuner.cli import main
+from tuner.cli.main import main
 
 
 def run(*arguments: str) -> Result:

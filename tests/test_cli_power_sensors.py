@@ -18,10 +18,15 @@ def _this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No rails, no calibrations, and looks of a tenth of a second."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
-    monkeypatch.setattr("tuner.cli.power.sensors._LOOK_S", 0.1)
+    monkeypatch.setattr("tuner.cli.power._LOOK_S", 0.1)
+    places = {
+        "ina3221": "jetson.monitor_readings",
+        "tegrastats": "jetson.tegrastats_readings",
+        "jtop": "jtop.readings",
+    }
     for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
-        monkeypatch.setattr(f"tuner.power.sensors.{name}.readings", listed)
+        monkeypatch.setattr(f"tuner.power.sensors.{places[name]}", listed)
 
 
 @pytest.fixture
@@ -98,7 +103,7 @@ def test_a_jetson_shows_its_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """On a Jetson the rails are listed with what they feed, and the best of them is taken."""
     tree = build(tmp_path / "board", "orin-nx")
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
-    monkeypatch.setattr("tuner.power.sensors.jetson.readings", listed)
+    monkeypatch.setattr("tuner.power.sensors.jetson.monitor_readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
     monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
     found = rows()

@@ -26,9 +26,8 @@ from fake_nvml_state import (
     script,
     sensors_of_h200,
 )
+from tuner.power.base import Sample, SensorInfo
 from tuner.power.sensors.recorded import TraceFile
-
-from tuner.interfaces.power import Sample, SensorInfo
 
 TESTS = Path(__file__).parent
 PROGRAM = str(TESTS / "traced_program.py")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from cli_process import PATIENCE_S, tuner
 from fake_nvml_state import State, fake_nvml, follow_real_time, library, lose, script, sensors_of_h200
+from tuner.power.base import Sample, SensorInfo
 
 from tuner.devices import power
-from tuner.interfaces.power import Sample, SensorInfo
 
 FAST = ("--interval", "0.2")
 

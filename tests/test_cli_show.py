@@ -11,7 +11,7 @@ from cli_process import SMALL, TX1, document, tuner
 from report_documents import run_document, run_trial
 from rich.console import Console
 
-from tuner.report.runs_table import runs_report
+from tuner.report.lists import runs_report
 
 TIMES = (*SMALL, "--objective", "time", "--policy", "random", "--clocks", "998,921", "--joules")
 

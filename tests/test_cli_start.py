@@ -8,7 +8,7 @@ import pytest
 from cli_process import SMALL, rows, tuner
 
 from tuner.cli import remote
-from tuner.cli.lifecycle import LazyGroup
+from tuner.cli.main import LazyGroup
 from tuner.model.errors import DaemonAbsentError
 
 INTERRUPT_AT = """

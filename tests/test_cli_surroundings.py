@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from cli_process import COMMAND, SMALL, document, refused, rows, tuner
 from fake_setup import FakeClocks
+from tuner.power.base import ClockControl
 
 from tuner.cli import output
 from tuner.database.runs import Store
 from tuner.devices.cuda.probe import driver_problem
-from tuner.interfaces.power import ClockControl
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_database_that_is_none(db: Path) -> None:
 
 @pytest.fixture
 def _locked(db: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("tuner.database.faults.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tuner.database.files.BUSY_TIMEOUT_S", 0.01)
     Store(db).close()
     holder = sqlite3.connect(db, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")

@@ -15,7 +15,7 @@ import pytest
 from cli_process import COMMAND, PATIENCE_S, tuner
 from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, event, job, stream
 
-from tuner.cli import remote, top
+from tuner.cli import remote
 
 # a shell that runs tests in the background has Ctrl-C ignored for all below it
 HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -74,7 +74,7 @@ def _read(terminal: int, wanted: bytes) -> bytes:
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon is not asked first."""
-    monkeypatch.setattr(top, "find_spec", lambda _: None)
+    monkeypatch.setattr(remote, "find_spec", lambda _: None)
     result = tuner("top")
     assert result.exit_code == 2
     assert result.stderr == "Error: tuner top needs textual: pip install 'gpu-tuner[tui]'\n"
@@ -90,7 +90,7 @@ def test_it_needs_a_terminal(tmp_path: Path) -> None:
 def test_without_a_daemon_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with other commands: what was looked for, and how one is started."""
     monkeypatch.setattr(remote, "STARTING_S", 0.0)
-    monkeypatch.setattr(top, "is_terminal", lambda: True)
+    monkeypatch.setattr(remote, "is_terminal", lambda: True)
     result = tuner("top", "--socket", tmp_path / "none")
     assert result.exit_code == 1
     assert f"no daemon listens at {tmp_path / 'none'}" in result.stderr

@@ -17,11 +17,10 @@ from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error
 
 import tuner
 from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
-from tuner.client.addresses import address
-from tuner.client.messages import Message, messages
+from tuner.client.transport import Message, address, messages
 from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError, TunerError
 from tuner.model.jobs import JobRecord
-from tuner.system.sockets import SYSTEM_SOCKET
+from tuner.system.service_manager import SYSTEM_SOCKET
 
 Serve = Callable[[Script], ScriptedDaemon]
 

@@ -10,15 +10,13 @@ import pytest
 from clock_lines import CORES, FLAT, StatedLine
 
 from tuner.measurement.paired import PairedRepeats
-from tuner.model.long_run import ASSUMED_SCATTER, stated
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
-from tuner.model.trial import Measurement, Trial
+from tuner.model.trial import ASSUMED_SCATTER, Measurement, Trial, stated
 from tuner.report.clock_curve import curve_lines, reference_of, sentences
-from tuner.search.answer import SearchOutcome
-from tuner.search.clock_curve import clock_curve
-from tuner.search.clock_neighbours import clock_neighbours, confirm_neighbours
+from tuner.search.answer import SearchOutcome, clock_neighbours, confirm_neighbours
+from tuner.search.document import clock_curve
 from tuner.search.driver import Driver
 
 CLOCKS = (1980, 1485, 1095, 795)

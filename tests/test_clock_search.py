@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, play, search_over
 from test_clock_model import lines
-from tuner.policies.clocks.line import MOST, ClockLine
+from tuner.policies.clocks.model import MOST, ClockLine
 from tuner.policies.clocks.steering import steered
 from tuner.policies.greedy import greedy
 from tuner.policies.sampling import exhaustive

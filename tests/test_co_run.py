@@ -8,14 +8,14 @@ import pytest
 from tuning_runs import REQUEST, tune
 
 from tuner.database.runs import Store
-from tuner.measurement.co_run import compared, summed
+from tuner.measurement.paired import compared, summed
 from tuner.model.errors import RunInterrupted
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.search import solo
+from tuner.search import together
 from tuner.search.driver import Driver
-from tuner.search.limits import SearchLimits
+from tuner.search.option_checks import SearchLimits
 
 TRIAL = Trial((Configuration({"P": 4}), Configuration({"P": 8})))
 
@@ -110,7 +110,7 @@ def test_the_answer_is_held_against_its_workloads_in_turn(store: Store, objectiv
     joules = sum(one.energy_total_j for one in outcome.measurements)
     assert joules <= outcome.joules <= 1.5 * joules  # all that was measured, and idle power
     assert (joules > 0) == (objective == "energy")
-    record = solo.record_of(found, ["scan-lf:N=4", "fft:N=4"])
+    record = together.record_of(found, ["scan-lf:N=4", "fft:N=4"])
     assert record is not None
     assert record["workloads"]["fft:N=4"]["time_s"] == found.alone[1].makespan_s
     assert (record["energy_change"] is None) == (found.energy is None)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from small_spaces import space
 
 from tuner import registry
-from tuner.comparing.choices import catalog_groups, operation, policies, recorded_groups
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.objective import Objective
@@ -23,14 +22,18 @@ from tuner.studies.comparison import (
     EvaluationJob,
     Play,
     Rules,
+    catalog_groups,
     efficiency,
     evaluations_to,
     improvements,
     jobs,
     lowest_after,
+    operation,
     phi,
     play_all,
     play_one,
+    policies,
+    recorded_groups,
 )
 from tuner.studies.measured_spaces import Truth
 from tuner.studies.scores import document

@@ -15,19 +15,17 @@ import pytest
 from cli_process import PATIENCE_S, await_rows, begun
 from modelled import NoNvrtc, device
 
-from tuner.devices.base import Progress
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import Contest
 from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
 from tuner.model.objective import Objective
-from tuner.model.plan import Configuration, Plan, Resources, TunableValue
+from tuner.model.plan import Configuration, Plan, Progress, Resources, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.driver import Driver
-from tuner.search.limits import LimitReachedError, SearchLimits
-from tuner.search.trial_event import TrialEvent
+from tuner.search.driver import Driver, TrialEvent
+from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.space.search_view import Search
 
 Answer = tuple[Resources, ...] | CompileError

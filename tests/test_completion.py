@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 from scripted_daemon import ScriptedDaemon, answer, job
 
 from tuner import registry
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import NAMES
 

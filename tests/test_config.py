@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from tuner.config.loading import load_kernel_file
-from tuner.config.stream_priority import with_stream_priorities
-from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.kernel_files.schema import json_schema
-from tuner.model.arguments import Scalar
 from tuner.model.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
-from tuner.model.plan import STREAM_PRIORITY, Buffer, Configuration, Resources
+from tuner.model.plan import STREAM_PRIORITY, Buffer, Configuration, Resources, Scalar
 
 TEXT = """
 [kernel]

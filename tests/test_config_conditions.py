@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import main
-from tuner.config.loading import load_kernel_file
-from tuner.expressions.expression import Expression
+from tuner.cli.main import main
+from tuner.expressions.callables import Expression
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
 from tuner.model.plan import Configuration

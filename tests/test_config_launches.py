@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from test_config import STRANGE
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.arguments import TensorMap
 from tuner.model.errors import InputError, KernelFileError
-from tuner.model.plan import Configuration, Plan, Stage
+from tuner.model.plan import Configuration, Plan, Stage, TensorMap
 
 TEXT = """
 [kernel]

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.config.loading import load_kernel_file
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, count_combinations, listed
 from tuner.model.errors import KernelFileError, UnknownNameError
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 from tuner.search.candidates import fit_batches
 
 TEXT = """

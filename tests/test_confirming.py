@@ -19,14 +19,24 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.paired import ASSUMED_REPEATABILITY, LEAST_REPEATS, MOST_REPEATS
 from tuner.model.errors import ClockError, DeviceError, PowerError
-from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter, stated
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.plan import Plan
-from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import (
+    ASSUMED,
+    ASSUMED_DRIFT,
+    Flag,
+    FlagKind,
+    Measurement,
+    Status,
+    Trial,
+    WindowScatter,
+    WorkloadResult,
+    stated,
+)
 from tuner.search.answer import contenders, to_confirm
+from tuner.search.driver import TrialEvent
 from tuner.search.request import resolve
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.trial_event import TrialEvent
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.compiler.ptx import excerpt, facts_in
-from tuner.config.loading import load_kernel_file
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import LaunchMisfitError
 from tuner.model.trial import Status

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from policy_driver import candidate, makespan, play, result, search_over
 from tuner.policies.bayesian import bayesian
-from tuner.policies.surrogate.alone import costs_alone, slower_alone
+from tuner.policies.surrogate.joint import costs_alone, slower_alone
 
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial

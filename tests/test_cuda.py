@@ -8,10 +8,10 @@ import pytest
 from fake_cuda import LIMITS, ROWS, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
+from tuner.devices.base import HostedDevice
 from tuner.devices.cuda.arrays import is_cold, rotation_sets
 from tuner.devices.cuda.device import CudaDevice, median_and_spread, uncertainty
 from tuner.devices.cuda.rounds import WARM_S
-from tuner.devices.device_server import HostedDevice
 from tuner.model.trial import FlagKind, Status
 
 

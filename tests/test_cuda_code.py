@@ -10,8 +10,7 @@ from fake_cuda import LIMITS, ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model.arguments import TensorMap
-from tuner.model.plan import Buffer, Plan
+from tuner.model.plan import Buffer, Plan, TensorMap
 from tuner.model.trial import Status
 
 SMS = LIMITS.multiprocessors

@@ -9,7 +9,7 @@ from fake_cupy import FakeCupy, Kernel
 from fake_driver import FakeLibrary
 
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
-from tuner.model.arguments import TensorMap
+from tuner.model.plan import TensorMap
 
 WANTED = TensorMap("x", "float64", (1024, 512), (16, 256), 128)
 ADDRESS = 0x7F0000001000

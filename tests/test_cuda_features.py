@@ -14,10 +14,9 @@ from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.packed import PackedRun
-from tuner.model.arguments import Scalar, StructValue
+from tuner.devices.cuda.launches import PackedRun
 from tuner.model.errors import CompileError
-from tuner.model.plan import Buffer, Plan, Stage
+from tuner.model.plan import Buffer, Plan, Scalar, Stage, StructValue
 from tuner.model.trial import Status
 
 WEIGHTS = Buffer("weights", "float32", (N,), "in")

@@ -6,8 +6,18 @@ from typing import Any
 import pytest
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model.arguments import Scalar, TensorMap
-from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Source, Stage, Work, Workload
+from tuner.model.plan import (
+    Buffer,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Scalar,
+    Source,
+    Stage,
+    TensorMap,
+    Work,
+    Workload,
+)
 from tuner.model.trial import FlagKind, Status
 
 pytestmark = pytest.mark.gpu

@@ -13,21 +13,17 @@ import numpy as np
 import pytest
 
 from tuner.devices.base import Check
-from tuner.devices.choice import open_device
+from tuner.devices.choice import describe_devices, open_device
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.lanes import Lanes
 from tuner.devices.cuda.launches import Launch
-from tuner.devices.cuda.replays import ReplayBuilder
-from tuner.devices.cuda.rounds import WARM_S
-from tuner.devices.listing import describe_devices
+from tuner.devices.cuda.rounds import WARM_S, Lanes, ReplayBuilder
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.window import suggested_window_s
-from tuner.model.arguments import Scalar
-from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Source, Stage, Work, Workload
+from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Scalar, Source, Stage, Work, Workload
 from tuner.model.trial import Status, Trial
 
 pytestmark = pytest.mark.gpu

@@ -6,7 +6,7 @@ from fake_cuda import LIMITS, FakeCompiler
 from fake_cupy import FakeCupy, Kernel
 
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.pulses import PulsePlayer
+from tuner.devices.cuda.device import PulsePlayer
 from tuner.model.errors import DeviceError
 
 

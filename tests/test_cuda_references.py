@@ -10,10 +10,9 @@ from fake_cuda import ROWS, N, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model.arguments import Scalar
-from tuner.model.plan import Buffer, Plan
+from tuner.model.plan import Buffer, Plan, Scalar
 from tuner.model.trial import Status
-from tuner.problems.arrays import sample_rows
+from tuner.problems.base import sample_rows
 from tuner.problems.scans import Scan
 
 SEED = 1
@@ -212,7 +211,7 @@ def test_the_output_that_differs_is_judged(
     cp: FakeCupy, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outputs are compared in chunks of as many problems as fit, more of short ones: all of a chunk count."""
-    monkeypatch.setattr("tuner.devices.cuda.judged_plans.CHUNK_ELEMENTS", N)  # one row of y, all of z
+    monkeypatch.setattr("tuner.devices.cuda.answer_check.CHUNK_ELEMENTS", N)  # one row of y, all of z
 
     def two_outputs(entry: str) -> Plan:
         made = plan(entry, problem="expression", reference=(("y", "2 * x"), ("z", "3")))

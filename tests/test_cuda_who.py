@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.devices.cuda import probe as module
-from tuner.devices.cuda.probe import ask, gpus, who
-from tuner.devices.cuda.visible import ORDER, VISIBLE, first_visible
+from tuner.devices.cuda.probe import ORDER, VISIBLE, ask, first_visible, gpus, who
 from tuner.model.errors import DeviceUnavailableError
 
 SOURCE = """

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.daemon.interface import MOST_WORKLOADS, Question
-from tuner.daemon.settings.tables import Settings, TuningTable
+from tuner.daemon.settings import Settings, TuningTable
 from tuner.database import best_known
 from tuner.database.answers import StoredAnswer
-from tuner.database.neighbours import NEAR_SIZE, named_point, own_point, rank_neighbours
-from tuner.database.ranking import AnswerQuery, allowed
+from tuner.database.ranking import NEAR_SIZE, AnswerQuery, allowed, named_point, own_point, rank_neighbours
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, TunableValue, Workload
 

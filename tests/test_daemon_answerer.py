@@ -16,18 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_PREPARED
-from tuner.daemon.answers.replies import question_of
-from tuner.daemon.answers.snapshot import AnswerIndex
-from tuner.daemon.backlog.uses import MOST_QUESTIONS
+from tuner.daemon.answers.replies import AnswerIndex, question_of
+from tuner.daemon.backlog.backlog import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
-from tuner.daemon.settings.tables import OnlineTable, Settings, TuningTable
+from tuner.daemon.settings import OnlineTable, Settings, TuningTable
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ranking import allowed
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.run_document import run_conditions, run_document
@@ -332,7 +331,7 @@ def test_the_answering_process_stays_light() -> None:
     """Nothing that answers imports SciPy, a compiler, or what opens devices."""
     code = (
         "import sys; import tuner.daemon.answers.answerer, tuner.daemon.answers.analysis,"
-        " tuner.config.changes; print(*sys.modules)"
+        " tuner.kernel_files.catalog; print(*sys.modules)"
     )
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     heavy = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from served_service import ServedService, ask, connected, served
 
-from tuner.daemon.settings.tables import TuningTable
+from tuner.daemon.settings import TuningTable
 from tuner.model.errors import DeviceUnavailableError, StoreError
 from tuner.model.jobs import JobState, Origin
 from tuner.model.options import JOB_OPTIONS
@@ -263,7 +263,7 @@ def test_changing_calls_are_logged_with_who_made_them(
     api: ServedService, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log tells which user and process submitted and cancelled; questions are told at debug only."""
-    with caplog.at_level(logging.INFO, logger="tuner.daemon.api"):
+    with caplog.at_level(logging.INFO, logger="tuner.daemon.http"):
         number = api.ask("POST", "/v1/jobs", JOB).document["id"]
         api.ask("POST", f"/v1/jobs/{number}/cancel")
         api.ask("GET", f"/v1/jobs/{number}")

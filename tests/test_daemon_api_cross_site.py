@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from served_service import ServedService, connected, served
 
-from tuner.daemon.api.cross_site import cross_site_fault
+from tuner.daemon.http.access import cross_site_fault
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec, JobState
 

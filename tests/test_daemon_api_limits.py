@@ -15,15 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_service import ServedService, ask, connected, served
 
-from tuner.daemon.api import places as room
-from tuner.daemon.api.heads import HEAD_BYTES, head_fault
-from tuner.daemon.api.places import SHARE, UserSlots
-from tuner.daemon.api.request_rate import UserRateLimiter
 from tuner.daemon.http import connection as protocol
-from tuner.daemon.http.access import Caller, Gate
+from tuner.daemon.http import connection as room
+from tuner.daemon.http.access import Caller, Gate, UserRateLimiter
+from tuner.daemon.http.connection import HEAD_BYTES, SHARE, UserSlots, head_fault
 from tuner.daemon.interface import Peer
-from tuner.daemon.settings.tables import LimitsTable
-from tuner.system.log_rate import LogRateLimiter
+from tuner.daemon.settings import LimitsTable
+from tuner.system.logs import LogRateLimiter
 
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

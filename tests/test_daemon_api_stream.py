@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_service import PATIENCE_S, ServedService, ask, connected, served
 
-from tuner.daemon.api.endpoints import EventStream, event_text
+from tuner.daemon.http.responses import EventStream, event_text
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobEvent, JobSpec, JobState
 

@@ -11,11 +11,11 @@ from served_service import ServedService, served
 from service_rig import Rig, plays, settings, working
 from stored_trials import NAME, store_sample, store_trials
 
-from tuner.daemon.api.archive_models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
-from tuner.daemon.archive.archive import Archive
+from tuner.daemon.archive import Archive
+from tuner.daemon.http.models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
 from tuner.daemon.interface import NoSuchRunError
+from tuner.database.ledger import Storage
 from tuner.database.runs import Store
-from tuner.database.storage import Storage
 
 
 async def archived(folder: Path) -> tuple[Rig, int]:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import result
 
-from tuner.daemon.attempts import attempt, launching, runner
+from tuner.daemon.attempts import attempt, launching
 from tuner.daemon.attempts.messages import (
     AttemptResult,
     AttemptSpec,
@@ -28,8 +28,7 @@ from tuner.daemon.attempts.messages import (
     result_line,
     spec_json,
 )
-from tuner.database.retrying_store import RetryingStore
-from tuner.database.runs import Store
+from tuner.database.runs import RetryingStore, Store
 from tuner.devices.gpu_users import Contention
 from tuner.model.errors import (
     ChildCrashedError,
@@ -43,8 +42,8 @@ from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.plan import Configuration
 from tuner.model.records import trial_record
 from tuner.model.trial import Trial
-from tuner.search.trial_event import TrialEvent
-from tuner.system.owner import gpu_lock_file, owned_gpu
+from tuner.search.driver import TrialEvent
+from tuner.system.ownership import gpu_lock_file, owned_gpu
 from tuner.system.signals import StopRequest
 
 
@@ -248,7 +247,7 @@ def test_a_flood_is_endured(workshop: Workshop, monkeypatch: pytest.MonkeyPatch)
 
 def test_who_gives_no_sign_of_life_is_ended(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that hangs is killed after its time, and has crashed."""
-    monkeypatch.setattr(runner, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(launching, "_SILENCE_S", 0.1)
     behave(monkeypatch, "time.sleep(600)")
     result = workshop.attempt()
 
@@ -346,7 +345,7 @@ def test_a_trial_is_stored_in_the_end(
         real(self, *args)
 
     monkeypatch.setattr(Store, "add", add)
-    monkeypatch.setattr("tuner.database.retrying_store._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("tuner.database.runs._FIRST_WAIT_S", 0.001)
 
     assert workshop.here().status == "limited"
     assert workshop.runs()[0].trials == 5

@@ -13,17 +13,20 @@ from hypothesis import strategies as st
 
 from tuner.daemon.backlog.backlog import (
     ASSUMED_SAVING_J,
+    BACK_OFF_S,
     ENDING_S,
     LEAST_SAVING,
+    LONGEST_BACK_OFF_S,
+    MOST_BACKED_OFF,
     MOST_CANDIDATES,
     SAMPLE_BACK_OFF_S,
+    BackOff,
     CandidateJob,
     priority,
     saving_j,
 )
-from tuner.daemon.backlog.uses import BACK_OFF_S, LONGEST_BACK_OFF_S, MOST_BACKED_OFF, BackOff
 from tuner.daemon.interface import Question
-from tuner.daemon.settings.tables import OnlineTable, SetTable, Settings
+from tuner.daemon.settings import OnlineTable, SetTable, Settings
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.backlog.uses import HALF_LIFE_DAYS, MOST_QUESTIONS, UseCounter
+from tuner.daemon.backlog.backlog import HALF_LIFE_DAYS, MOST_QUESTIONS, UseCounter
 from tuner.database.connection import Database
 from tuner.database.ledger import Ledger
 

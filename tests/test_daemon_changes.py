@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from answering_scene import H200, Answers, known, refresh, shipped, store_run
 
-from tuner.config.changes import Changes, ChangeWatcher
 from tuner.daemon import state as state_module
-from tuner.daemon.answers.snapshot import clock_reason
+from tuner.daemon.answers.replies import clock_reason
 from tuner.daemon.interface import Question
-from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
+from tuner.daemon.settings import SetTable, Settings, TuningTable
 from tuner.database.runs import Store
-from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
+from tuner.kernel_files.catalog import Catalog, Changes, ChangeWatcher
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import PROTOCOL
 
 SCAN = "scan-lf:N=64"

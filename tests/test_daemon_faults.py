@@ -20,7 +20,7 @@ from daemon_trial import Outcome, Trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 
 # What a process sees of time, and how long two waits of a twentieth of a second each take it.
 CLOCKS = """

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tuner.daemon.live.event_feed import EventFeed
+from tuner.daemon.live import EventFeed
 
 BODY = {"data": "x" * 100}
 

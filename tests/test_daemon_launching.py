@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 import pytest
 from daemon_attempts import PATIENCE_S, Workshop, gone
 
-from tuner.config.kernel_folders import ReadFolder
 from tuner.daemon.attempts import launcher as launcher_process
-from tuner.daemon.attempts import launching, runner
+from tuner.daemon.attempts import launching
 from tuner.daemon.attempts.launching import Launcher
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog, ReadFolder
 from tuner.model.errors import ChildCrashedError
 
 _T = TypeVar("_T")
@@ -43,10 +42,10 @@ def with_launcher(work: Callable[[Launcher], Coroutine[Any, Any, _T]]) -> _T:
 def test_attempts_are_forks_of_one_process(workshop: Workshop) -> None:
     """Two attempts are two processes of one launcher; they measure and store as fresh interpreters do."""
 
-    async def twice(launcher: Launcher) -> list[runner.AttemptProcess]:
+    async def twice(launcher: Launcher) -> list[launching.AttemptProcess]:
         processes = []
         for _ in range(2):
-            process = await runner.start(workshop.spec(), workshop.tell, launcher.launch)
+            process = await launching.start(workshop.spec(), workshop.tell, launcher.launch)
             result = await process.result()
             assert (result.status, result.message) == ("limited", "")
             processes.append(process)
@@ -64,7 +63,7 @@ def test_a_killed_attempt_is_told(workshop: Workshop) -> None:
 
     async def killed(launcher: Launcher) -> str:
         spec = replace(workshop.spec(), job=7)  # which waits for nobody: it is killed at once
-        process = await runner.start(spec, workshop.tell, launcher.launch)
+        process = await launching.start(spec, workshop.tell, launcher.launch)
         os.kill(process.pid, signal.SIGKILL)
         return (await process.result()).message
 
@@ -75,11 +74,11 @@ def test_a_launcher_that_ends_is_started_anew(workshop: Workshop) -> None:
     """SIGKILL of the launcher ends its attempts as crashed, and the next attempt has another launcher."""
 
     async def whole(launcher: Launcher) -> tuple[int, str, str]:
-        process = await runner.start(workshop.spec(), workshop.tell, launcher.launch)
+        process = await launching.start(workshop.spec(), workshop.tell, launcher.launch)
         assert launcher._process is not None
         os.kill(launcher._process.pid, signal.SIGKILL)
         first = await process.result()
-        again = await runner.start(workshop.spec(), workshop.tell, launcher.launch)
+        again = await launching.start(workshop.spec(), workshop.tell, launcher.launch)
         return process.pid, first.status, (await again.result()).status
 
     pid, first, second = with_launcher(whole)
@@ -93,7 +92,7 @@ def test_a_launcher_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch, w
     monkeypatch.setattr(launching, "_LAUNCHER", "raise SystemExit(3)")
 
     async def started(launcher: Launcher) -> None:
-        await runner.start(workshop.spec(), workshop.tell, launcher.launch)
+        await launching.start(workshop.spec(), workshop.tell, launcher.launch)
 
     with pytest.raises(ChildCrashedError, match=r"has ended|Broken pipe"):
         with_launcher(started)

@@ -11,7 +11,7 @@ from stored_trials import NAME, store_trials
 
 from tuner.daemon.interface import FeedEvent
 from tuner.daemon.power_watch import PowerWatch
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 
 
 def body(event: FeedEvent) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.system import logs
-from tuner.system.log_rate import LINES_PER_S, LineRateLimiter
+from tuner.system.logs import LINES_PER_S, LineRateLimiter
 
 LOG = logging.getLogger("tuner.daemon.somewhere")
 

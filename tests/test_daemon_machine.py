@@ -16,9 +16,8 @@ from tuner.power.clocks import devfreq
 
 from tuner.daemon import machine
 from tuner.daemon.machine import ContentionMonitor
-from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
+from tuner.devices.gpu_users import FREE, VARIABLE, Contention, ContentionProbe, Occupant, is_present, present
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated_users import VARIABLE, Occupant, is_present, present
 from tuner.system.processes import Child
 
 

@@ -12,12 +12,19 @@ from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices.admission import windows_of
 from tuner.daemon.devices.queue import DeviceQueue
 from tuner.daemon.interface import Question
-from tuner.daemon.queue.placement import GONE_AFTER_S, Placement
-from tuner.daemon.settings.tables import WindowTable
-from tuner.model.device import DeviceIdentity
-from tuner.model.device_choice import DeviceChoice, same_kind, wrong_choice
+from tuner.daemon.jobs.shares import GONE_AFTER_S, Placement
+from tuner.daemon.settings import WindowTable
 from tuner.model.errors import InputError
-from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import (
+    DeviceChoice,
+    DeviceIdentity,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Origin,
+    same_kind,
+    wrong_choice,
+)
 from tuner.model.records import Conditions, RunStatus
 
 KIND = "NVIDIA H200"

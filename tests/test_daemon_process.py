@@ -24,10 +24,10 @@ from tuner.daemon import main
 from tuner.daemon.listening import ListeningSocket
 from tuner.daemon.machine import GpuSurvey, driver_signs
 from tuner.daemon.state import StartOptions, load_config
-from tuner.database.storage import Storage
-from tuner.devices.survey import find
-from tuner.model.device import DeviceIdentity
+from tuner.database.ledger import Storage
+from tuner.devices.choice import find
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceIdentity
 from tuner.system.service_manager import ServiceManager
 
 __all__ = ["machine"]  # a fixture
@@ -416,7 +416,7 @@ def test_a_gpu_of_two_names_is_one_device(monkeypatch: pytest.MonkeyPatch) -> No
     def played(spec: str) -> DeviceIdentity:
         return DeviceIdentity(spec, "NVIDIA H200", uuids[spec], "580", "", modelled=False)
 
-    monkeypatch.setattr("tuner.devices.survey.identify", played)
+    monkeypatch.setattr("tuner.devices.choice.identify", played)
     found, missing = find(("cuda:0", "cuda:1", "cuda:2"))
     assert list(found) == ["cuda:0", "cuda:1"]
     assert missing == {"cuda:2": "is the same GPU as cuda:0 (GPU-a), which is tuned on once"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.daemon.backlog.proven_time import CATCHING_UP, ProvenTime
+from tuner.daemon.backlog.maintenance import CATCHING_UP, ProvenTime
 from tuner.database.connection import Database
 from tuner.database.jobs import Jobs
 from tuner.model.jobs import JobSpec, JobState, Origin

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
-from tuner.config.shipped import kernels_root
 from tuner.daemon.attempts import attempt, launching
 from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database.runs import Store
-from tuner.devices.simulated_users import VARIABLE, present
+from tuner.devices.gpu_users import VARIABLE, present
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.records import RunStatus, measurement_from
 from tuner.model.trial import Status
-from tuner.system import owner
-from tuner.system.owner import owned_gpu
+from tuner.system import ownership
+from tuner.system.ownership import owned_gpu
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def played(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 @contextlib.contextmanager
 def foreground() -> Iterator[None]:
     """Another process computes on the GPU."""
-    enter = "from tuner.devices.simulated_users import Occupant; Occupant('jetson-tx1').enter()"
+    enter = "from tuner.devices.gpu_users import Occupant; Occupant('jetson-tx1').enter()"
     code = f"{enter}; print(flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -193,7 +193,7 @@ def test_it_dies_with_the_daemon(played: Workshop) -> None:
     spec = played.spec()
     code = (
         "import asyncio, sys; from pathlib import Path;"
-        " from tuner.daemon.attempts import launching, runner, messages;"
+        " from tuner.daemon.attempts import launching, launching as runner, messages;"
         " import daemon_attempts; launching._BOOT = daemon_attempts.BOOT_PLAYED\n"
         "async def main():\n"
         "    process = await runner.start(messages.parse_spec(sys.argv[1]), lambda *_: None)\n"
@@ -321,7 +321,7 @@ def test_stopped_while_it_confirms_it_ends_as_if_never_stopped(played: Workshop)
 
 def test_a_gpu_has_one_owner(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process tunes the GPU, an attempt is unavailable, and stores no run."""
-    monkeypatch.setattr(owner, "GPU_LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(ownership, "GPU_LOCK_WAIT_S", 0.1)
     with owned_gpu(workshop.folder, "sim:jetson-tx1"):
         result = workshop.here()
 

@@ -13,9 +13,9 @@ from service_rig import NOON, play
 from tuner.daemon import scrub
 from tuner.daemon.metrics import Gauges, Metrics
 from tuner.daemon.scrub import Scrub
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
+from tuner.database.ledger import Repositories, Storage
 from tuner.database.runs import Store
-from tuner.database.storage import Repositories, Storage
 from tuner.model.records import RunStatus
 
 NAMES = ("scan-lf:N=4",)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tuner.daemon import settings_file
-from tuner.daemon.settings.tables import SetTable, Settings, WindowTable
+from tuner.daemon.settings import SetTable, Settings, WindowTable
 from tuner.daemon.settings_file import MAX_BYTES, MAX_SHOWN, load, schema, table_of
 from tuner.model.errors import InputError
 

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from service_rig import PEER, ROOT, WORKLOAD, Rig, plays, settings, working
 
 from tuner.daemon.interface import NotNowError, NotYoursError, Peer
-from tuner.daemon.jobs.shares import HALF_LIFE_S, KILLED, Shares
-from tuner.daemon.queue.users import DAEMON, TOKEN_HOLDER, check_may_change, user_of
-from tuner.daemon.settings.tables import LimitsTable
+from tuner.daemon.jobs.shares import (
+    DAEMON,
+    HALF_LIFE_S,
+    KILLED,
+    TOKEN_HOLDER,
+    Shares,
+    check_may_change,
+    user_of,
+)
+from tuner.daemon.settings import LimitsTable
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
 
 OTHER = Peer(uid=1001, pid=2)

@@ -17,11 +17,10 @@ from cli_process import PATIENCE_S, begun, tuner
 from daemon_machine import Machine, machine
 from served_service import UnixConnection
 
-from tuner.daemon.settings.kept import NAME, keep, kept_settings
-from tuner.daemon.settings.wrong_file import service_table
+from tuner.daemon.settings_file import NAME, keep, kept_settings, service_table
 from tuner.model.errors import DaemonUnavailableError, InputError, StoreFullError
 from tuner.system.ownership import StateLock
-from tuner.untrusted.toml_lines import line_of
+from tuner.untrusted.reading import line_of
 
 __all__ = ["machine"]  # a fixture
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.shipped import kernels_root
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories, service_owners, trusted
 from tuner.model.errors import InputError
 

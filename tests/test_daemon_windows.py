@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.daemon.devices.admission import WindowStatus, local_zone, window_status
-from tuner.daemon.settings.tables import WindowTable
+from tuner.daemon.settings import WindowTable
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NIGHT = WindowTable(start="0 22 * * 1-5", hours=8)

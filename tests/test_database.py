@@ -12,11 +12,11 @@ import pytest
 from run_documents import answered, trial
 
 from tuner.database.best_known import DatabaseSource
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.ranking import AnswerQuery, served_answer
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import InputError, StoreError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Workload
 from tuner.model.records import PROTOCOL, Conditions, RunStatus, measurement_from, measurement_record
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
@@ -237,7 +237,7 @@ def test_truncated_database_gives_what_is_left(path: Path) -> None:
 
 def test_locked_database_names_the_trouble(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that holds the file for too long is reported as a lock."""
-    monkeypatch.setattr("tuner.database.faults.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tuner.database.files.BUSY_TIMEOUT_S", 0.01)
     with Store(path) as store:
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")

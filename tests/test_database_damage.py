@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
-from tuner.database.files import side_file
+from tuner.database.files import mirror_of, side_file
 from tuner.database.integrity.check import check_copies
 from tuner.database.integrity.checksums import is_sound
 from tuner.database.integrity.salvage import salvaged

@@ -18,7 +18,7 @@ from mirrored import ENTRIES, content, filled
 from test_power_ownership import nobody
 
 from tuner.database.connection import Database
-from tuner.database.faults import check_database, mirror_of, translated
+from tuner.database.files import check_database, mirror_of, translated
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.migrations import MIGRATIONS
@@ -113,7 +113,7 @@ def test_answers_are_read_where_the_mirror_has_no_room(
     path = fresh()
     mirror_of(path).unlink()
     with monkeypatch.context() as patches:
-        patches.setattr("tuner.database.integrity.replacement.make_like", no_room)
+        patches.setattr("tuner.database.integrity.repair.make_like", no_room)
         with Database(path) as database:
             assert len(Ledger(database).uses()) == ENTRIES
             with pytest.raises(StoreFullError, match="No space"):
@@ -128,7 +128,7 @@ def test_lock_that_is_held_for_too_long_is_told(
     fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that keeps either file, or the lock of their names, is a busy database and no damage."""
-    monkeypatch.setattr("tuner.database.faults.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tuner.database.files.BUSY_TIMEOUT_S", 0.01)
     path = fresh()
     with Database(path) as database:
         for file in (path, mirror_of(path)):
@@ -158,7 +158,7 @@ def test_a_directory_that_cannot_be_written_is_named(
     """Such as that of a read-only file system: the message has the command that gets at the runs."""
     path = fresh()
     unable = sqlite3.OperationalError("unable to open database file")
-    monkeypatch.setattr("tuner.database.faults.os.access", lambda *_: False)
+    monkeypatch.setattr("tuner.database.files.os.access", lambda *_: False)
     found = translated(unable, path)
 
     assert isinstance(found, StoreReadOnlyError)

@@ -14,7 +14,7 @@ import pytest
 from mirrored import ENTRIES, filled
 
 from tuner.database.connection import Database
-from tuner.database.faults import damaged, translated
+from tuner.database.files import damaged, translated
 from tuner.database.ledger import Ledger
 from tuner.model.errors import StoreDamagedError, StoreError
 

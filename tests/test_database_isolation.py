@@ -13,9 +13,9 @@ from damaging import CONDITIONS, Model, named
 from mirrored import rows
 
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.integrity.check import check_copies
-from tuner.database.integrity.examination import Position
+from tuner.database.integrity.checksums import Position
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
@@ -157,7 +157,7 @@ def test_damage_is_not_served_where_there_is_no_room(path: Path, monkeypatch: py
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("tuner.database.integrity.replacement.make_like", no_room)
+    monkeypatch.setattr("tuner.database.integrity.repair.make_like", no_room)
     mirror_of(path).unlink()
     spoil(path, "UPDATE uses SET count = 3 WHERE key = 'use 1'", mirror=False)
     with Database(path) as database:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from mirrored import ENTRIES, content, filled, rows
 
 from tuner.database.connection import Database
-from tuner.database.faults import check_mirror, mirror_of
-from tuner.database.files import make_like, side_file
+from tuner.database.files import check_mirror, make_like, mirror_of, side_file
 from tuner.database.integrity.repair import put_right
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
@@ -195,7 +194,7 @@ def test_copy_of_damage_replaces_nothing(
     path, spoilt = fresh(), list[Path]()
     spoil(mirror_of(path), "overwritten", 0.25)
     with monkeypatch.context() as patches:
-        patches.setattr("tuner.database.integrity.replacement.make_like", damaged_meanwhile)
+        patches.setattr("tuner.database.integrity.repair.make_like", damaged_meanwhile)
         Database(path).examine()
 
     assert rows(path) == rows(mirror_of(path)) == rows(model)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.database.jobs import Jobs
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.database import faults
-from tuner.database import storage as module
+from tuner.database import files
+from tuner.database import ledger as module
 from tuner.database.connection import Database
-from tuner.database.storage import Storage
+from tuner.database.ledger import Storage
 from tuner.model.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
 from tuner.model.jobs import JobSpec, Origin
 
@@ -21,7 +21,7 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(files, "BUSY_TIMEOUT_S", 0.05)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from damaging import everything
 from mirrored import content, rows
 
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.integrity.checksums import TABLES, is_sound
 from tuner.database.jobs import Jobs
 from tuner.database.migrations import MIGRATIONS

@@ -14,12 +14,12 @@ from modelled import device, joules, makespan, scan
 from test_gpu_model import MEASURED
 
 from tuner import registry
-from tuner.cli import main
-from tuner.config.loading import load_kernel_file
+from tuner.cli.main import main
 from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -13,7 +13,7 @@ from cli_process import tuner as call
 
 import tuner
 from tuner import client, kernel_tuner, linalg
-from tuner.cli import COMMANDS, main
+from tuner.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

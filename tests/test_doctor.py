@@ -13,14 +13,12 @@ from jetson_trees import build, write
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import Ownership
 
-from tuner.database.faults import check_database, check_mirror, mirror_of
+from tuner.database.files import check_database, check_mirror, mirror_of
 from tuner.database.runs import Store
-from tuner.doctor import host, software
-from tuner.doctor.examination import Surroundings, examine
-from tuner.doctor.finding import Finding, worst
-from tuner.doctor.host import jetson, power_mode
+from tuner.doctor import checks
+from tuner.doctor.checks import Finding, Surroundings, examine, jetson, power_mode, worst
 from tuner.model.errors import StoreError
-from tuner.system.owner import this_process
+from tuner.system.ownership import this_process
 
 NO_CUDA = "libcuda-of-no-machine.so.1"
 COMPATIBLE = b"nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0"
@@ -116,7 +114,7 @@ def test_a_check_that_fails_stops_no_other(around: Surroundings, monkeypatch: py
         raise OSError("out of order")
         yield
 
-    monkeypatch.setattr("tuner.doctor.host.jetson", broken)
+    monkeypatch.setattr("tuner.doctor.checks.jetson", broken)
     found = list(examine(around))
 
     assert "out of order" in only(found, "jetson").text
@@ -273,13 +271,13 @@ def test_a_wrong_file_of_the_administrator_is_told(around: Surroundings) -> None
 @pytest.mark.usefixtures("nvml")
 def test_who_may_set_clocks(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the permission, and without the helper, --clocks is not to be had; that is no error."""
-    monkeypatch.setattr("tuner.power.nvml.setting._capabilities", lambda: 0)
+    monkeypatch.setattr("tuner.power.nvml.clocks._capabilities", lambda: 0)
     findings = list(examine(around))
     for check in ("--clocks", "--power-limits"):
         finding = only(findings, check)
         assert finding.severity == "note"
         assert f"for {check} install tuner-clockd" in finding.remedy
-    monkeypatch.setattr("tuner.power.nvml.setting._capabilities", lambda: 1 << 21)
+    monkeypatch.setattr("tuner.power.nvml.clocks._capabilities", lambda: 1 << 21)
     finding = only(list(examine(around)), "--power-limits")
     assert (finding.severity, finding.text) == ("ok", "this user may set its 501 power limits, 200 to 700 W")
 
@@ -291,7 +289,7 @@ def test_a_missing_driver_is_told(root: Path) -> None:
     """A GPU on the bus without a driver is an error."""
     write(root / "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de")
     write(root / "sys/bus/pci/devices/0000:01:00.0/class", "0x030000")
-    (finding,) = software.driver(root, NO_CUDA)
+    (finding,) = checks.driver(root, NO_CUDA)
 
     assert finding.severity == "error"
     assert "install the NVIDIA driver" in finding.remedy
@@ -311,8 +309,8 @@ def test_cupy_must_fit(
     installed: dict[str, str], severity: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One CuPy, and one that the driver serves."""
-    monkeypatch.setattr(software, "_cuda_of_driver", lambda _library: 12)
-    (finding,) = software.cupy(installed)
+    monkeypatch.setattr(checks, "_cuda_of_driver", lambda _library: 12)
+    (finding,) = checks.cupy(installed)
 
     assert finding.severity == severity
     assert says in finding.text
@@ -325,8 +323,8 @@ def test_the_driver_is_asked_for_its_cuda(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
 
-    assert software._cuda_of_driver(str(library)) == 13
-    assert software._cuda_of_driver(NO_CUDA) is None
+    assert checks._cuda_of_driver(str(library)) == 13
+    assert checks._cuda_of_driver(NO_CUDA) is None
 
 
 # --- the host ------------------------------------------------------------------------------------
@@ -340,7 +338,7 @@ def test_monitors_are_found(root: Path) -> None:
     process(root, 13, "bash", "-c", "echo dcgm-exporter")
     process(root, 14, "/usr/bin/python3", "-m", "nvitop")
     (root / "proc" / "15").mkdir()
-    found = list(host.monitors(root / "proc"))
+    found = list(checks.monitors(root / "proc"))
 
     assert [(f.severity, f.text.partition(" ")[0]) for f in found] == [
         ("warning", "dcgm-exporter"),
@@ -354,7 +352,7 @@ def test_monitors_are_found(root: Path) -> None:
 def test_no_monitors(root: Path) -> None:
     """A quiet machine is told as one."""
     process(root, 10, "/usr/bin/bash")
-    (finding,) = host.monitors(root / "proc")
+    (finding,) = checks.monitors(root / "proc")
 
     assert finding.severity == "ok"
 
@@ -362,18 +360,18 @@ def test_no_monitors(root: Path) -> None:
 def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory must be writable, or its nearest parent, and have room; it is not made."""
     wanted = tmp_path / "a" / "b"
-    (finding,) = host.directory("state", wanted)
+    (finding,) = checks.directory("state", wanted)
     assert finding.severity == "ok"
     assert not wanted.exists()
 
     (tmp_path / "a").touch()
-    (finding,) = host.directory("state", wanted)
+    (finding,) = checks.directory("state", wanted)
     assert finding.severity == "error"
 
     for free_bytes, severity in ((2**20, "error"), (2**28, "warning"), (2**34, "ok")):
         usage = shutil.disk_usage(tmp_path)._replace(free=free_bytes)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path, usage=usage: usage)
-        (finding,) = host.directory("state", tmp_path)
+        (finding,) = checks.directory("state", tmp_path)
         assert finding.severity == severity
 
 
@@ -381,7 +379,7 @@ def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
     """Permissions are looked at."""
     tmp_path.chmod(0o500)
-    (finding,) = host.directory("state", tmp_path / "x")
+    (finding,) = checks.directory("state", tmp_path / "x")
 
     assert finding.severity == "error"
 
@@ -389,7 +387,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
 def test_databases(tmp_path: Path) -> None:
     """A database is read whole, with and without a log; what is none, or damaged, is told."""
     path = tmp_path / "tuner.db"
-    (finding,) = host.database(path)
+    (finding,) = checks.database(path)
     assert finding.severity == "ok"
     assert not path.exists()
 
@@ -403,11 +401,11 @@ def test_databases(tmp_path: Path) -> None:
         assert check_mirror(path) == ""
 
     path.write_bytes(path.read_bytes()[:4096] + b"\0" * 4096)
-    (finding,) = host.database(path)
+    (finding,) = checks.database(path)
     assert finding.severity == "warning"
     assert "its mirror is whole" in finding.text
     mirror_of(path).unlink()
-    (finding,) = host.database(path)
+    (finding,) = checks.database(path)
     assert finding.severity == "error"
     path.write_text("no database")
     with pytest.raises(StoreError, match="cannot be read"):
@@ -434,7 +432,7 @@ def test_mirrors(tmp_path: Path) -> None:
     assert "another database" in check_mirror(path)
     mirror.unlink()
     assert "is not there" in check_mirror(path)
-    fine, finding = host.database(path)
+    fine, finding = checks.database(path)
     assert (fine.severity, finding.severity) == ("ok", "warning")
     assert not mirror.exists()
 

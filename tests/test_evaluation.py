@@ -17,19 +17,18 @@ from cli_process import PATIENCE_S
 from small_spaces import space
 
 from tuner import registry
-from tuner.comparing.choices import PolicyChoice, policies
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.space.search_view import Search
-from tuner.studies.comparison import EvaluationJob, Rules, play, play_all, play_one
+from tuner.studies.comparison import EvaluationJob, PolicyChoice, Rules, play, play_all, play_one, policies
 
 Asks = Generator[list[Trial], list[Measurement], Trial | None]
 
 PARENT = """
 from small_spaces import space
-from tuner.comparing.choices import policies
+from tuner.studies.comparison import policies
 from tuner.studies.comparison import Rules, play_all
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pairwise import pairwise
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, Workload
-from tuner.problems import problem_for
 from tuner.problems.base import Deviation, agreement
+from tuner.problems.choice import problem_for
 
 FOLDER = Path(__file__).parents[1] / "examples"
 KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(FOLDER.glob("*/kernel.toml"))}

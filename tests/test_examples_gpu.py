@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pairwise import pairwise
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Status

@@ -14,13 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.exchange.build_files import flags, header, notes
-from tuner.exchange.exported_run import ExportedRun, ExportedTrial, run_of_document, run_of_space
-from tuner.exchange.store_results import results_document
+from tuner.exchange.build_files import flags, header, notes, values_of, wisdom, wisdom_name
+from tuner.exchange.exported_run import (
+    ExportedRun,
+    ExportedTrial,
+    results_document,
+    run_of_document,
+    run_of_space,
+)
 from tuner.exchange.t1 import kernel_of_t1
 from tuner.exchange.t4 import results_of, space_of_t4
-from tuner.exchange.value_texts import values_of
-from tuner.exchange.wisdom import wisdom, wisdom_name
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
 from tuner.model.trial import Status

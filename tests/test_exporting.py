@@ -12,13 +12,13 @@ from tuning_runs import tune
 from tuner.database.runs import Store
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.joule_bounds import JouleBound, JouleBounds
+from tuner.measurement.race import JouleBound, JouleBounds
 from tuner.model.errors import InputError
 from tuner.model.trial import Trial
 from tuner.recordings.files import RecordingFile
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
-from tuner.search.exporting import covered, recorded_space, stored_space
+from tuner.search.replaying import covered, recorded_space, stored_space
 from tuner.search.request import Request
 
 GPU = "sim:k40c"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.expression import Expression, is_free_name
+from tuner.expressions.callables import Expression, is_free_name
 from tuner.model.errors import ExpressionError
 
 NAMES = ("a", "b", "c")

@@ -8,10 +8,10 @@ import pytest
 from gpu_kernels import compile_ahead, runs_here
 
 import tuner
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.plan import Plan
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 pytestmark = pytest.mark.gpu
 

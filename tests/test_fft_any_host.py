@@ -10,11 +10,11 @@ import pytest
 from compiled_stages import compiled_stages
 
 from tuner.application.keys import ArrayForm, workload_for
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import UnknownNameError
 from tuner.model.plan import Plan
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 Array = npt.NDArray[Any]
 KERNELS = Path(__file__).parents[1] / "kernels"

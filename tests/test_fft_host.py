@@ -13,10 +13,10 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Configuration, Plan, TunableValue
-from tuner.problems import problem_for
-from tuner.problems.arrays import poison
+from tuner.problems.base import poison
+from tuner.problems.choice import problem_for
 
 KERNEL = load_kernel_file(Path(__file__).parent.parent / "kernels" / "fft" / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]

@@ -14,7 +14,7 @@ from compiled_stages import compiled_stages
 from host_compile import check_syntax
 from long_transforms import FOLDER, check, numbers
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, Source, Workload
 
 KERNEL = load_kernel_file(FOLDER / "kernel.toml")

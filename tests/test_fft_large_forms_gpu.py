@@ -7,8 +7,7 @@ import host_build
 import pytest
 
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model.arguments import Scalar
-from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Stage, Work, Workload
+from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Scalar, Stage, Work, Workload
 from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu

@@ -10,10 +10,9 @@ import pytest
 from compiled_stages import compiled_stages
 from long_row_plans import LARGE_BATCH, given, plan_at, transformed
 
-from tuner.config.loading import load_kernel_file
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.model.plan import Plan, TunableValue
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 Array = npt.NDArray[Any]
 KERNEL = load_kernel_file(Path(__file__).parents[1] / "kernels" / "fft-real-long" / "kernel.toml")

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from tuner.database.answers import StoredAnswer
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
-from tuner.report.fleet_report import fleet_report
-from tuner.search.fleet import fleet
+from tuner.model.jobs import DeviceIdentity
+from tuner.report.lists import fleet_report
+from tuner.search.verification import fleet
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
 

@@ -13,17 +13,26 @@ from hypothesis import strategies as st
 from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 
 import tuner
-from tuner.compiler.ptx_walk import UNITS
+from tuner.compiler.ptx import UNITS
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.launch_model import describe
-from tuner.devices.simulated.round_model import RoundModel
+from tuner.devices.simulated.time_model import RoundModel, describe
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.arguments import Scalar, TensorMap
-from tuner.model.chains import LibraryCall, Operand
 from tuner.model.errors import CompileError
-from tuner.model.plan import Buffer, Configuration, Plan, Resources, Source, Stage, Work
+from tuner.model.plan import (
+    Buffer,
+    Configuration,
+    LibraryCall,
+    Operand,
+    Plan,
+    Resources,
+    Scalar,
+    Source,
+    Stage,
+    TensorMap,
+    Work,
+)
 from tuner.model.trial import Trial
 from tuner.recordings.files import RecordingFile
 

@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.devices.gpu_values import GpuModel, VoltageCurve
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.gpus import GpuModel, VoltageCurve, gpu_model, gpu_names
 from tuner.model.errors import UnknownNameError
 
 ALL = [gpu_model(name) for name in gpu_names()]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
-from tuner.policies.ordering import Order
+from tuner.policies.descent import Order
 
 from tuner import registry
 from tuner.model.plan import Configuration

@@ -7,8 +7,7 @@ import pytest
 
 from tuner import registry
 from tuner.model.plan import Configuration, TunableValue
-from tuner.space.launches import candidate, launch
-from tuner.space.occupancy import device_limits
+from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate
 
 choose = registry.load("explain", "choose")

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from host_build import CHECKED, HostRunError
 
-from tuner.model.arguments import Scalar, TensorMap
-from tuner.model.plan import Buffer, Configuration, Plan, ProblemSpec, Source, Stage, Work, Workload
+from tuner.model.plan import (
+    Buffer,
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Scalar,
+    Source,
+    Stage,
+    TensorMap,
+    Work,
+    Workload,
+)
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

@@ -14,16 +14,13 @@ from fake_cuda import fake_device, plan
 from fake_cupy import FakeCupy, Kernel
 from modelled import NoNvrtc
 
-from tuner.application.binding import loaded_kernel
-from tuner.devices.cuda import host_lapack
-from tuner.devices.cuda.cpu_threads import CpuThreads
+from tuner.application.running import loaded_kernel
+from tuner.devices.cuda import launches
 from tuner.devices.cuda.device import CudaDevice
-from tuner.devices.cuda.host_lapack import HostLapack
-from tuner.devices.cuda.launches import LaunchRefusedError
+from tuner.devices.cuda.launches import CpuThreads, HostLapack, LaunchRefusedError
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.model.chains import LibraryCall, Operand
 from tuner.model.errors import CompileError, InputError, KernelFileError
-from tuner.model.plan import Buffer, Plan, Stage
+from tuner.model.plan import Buffer, LibraryCall, Operand, Plan, Stage
 from tuner.model.trial import FlagKind, Status
 from tuner.search.answer import _uncounted_cpu
 
@@ -233,13 +230,13 @@ def test_a_blas_with_one_thread_is_told(most: int, asked: int, told: bool) -> No
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     """A fake GPU, and a host that factors in virtual time."""
     cp, device = fake_device(monkeypatch)
-    computed = host_lapack.factored
+    computed = launches.factored
 
     def factored(*given: Any) -> Any:
         cp.now_s += FACTOR_S
         return computed(*given)
 
-    monkeypatch.setattr(host_lapack, "factored", factored)
+    monkeypatch.setattr(launches, "factored", factored)
     cp.cuda.get_current_stream = cp.current_stream
     cp.kernels["update"] = Kernel(lambda *_: None, UPDATE_S)
     return cp, device

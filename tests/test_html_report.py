@@ -16,13 +16,12 @@ from cli_process import SMALL, tuner
 from report_documents import RECORDED, TX1, run_document, run_trial
 from report_pages import MARKUP, odd_runs, ordinary
 
-from tuner.report.html.effects import effects_of
-from tuner.report.html.notebook import notebook_frame
-from tuner.report.html.report import pair_page, run_page
-from tuner.report.html.trial_columns import trial_columns
-from tuner.report.html.word_links import MEANINGS
-from tuner.report.ranked_trials import ranked_trials
-from tuner.report.repeating import repeating_command
+from tuner.report.details import repeating_command
+from tuner.report.html.charts import effects_of
+from tuner.report.html.elements import trial_columns
+from tuner.report.html.report import notebook_frame, pair_page, run_page
+from tuner.report.html.run_section import MEANINGS
+from tuner.report.trials_table import ranked_trials
 
 NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)
 ECHARTS = Path(__file__).parent.parent / "tuner/report/html/echarts"

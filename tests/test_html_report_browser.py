@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from report_pages import LONG, MARKUP, complete, odd_runs, ordinary
 
-from tuner.report.html.notebook import notebook_frame
-from tuner.report.html.page import asset
-from tuner.report.html.report import pair_page, run_page
-from tuner.report.ranked_trials import ranked_trials
-from tuner.report.selection import values_of
-from tuner.report.words import si, with_uncertainty
+from tuner.model.units import si, with_uncertainty
+from tuner.report.html.report import asset, notebook_frame, pair_page, run_page
+from tuner.report.trials_table import ranked_trials, values_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -238,7 +235,7 @@ def test_without_scripts_the_answer_stands_there(browser: "Browser", tmp_path: P
 
 
 def test_numbers_are_written_as_in_the_text_report(browser: "Browser") -> None:
-    """Units of the scripts are those of ``tuner.report.words``."""
+    """Units of the scripts are those of ``tuner.report.layout``."""
     values = [0.0, 1.23456e-9, 0.00123, 0.99996, 1.5, 123.456, 99999.5]
     pairs = [(0.771, 0.0012), (-0.0002, 0.0055), (1234.6, 12.0), (3.2e-6, 1e-8), (2.0, 0.0)]
     page = browser.new_page()

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from fake_setup import PLANS, FakeMeter, Watched, trial_of
+from tuner.power.base import Response
 
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.devices.simulated.round_model import idle_watts
-from tuner.interfaces.power import Response
+from tuner.devices.simulated.time_model import idle_watts
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import IdlePower
 

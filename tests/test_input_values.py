@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.config.data_files import array_header, array_of, file_sha256
 from tuner.kernel_files.formulas import Place
-from tuner.kernel_files.input_reader import misfit, read_input
+from tuner.kernel_files.input_reader import array_header, array_of, file_sha256, misfit, read_input
 from tuner.model.errors import InputError, KernelFileError
-from tuner.model.inputs import DataFile, InputSpec
-from tuner.model.plan import Buffer
-from tuner.problems.input_values import stated_draw, stated_values
+from tuner.model.plan import Buffer, DataFile, InputSpec
+from tuner.problems.base import stated_draw, stated_values
 
 PLACE = Place("k.toml", "[[argument]] 1 (x) input")
 few = settings(max_examples=25, deadline=None)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from cli_process import PATIENCE_S
 
-from tuner.system import interrupts
-from tuner.system.interrupts import SignalInterrupt, raised_as_interrupts
+from tuner.system import signals
+from tuner.system.signals import SignalInterrupt, raised_as_interrupts
 
 NUMBER = signal.SIGUSR1
 
@@ -108,9 +108,9 @@ def test_other_ignored_exceptions_are_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_nothing_is_sent_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was to be interrupted has ended: the signal would do what it does by default, and kill."""
-    monkeypatch.setattr(interrupts, "_LATER_S", 0.0)
+    monkeypatch.setattr(signals, "_LATER_S", 0.0)
     assert signal.getsignal(NUMBER) is signal.SIG_DFL
-    interrupts._send_again(NUMBER)
+    signals._send_again(NUMBER)
 
 
 def test_a_handler_that_was_set_meanwhile_stays() -> None:
@@ -127,9 +127,9 @@ def test_a_handler_that_was_set_meanwhile_stays() -> None:
 def test_a_library_that_makes_an_error_of_it() -> None:
     """What was raised since a count is raised again, once it is known that it was lost."""
     with raised_as_interrupts([NUMBER]):
-        begun = interrupts.count()
-        interrupts.raise_again(begun)  # nothing was raised
+        begun = signals.count()
+        signals.raise_again(begun)  # nothing was raised
         with contextlib.suppress(SignalInterrupt):
             send()
         with pytest.raises(SignalInterrupt, match="SIGUSR1"):
-            interrupts.raise_again(begun)
+            signals.raise_again(begun)

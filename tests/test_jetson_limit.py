@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from jetson_trees import build, rail_files, write
-from tuner.power.clocks.devfreq import DevfreqActuator
-from tuner.power.clocks.jetson_limit import JetsonPowerLimit
+from tuner.power.clocks.devfreq import DevfreqActuator, JetsonPowerLimit
 from tuner.power.sensors.rails import choices
 
 

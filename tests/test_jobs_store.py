@@ -21,9 +21,8 @@ from tuner.database.connection import Database
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model.jobs import NEXT, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, DeviceIdentity, JobKind, JobRecord, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, RunStatus
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.base import Contest
-from tuner.measurement.joule_bounds import LEAST_TRIALS, JouleBounds, is_clearly_worse
-from tuner.measurement.race import SHORT_EXCESS
+from tuner.measurement.race import LEAST_TRIALS, SHORT_EXCESS, JouleBounds, is_clearly_worse
 from tuner.model.objective import Objective
 from tuner.model.trial import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, Trial, WorkloadResult
 

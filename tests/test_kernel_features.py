@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.config.loading import load_kernel_file
-from tuner.cuda_source.variables import declared_symbols, texture_line
+from tuner.cuda_source.tokens import declared_symbols, texture_line
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.arguments import Scalar, StructValue
 from tuner.model.elements import bfloat16_bits, bfloat16_values, struct_bytes
 from tuner.model.errors import KernelFileError
-from tuner.model.plan import Plan, Source
-from tuner.space.launches import own_stages
+from tuner.model.plan import Plan, Scalar, Source, StructValue
+from tuner.space.occupancy import own_stages
 
 CODE = """
 #include "parts.cuh"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
 

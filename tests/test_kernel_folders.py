@@ -6,9 +6,8 @@ import pytest
 from test_catalog import add
 from test_power_ownership import nobody
 
-from tuner.config import kernel_folders
-from tuner.config.loading import load_kernel_file
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files import catalog
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import KernelFileError
 
@@ -33,7 +32,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(path.parent.name)
         return load_kernel_file(path)
 
-    monkeypatch.setattr(kernel_folders, "load_kernel_file", load)
+    monkeypatch.setattr(catalog, "load_kernel_file", load)
     return found
 
 
@@ -73,7 +72,7 @@ def test_a_folder_that_this_user_may_not_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(mode=0o700)
     folder = tmp_path / "home" / "kernels.d"
     with nobody():
-        found = kernel_folders.ReadFolder.read(folder)
+        found = catalog.ReadFolder.read(folder)
     assert (found.kernels, list(map(str, found.broken))) == (
         {},
         [f"{folder}: cannot be read: Permission denied"],

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.kernel_tuner import tune_kernel
-from tuner.kernel_tuner.cache import CacheFile, Wanted, read_cache
-from tuner.kernel_tuner.objectives import aim_of
+from tuner.kernel_tuner.results import CacheFile, Wanted, aim_of, read_cache
 from tuner.model.errors import InputError
 
 N = 4096

@@ -14,10 +14,9 @@ from tuner.devices.base import Check
 from tuner.devices.choice import OpenedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_tuner import run_kernel, running, tune_kernel
-from tuner.kernel_tuner.answers import judge_of
-from tuner.kernel_tuner.cache import read_cache
 from tuner.kernel_tuner.file_utils import store_metadata_file, store_output_file
 from tuner.kernel_tuner.kernel import kernel_file_of, read_call
+from tuner.kernel_tuner.results import judge_of, read_cache
 from tuner.kernel_tuner.util import get_best_config, get_config_string
 from tuner.model.errors import (
     DeviceError,

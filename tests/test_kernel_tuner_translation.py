@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 from tuner.cuda_source.signatures import parameters_of
-from tuner.expressions.expression import Expression
-from tuner.kernel_tuner import device, strategies
-from tuner.kernel_tuner.answers import Judge, judge_of
+from tuner.expressions.callables import Expression
+from tuner.kernel_tuner import arguments, strategies
 from tuner.kernel_tuner.arguments import (
+    PLACEHOLDER,
     GivenArray,
     named_parameters,
     read_arguments,
     read_constants,
     restored,
+    tunables_of,
 )
-from tuner.kernel_tuner.geometry import LaunchRule, block_names, dynamic_shared_bytes, sizes_of
-from tuner.kernel_tuner.objectives import aim_of, with_metrics
-from tuner.kernel_tuner.parameters import PLACEHOLDER, tunables_of
-from tuner.kernel_tuner.restrictions import rules_of
+from tuner.kernel_tuner.kernel import LaunchRule, block_names, dynamic_shared_bytes, rules_of, sizes_of
+from tuner.kernel_tuner.results import Judge, aim_of, judge_of, with_metrics
 from tuner.kernel_tuner.sources import (
     compiler_options_of,
     macros_of,
@@ -331,8 +330,8 @@ def test_objectives_and_metrics() -> None:
 
 def test_devices_by_number_and_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is this tuner's; a number is a GPU, or a model with a warning where there is none."""
-    monkeypatch.setattr(device, "driver_problem", lambda: None)
-    assert (device.device_spec("sim:h200"), device.device_spec(1)) == ("sim:h200", "cuda:1")
-    monkeypatch.setattr(device, "driver_problem", lambda: "no driver")
+    monkeypatch.setattr(arguments, "driver_problem", lambda: None)
+    assert (arguments.device_spec("sim:h200"), arguments.device_spec(1)) == ("sim:h200", "cuda:1")
+    monkeypatch.setattr(arguments, "driver_problem", lambda: "no driver")
     with pytest.warns(UserWarning, match="no driver"):
-        assert device.device_spec(0) is None
+        assert arguments.device_spec(0) is None

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
 

@@ -14,9 +14,9 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import JobSpec
 from tuner.model.trial import Trial
-from tuner.report.left_out import dropped_lines
-from tuner.search.trial_event import TrialEvent
-from tuner.space.sampled import LISTED, SampledSpace, space_of
+from tuner.report.run_report import dropped_lines
+from tuner.search.driver import TrialEvent
+from tuner.space.sampling import LISTED, SampledSpace, space_of
 from tuner.space.space import Space
 
 DEVICE = "sim:jetson-tx1"

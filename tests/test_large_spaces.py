@@ -9,22 +9,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from small_spaces import forms, large_space, sampled_forms
-from tuner.policies.ordering import Ranks
+from tuner.policies.descent import Ranks
 
-from tuner.cli import main
-from tuner.config.loading import load_kernel_file
-from tuner.expressions.expression import Expression
+from tuner.cli.main import main
+from tuner.expressions.callables import Expression
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare
-from tuner.space.enumeration import Enumeration
-from tuner.space.sampled import space_of
-from tuner.space.sampling import SpaceSampler
+from tuner.space.enumeration import Enumeration, checked_values
+from tuner.space.sampling import SpaceSampler, space_of
 from tuner.space.search_view import Candidate
 from tuner.space.space import Space
-from tuner.space.values import checked_values
 
 LISTS = {
     "form": ("plain", "ring"),

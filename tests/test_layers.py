@@ -2,6 +2,8 @@
 
 import ast
 import functools
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,45 +14,61 @@ ROOT = Path(__file__).parent.parent
 # From the faces to the errors, as docs/architecture.md draws them.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
-    ("tuner.cli",),
-    ("tuner.daemon", "tuner.doctor", "tuner.kernel_tuner"),
-    ("tuner.python", "tuner.regions", "tuner.linalg", "tuner.terminal"),
-    ("tuner.report", "tuner.installing", "tuner.page"),
-    ("tuner.sweep",),
-    ("tuner.comparing", "tuner.application", "tuner.training", "tuner.pool"),
+    ("tuner.cli", "tuner.kernel_tuner"),
+    ("tuner.daemon", "tuner.doctor", "tuner.linalg", "tuner.python", "tuner.studies", "tuner.terminal"),
+    ("tuner.application", "tuner.pool", "tuner.report"),
     ("tuner.search",),
-    ("tuner.measurement",),
-    ("tuner.tracing",),
-    ("tuner.devices", "tuner.database", "tuner.client", "tuner.exchange"),
-    ("tuner.compiler", "tuner.recordings", "tuner.problems"),
-    ("tuner.config", "tuner.registry"),
-    ("tuner.pragmas", "tuner.prediction", "tuner.space"),
-    ("tuner.cuda_source",),
-    ("tuner.interfaces", "tuner.expressions", "tuner.system"),
+    ("tuner.joules", "tuner.measurement"),
+    ("tuner.devices",),
+    ("tuner.compiler", "tuner.database", "tuner.exchange", "tuner.page", "tuner.problems"),
+    (
+        "tuner.client",
+        "tuner.installing",
+        "tuner.kernel_files",
+        "tuner.policies",
+        "tuner.power",
+        "tuner.recordings",
+    ),
+    ("tuner.pragmas", "tuner.prediction", "tuner.space", "tuner.system"),
+    ("tuner.cuda_source", "tuner.expressions", "tuner.registry", "tuner.untrusted"),
     ("tuner.model",),
-    ("tuner.untrusted",),
-    ("tuner.errors", "tuner.options"),
 )
 # The rooms of the daemon and its modules beside them, in the same way.
 DAEMON = (
-    ("process",),
+    ("start",),
+    ("main",),
     ("service",),
-    ("api", "status"),
-    ("archive", "live"),
-    ("devices", "scrub"),
-    ("attempts", "backlog", "metrics"),
-    ("answers",),
-    ("queue",),
-    ("interface", "state"),
+    ("status",),
+    ("devices",),
+    ("archive", "backlog", "listening", "scrub"),
+    ("answers", "http", "live", "metrics"),
+    ("jobs", "state"),
+    ("attempts", "interface", "machine", "power_probe", "power_watch", "settings_file"),
     ("settings",),
 )
-CORE_OF_PLUGINS = {"tuner", "tuner.interfaces", "tuner.model", "tuner.errors"}
-CORE_OF_POWER = CORE_OF_PLUGINS | {
-    *("tuner.system.boot", "tuner.system.lock_files", "tuner.system.owner", "tuner.system.service_manager"),
-    *("tuner.untrusted.files", "tuner.untrusted.json", "tuner.untrusted.limits"),
-    *("tuner.untrusted.text", "tuner.untrusted.toml"),
+CORE_OF_PLUGINS = {
+    *("tuner.model.errors", "tuner.model.jobs", "tuner.model.objective", "tuner.model.plan"),
+    *("tuner.model.records", "tuner.model.trial", "tuner.model.units", "tuner.model.version"),
 }
-CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space", "tuner.space.occupancy"}
+CORE_OF_POWER = CORE_OF_PLUGINS | {
+    *("tuner.system.ownership", "tuner.system.service_manager", "tuner.untrusted.reading"),
+}
+CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space.occupancy", "tuner.space.search_view"}
+BORDER_OF_POWER = "tuner.power.base"
+
+# Modules that start processes or answer --help: what they import costs every start of one. Beside the
+# standard library and what stands here they import nothing.
+LIGHT = {
+    "tuner.cli.main": {"click"},
+    "tuner.cli.completion": {"click"},
+    "tuner.cli.manual": {"click"},
+    "tuner.compiler.nvrtc": set[str](),
+    "tuner.power.clocks.guardian": set[str](),
+    "tuner.power.clocks.clockd": {"pynvml"},
+    "tuner.power.sensors.jtop_child": set[str](),
+    "tuner.system.processes": set[str](),
+    "tuner.untrusted.compiler_options": set[str](),
+}
 
 # A third-party package and the only modules that may import it.
 BORDERS = {
@@ -143,9 +161,10 @@ def test_imports_of_the_daemon_point_down() -> None:
 
 
 def test_power_and_policies_are_reached_by_name_only() -> None:
-    """No file of tuner/ names tuner.power or tuner.policies in an import statement."""
+    """A file of tuner/ imports the border of power, and nothing else of tuner.power and tuner.policies."""
     for path in modules("tuner"):
-        named = [name for name in imports(path) if name.startswith(("tuner.power", "tuner.policies"))]
+        plugins = [name for name in imports(path) if name.startswith(("tuner.power", "tuner.policies"))]
+        named = [name for name in plugins if name != BORDER_OF_POWER]
         assert not named, f"{name_of(path)} imports {', '.join(named)}"
 
 
@@ -169,6 +188,19 @@ def test_vendor_packages_stay_at_their_border(package: str) -> None:
         for path in modules(folder):
             if any(n.split(".")[0] == package for n in imports(path)):
                 assert name_of(path).startswith(BORDERS[package]), f"{name_of(path)} imports {package}"
+
+
+@pytest.mark.parametrize("module", sorted(LIGHT))
+def test_light_modules_stay_light(module: str) -> None:
+    """A module that starts processes, or answers --help, imports no package that it can do without."""
+    code = (
+        f"import sys; before = set(sys.modules); import {module};"
+        " names = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        " print(*sorted(names - sys.stdlib_module_names - {'tuner'}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert set(ran.stdout.split()) <= LIGHT[module]
 
 
 def test_modules_have_no_cycle() -> None:

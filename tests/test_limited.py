@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from fake_setup import PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
+from tuner.power.base import ClockReading
 
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.interfaces.power import ClockReading
-from tuner.measurement.limited import LimitedWindows
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.pooling import join
+from tuner.measurement.paired import join
+from tuner.measurement.trial_windows import LimitedWindows
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
 
 LIMIT = ClockReading(1980.0, (), 100.0)

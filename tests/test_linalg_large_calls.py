@@ -17,8 +17,8 @@ from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 
 from tuner import linalg
-from tuner.linalg import reflections
-from tuner.linalg.routes import ROUTES
+from tuner.linalg import factorisations
+from tuner.linalg.arrays import ROUTES
 from tuner.model.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
@@ -29,8 +29,8 @@ def cp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LinalgCupy:
     for operation, routes in ROUTES.items():
         monkeypatch.setitem(ROUTES, operation, routes[1:])
     monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
-    monkeypatch.setattr("tuner.linalg.blas.GpuLibraries", HostLibraries)
-    monkeypatch.setattr(reflections, "BLOCK", 2)
+    monkeypatch.setattr("tuner.linalg.products.GpuLibraries", HostLibraries)
+    monkeypatch.setattr(factorisations, "BLOCK", 2)
     return linalg_cupy(monkeypatch, tmp_path)
 
 

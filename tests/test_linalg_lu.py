@@ -11,7 +11,7 @@ from host_build import ADDRESSES
 from lu_qr import ARCHITECTURES, DTYPES, EDGES, SMALL, on_host
 from numpy.typing import NDArray
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 
 GETRF = load_kernel_file(CATALOGUE / "getrf-batched" / "kernel.toml")
 ALONE: dict[str, int | str] = {"P": 1, "W": 1, "G": 32, "exchange": "none", "blocks": 1}

@@ -6,8 +6,8 @@ import pytest
 from adaptive_kernels import CATALOGUE
 from lu_qr import DTYPES
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.cuda.device import CudaDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ import pytest
 from benchmark_scripts import ROOT, benchmark
 from linalg_large import kernel_of
 
-from tuner.devices.simulated.launch_model import stage_shares
+from tuner.devices.simulated.time_model import stage_shares
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,8 @@ from fake_linalg_large import HOST_S, HostLibraries, LargeFakeLibrary
 from test_linalg_peers import HostCompiler
 from test_tracing import COUNTER as FAST_COUNTER
 from test_tracing import FakeSampler
-from tuner.power.base import Span
+from tuner.power.base import Sample, SensorInfo, Span
 
-from tuner.interfaces.power import Sample, SensorInfo
 from tuner.model.errors import InputError
 
 N, OURS_S, THEIRS_S = 40, 1e-4, 3e-3
@@ -232,7 +231,7 @@ def test_counters_are_read_again_and_again() -> None:
     trace = import_module("linalg_power_trace")
     sampler = SimpleNamespace(info=RAIL, due_s=3.0, poll=lambda: [Sample(1.0, 2.0)], close=lambda: None)
     often = trace.OftenRead(sampler)
-    assert import_module("tuner.tracing.recorder").pause_s(often.info) == pytest.approx(0.02)
+    assert import_module("tuner.joules.traces").pause_s(often.info) == pytest.approx(0.02)
     assert (often.due_s, often.poll()) == (3.0, [Sample(1.0, 2.0)])
 
 

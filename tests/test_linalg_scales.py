@@ -20,7 +20,7 @@ ORDERS = (5, 21, 140)  # one thread a matrix, several, and beyond the batched ke
 @pytest.fixture
 def cp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LinalgCupy:
     monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
-    monkeypatch.setattr("tuner.linalg.blas.GpuLibraries", HostLibraries)
+    monkeypatch.setattr("tuner.linalg.products.GpuLibraries", HostLibraries)
     return linalg_cupy(monkeypatch, tmp_path)
 
 

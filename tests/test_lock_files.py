@@ -10,15 +10,18 @@ import pytest
 
 from tuner.cli.output import write_json
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
-from tuner.database.files import locked
+from tuner.database.files import locked, mirror_of
 from tuner.model.errors import InputError
-from tuner.system.board_turns import BoardTurns
-from tuner.system.lock_files import open_lock, try_lock
-from tuner.system.owner import gpu_lock_file, owned_gpu
-from tuner.system.ownership import StateLock
-from tuner.system.sockets import default_sockets
-from tuner.system.whole_file import open_result
+from tuner.system.ownership import (
+    BoardTurns,
+    StateLock,
+    gpu_lock_file,
+    open_lock,
+    open_result,
+    owned_gpu,
+    try_lock,
+)
+from tuner.system.service_manager import default_sockets
 
 
 @pytest.fixture(params=[0, 0o022, 0o077], ids=oct)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.cli import main, manual
+from tuner.cli import manual
+from tuner.cli.main import main
 
 PAGES = dict(manual.pages())
 

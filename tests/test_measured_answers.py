@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.loading import kernel_of, load_kernel_file
-from tuner.config.stream_priority import with_stream_priorities
 from tuner.devices.choice import open_device
-from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.catalog import Catalog, kernel_of, load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import STREAM_PRIORITY, Source
 from tuner.search.candidates import prepare

@@ -6,13 +6,11 @@ from dataclasses import replace
 import pytest
 from fake_setup import NO_GRAPH, OTHER, PLANS, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
-from tuner.power.base import PowerReading
+from tuner.power.base import PowerReading, Response
 
 from tuner.devices.base import RunRecord
 from tuner.devices.sensors import open_clocks, open_meter
-from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.faults import Faults
-from tuner.interfaces.power import Response
+from tuner.devices.simulated.device import Faults, SimulatedDevice
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import PowerError
 from tuner.model.plan import Plan
@@ -162,9 +160,9 @@ def test_a_window_measured_again_is_told_to_who_looks_for_it(caplog: pytest.LogC
             record = replace(super().run(plans, window_s), flags=())
             return replace(record, end_s=record.end_s + 0.05 * (record.end_s - record.start_s))
 
-    with caplog.at_level("DEBUG", logger="tuner.measurement.steady"):
+    with caplog.at_level("DEBUG", logger="tuner.measurement.trial_windows"):
         TrialMeasurer(Stalled()).measure(trial_of(PLANS), PLANS)
-    (line,) = [record for record in caplog.records if record.name == "tuner.measurement.steady"]
+    (line,) = [record for record in caplog.records if record.name == "tuner.measurement.trial_windows"]
     assert line.levelname == "DEBUG"
     together = " | ".join(str(plan.configuration) for plan in PLANS)
     assert line.getMessage() == f"measured again: {together}: unsteady: mean round +5.0% from the median"

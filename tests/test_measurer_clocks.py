@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from fake_setup import NO_GRAPH, PLANS, FakeClocks, FakeMeter, Watched, trial_of
+from tuner.power.base import ClockReading
 
 from tuner.devices.base import RunRecord
-from tuner.interfaces.power import ClockReading
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError, DeviceError
 from tuner.model.plan import Plan

@@ -12,9 +12,9 @@ from damaging import CONDITIONS, Damage
 from mirrored import rows
 from test_merging import add_run
 
-from tuner.database import merge_source, merging
+from tuner.database import merging
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import MergeReport, merge_file
 from tuner.database.migrations import MIGRATIONS
@@ -153,7 +153,7 @@ def test_a_file_that_is_too_large_is_refused(
     here: Database, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The size is looked at before anything is read."""
-    monkeypatch.setattr(merge_source, "DATABASE_BYTES", 4096)
+    monkeypatch.setattr(merging, "DATABASE_BYTES", 4096)
     with pytest.raises(InputError, match="larger than 4 KiB"):
         merge_file(here, file)
 
@@ -245,7 +245,7 @@ def test_a_run_that_is_too_large_is_left_out(
     here: Database, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No run takes more memory than a bound, however many trials a file says that it has."""
-    monkeypatch.setattr(merge_source, "RUN_BYTES", 2560)
+    monkeypatch.setattr(merging, "RUN_BYTES", 2560)
     report = merge_file(here, file)
     assert report.refused == ["run 3: it is larger than 2 KiB"]
     assert known_trials(here) == [2, 3]

@@ -12,12 +12,12 @@ from cli_process import tuner
 
 from tuner.daemon.interface import Question
 from tuner.database.best_known import DatabaseSource, best_known
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import merge_file
 from tuner.database.ranking import AnswerQuery
 from tuner.database.runs import Store
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import RunStatus
 
 NAME = "scan-lf:N=1024"

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from damaging import CONDITIONS
 from mirrored import rows
 
-from tuner.cli import main
 from tuner.cli.db import db
+from tuner.cli.main import main
 from tuner.database.connection import Database
-from tuner.database.faults import mirror_of
+from tuner.database.files import mirror_of
 from tuner.database.merging import merge_file
 from tuner.database.runs import Store
 from tuner.model.plan import Configuration

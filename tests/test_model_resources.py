@@ -7,10 +7,9 @@ import pytest
 from modelled import device, scan
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.devices.base import Progress
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.model.errors import CompileError, CompilerUnavailableError
-from tuner.model.plan import Resources, Stage
+from tuner.model.plan import Progress, Resources, Stage
 from tuner.model.trial import Status
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.compiler.compiler import resources_in
 from tuner.compiler.nvrtc import Nvrtc, library_files
-from tuner.compiler.ptxas_report import resources_in
 from tuner.model.errors import CompilerUnavailableError
 from tuner.model.plan import Resources
 

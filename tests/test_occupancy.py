@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.model.device import DeviceLimits
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceLimits
 from tuner.space.occupancy import device_limits, occupancy, upper_bound, warps_and_blocks
 
 CAPABILITIES = [

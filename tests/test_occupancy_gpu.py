@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.model.device import DeviceLimits
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Source, Stage
 from tuner.space.occupancy import device_limits, occupancy
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.model.jobs import JobSpec
 from tuner.model.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
 from tuner.search.option_checks import job_options

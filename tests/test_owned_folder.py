@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.system.owned_folder import owned_folder
-from tuner.system.owner import identity_of, this_process
+from tuner.system.ownership import identity_of, owned_folder, this_process
 
 PREFIX = "tuner-test-"
 

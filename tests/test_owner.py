@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.system.owner import is_alive, pid_of, this_process
+from tuner.system.ownership import is_alive, pid_of, this_process
 
 
 def test_this_process_is_alive() -> None:
@@ -17,7 +17,7 @@ def test_this_process_is_alive() -> None:
 
 def test_ended_process_is_not_alive() -> None:
     """The identity of a process that has ended is dead, even if its number is used again."""
-    code = "from tuner.system.owner import this_process; print(this_process())"
+    code = "from tuner.system.ownership import this_process; print(this_process())"
     owner = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -28,7 +28,7 @@ def test_ended_process_is_not_alive() -> None:
 
 def test_a_process_that_nobody_has_reaped_is_dead() -> None:
     """A killed process whose parent has not noticed yet holds nothing any more."""
-    code = "from tuner.system.owner import this_process; print(this_process(), flush=True); input()"
+    code = "from tuner.system.ownership import this_process; print(this_process(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from cli_process import SMALL, tuner
 
-from tuner import __version__
 from tuner.database.runs import Store
 from tuner.kernel_files.package_build import PackageBuild, content_of, decisive_files, own_build
 from tuner.model.records import PROTOCOL, binding, fingerprint
+from tuner.model.version import VERSION
 
 
 def test_content_is_of_every_file_that_decides_numbers(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_content_is_of_every_file_that_decides_numbers(tmp_path: Path) -> None:
     for name in ("pool/pool.py", "power/__init__.py", "policies/surrogate/beliefs.json"):
         assert name in found
     assert {Path(name).suffix for name in found} == {".py", ".cu", ".cuh", ".toml", ".csv", ".json"}
-    assert own_build() == PackageBuild(__version__, PROTOCOL, content_of(found))
+    assert own_build() == PackageBuild(VERSION, PROTOCOL, content_of(found))
     changed = tmp_path / "greedy.py"
     changed.write_bytes(found["policies/greedy.py"].read_bytes() + b" ")
     others = (
@@ -46,7 +46,7 @@ def test_a_run_says_which_package_measured_it(tmp_path: Path) -> None:
 def test_help_reads_no_package() -> None:
     """What is asked for without a run does not take the time of hashing."""
     code = (
-        "import sys; from tuner.cli import main; main(['run', '--help'], standalone_mode=False);"
+        "import sys; from tuner.cli.main import main; main(['run', '--help'], standalone_mode=False);"
         " from tuner.kernel_files import package_build as own; assert not own.own_build.cache_info().currsize"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

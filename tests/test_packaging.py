@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from build_cache import BUILDS
 
-from tuner import __version__
-from tuner.recordings.opening import SHIPPED
+from tuner.model.version import VERSION
+from tuner.recordings.files import SHIPPED
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -56,7 +56,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if packed is None:
             packed = built(build, tree).read_bytes()
             BUILDS.store(key, packed)
-    found = build / f"gpu_tuner-{__version__}-py3-none-any.whl"
+    found = build / f"gpu_tuner-{VERSION}-py3-none-any.whl"
     found.write_bytes(packed)
     return found
 
@@ -119,7 +119,7 @@ def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> Non
     (site / "dependencies.pth").write_text(str(Path(pytest.__file__).parent.parent) + "\n")
     outcome = subprocess.run(
         [
-            *(python, "-c", "from tuner.cli import main; main()"),
+            *(python, "-c", "from tuner.cli.main import main; main()"),
             *("run", "scan-lf:N=4", "--device", "sim:jetson-tx1", "--policy", "random", "--budget", "3"),
             *("--database", tmp_path / "tuner.db", "--json", tmp_path / "run.json"),
         ],

@@ -12,11 +12,17 @@ from fake_cuda import scan
 from fake_cupy import CUDARuntimeError, Kernel
 from fake_driver import FakeLibrary
 
-from tuner.devices.cuda import packed
+from tuner.devices.cuda import launches as packed
 from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.launches import LaunchRefusedError, LoadedStage, Program
-from tuner.devices.cuda.packed import HomeContext, PackedRun, RunGraphs
-from tuner.model.arguments import TensorMap
+from tuner.devices.cuda.launches import (
+    HomeContext,
+    LaunchRefusedError,
+    LoadedStage,
+    PackedRun,
+    Program,
+    RunGraphs,
+)
+from tuner.model.plan import TensorMap
 
 
 @pytest.fixture

@@ -16,11 +16,9 @@ from served_service import PATIENCE_S, ServedService, served
 
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec, JobState
-from tuner.page import serving
-from tuner.page.app import assets
-from tuner.page.peer_user import is_another_user
-from tuner.page.serving import HOST, listen, open_browser
-from tuner.page.session import Session
+from tuner.page import app
+from tuner.page.app import HOST, assets, listen, open_browser
+from tuner.page.guard import Session, is_another_user
 
 JOB = {"workloads": ["scan-lf:N=64"]}
 TARGETS = ("/", "/assets/page.js", "/v1/status", "/v1/events", "/v1/jobs", "/nowhere")
@@ -29,7 +27,7 @@ UPLOT = {  # uPlot 1.6.32 as npm has it
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 }
-FOLDER = Path(serving.__file__).parent / "assets"
+FOLDER = Path(app.__file__).parent / "assets"
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +311,7 @@ def test_a_port_in_use_is_named(daemon: ServedService) -> None:
 def test_the_default_port_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the default port is taken any free one will do."""
     with listen(None) as first:
-        monkeypatch.setattr(serving, "DEFAULT_PORT", first.getsockname()[1])
+        monkeypatch.setattr(app, "DEFAULT_PORT", first.getsockname()[1])
         with listen(None) as second:
             assert second.getsockname()[1] != first.getsockname()[1]
 
@@ -334,7 +332,7 @@ def test_no_browser_is_no_error() -> None:
 
 def test_the_link_is_printed(daemon: ServedService, monkeypatch: pytest.MonkeyPatch) -> None:
     """The link alone goes to standard output; the words beside it do not."""
-    monkeypatch.setattr(serving, "page_server", lambda *_: _EndedServer())
+    monkeypatch.setattr(app, "page_server", lambda *_: _EndedServer())
     result = tuner("open", "--socket", daemon.path)
 
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/open/[\w-]{43}\n", result.stdout)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.paired import PairedRepeats, Repeatability, near, repeatability
-from tuner.measurement.scatter import RATIO_DRIFT
+from tuner.measurement.paired import RATIO_DRIFT, PairedRepeats, Repeatability, near, repeatability
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult

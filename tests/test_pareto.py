@@ -13,22 +13,17 @@ from hypothesis import strategies as st
 from policy_driver import blocks, candidate, play, result, search_over
 from tuner.policies.pareto import pareto
 from tuner.policies.surrogate.cost_pair import reference_of
-from tuner.policies.surrogate.hypervolume import (
-    front_of,
-    hypervolume,
-    log_expected_hypervolume_improvement,
-)
+from tuner.policies.surrogate.outlook import front_of, hypervolume, log_expected_hypervolume_improvement
 from tuning_runs import REQUEST, tune
 
 from tuner import registry
 from tuner.database.runs import Store
 from tuner.measurement.paired import PairedRepeats
 from tuner.model.objective import Objective
-from tuner.model.pareto import non_dominated
 from tuner.model.plan import Configuration
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.search.front import MOST_POINTS, points_to_confirm
-from tuner.search.front import front_of as front_of_run
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult, non_dominated
+from tuner.search.answer import MOST_POINTS, points_to_confirm
+from tuner.search.answer import front_of as front_of_run
 from tuner.space.search_view import Criterion, Search
 
 COST = st.integers(1, 12).map(float)

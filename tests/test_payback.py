@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
-from tuner.policies.payback import GAPS, Prospects, paying
+from tuner.policies.stopping import GAPS, Prospects, paying
 
 from tuner import registry
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import search_of
-from tuner.report.cost import cost_line
-from tuner.search.break_even import break_even
+from tuner.report.run_report import cost_line
+from tuner.search.document import break_even
 from tuner.space.search_view import Payback
 from tuner.studies import comparison as evaluation
 

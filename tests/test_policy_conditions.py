@@ -3,12 +3,11 @@
 import numpy as np
 from policy_driver import candidate
 from small_spaces import forms, recorded_forms
-from tuner.policies.ordering import Order, Ranks
+from tuner.policies.descent import Order, Ranks
 from tuner.policies.surrogate.features import encoding
 
 from tuner.model.plan import Configuration
-from tuner.recordings.encoding import document
-from tuner.recordings.json_format import space_of
+from tuner.recordings.json_format import document, space_of
 from tuner.search.replaying import prepared
 
 CANDIDATES = [candidate(1.0, int(values["L"]), 0, **values) for values in forms()]

@@ -8,8 +8,8 @@ from fake_pool import FakeWorker, FakeWorkers, facts, taking, trial
 from tuner.measurement.base import Anchor, Contest, PlannedTrial
 from tuner.model.objective import Objective
 from tuner.model.trial import SAME_GPU, AnchorRatio, Energy, GpuSetting, Measurement
-from tuner.pool.net_energies import NetEnergies
 from tuner.pool.pool import Pool
+from tuner.pool.scaling import NetEnergies
 from tuner.pool.worker import SetupOrder
 from tuner.search.request import Request
 

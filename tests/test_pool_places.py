@@ -6,11 +6,11 @@ import dask
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import main
+from tuner.cli.main import main
 from tuner.model.errors import InputError
 from tuner.pool.places import PoolPlace, check_scheduler_address, parse_place
-from tuner.pool.slurm import allocated_gpus
-from tuner.pool.worker_process import serve
+from tuner.pool.schedulers import allocated_gpus
+from tuner.pool.worker import serve
 from tuner.pool.workers import open_workers
 
 

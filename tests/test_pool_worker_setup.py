@@ -7,8 +7,15 @@ import pytest
 
 from tuner.kernel_files.package_build import PackageBuild, own_build
 from tuner.model.errors import PoolError
-from tuner.pool.worker import SetupOrder, call_setup, close_setup, describe_setup, stop_setup
-from tuner.pool.worker_child import ChildOrder, call_child
+from tuner.pool.worker import (
+    ChildOrder,
+    SetupOrder,
+    call_child,
+    call_setup,
+    close_setup,
+    describe_setup,
+    stop_setup,
+)
 from tuner.search.request import Request
 
 FIRST, SECOND = (

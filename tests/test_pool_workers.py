@@ -28,15 +28,14 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import PoolError, WorkerLostError
 from tuner.model.records import RunStatus
-from tuner.pool import worker_process
+from tuner.pool import worker
 from tuner.pool.opening import pool_opener
 from tuner.pool.schedulers import start_uninterrupted
-from tuner.pool.worker_process import certificates_in_environment
+from tuner.pool.worker import certificates_in_environment
 from tuner.pool.workers import Workers, open_workers
+from tuner.search.driver import TrialEvent
 from tuner.search.request import Request
-from tuner.search.running import run
-from tuner.search.trial_event import TrialEvent
-from tuner.search.tuning import TuningResult
+from tuner.search.session import TuningResult, run_request
 
 DEVICE = "sim:jetson-tx1"
 REQUEST = Request(("scan-lf:N=4",), policy="exhaustive", objective="energy")
@@ -71,7 +70,7 @@ def tuned(
     on: str, database: Path, listener: Listener, *, resume: bool = False, request: Request = REQUEST
 ) -> TuningResult:
     opener = pool_opener(on, listener.told)
-    return run(
+    return run_request(
         request, Catalog.load(()), listener, device=DEVICE, database=database, resume=resume, opener=opener
     )
 
@@ -117,7 +116,7 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
         os.kill(workers[0], signal.SIGKILL)
 
     request = replace(REQUEST, objective="time")  # of joules several trials are a tie, which chance decides
-    alone = run(request, Catalog.load(()), Listener(), device=DEVICE, database=tmp_path / "alone.db")
+    alone = run_request(request, Catalog.load(()), Listener(), device=DEVICE, database=tmp_path / "alone.db")
     listener = Listener(5, kill_one)
     pool = tuned("local:2", tmp_path / "pool.db", listener, request=request)
     trials = stored(tmp_path / "pool.db")
@@ -276,9 +275,9 @@ def test_a_stopped_worker_looks_for_no_scheduler(monkeypatch: pytest.MonkeyPatch
             raise ConnectionRefusedError
 
         monkeypatch.setattr(asyncio, "open_connection", refused)
-        return await worker_process._answers("tcp://127.0.0.1:1", stopped)
+        return await worker._answers("tcp://127.0.0.1:1", stopped)
 
-    monkeypatch.setattr(worker_process, "_GONE_S", math.inf)
+    monkeypatch.setattr(worker, "_GONE_S", math.inf)
     assert not asyncio.run(asyncio.wait_for(looked(), WAIT_S))
     assert attempts == 1
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.pooling import join
+from tuner.measurement.paired import join
 from tuner.model.trial import Energy, Flag, Measurement, Status, WorkloadResult
 
 

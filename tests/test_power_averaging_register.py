@@ -7,11 +7,10 @@ between two updates that a driver states.
 
 import numpy as np
 import pytest
+from tuner.power.base import Response, SensorInfo
 from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.windows import MeanPower, mean_power
 from tuner.power.response.models import Array
-
-from tuner.interfaces.power import Response, SensorInfo
 
 PERIOD_S = 0.1
 LAG = Response("lag", capacitance_s=PERIOD_S)

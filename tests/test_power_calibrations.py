@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import Response
 from tuner.power.response.calibrations import entries, load, prepare, store
 
 from tuner.devices.sensors import calibrated
-from tuner.interfaces.power import Response
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import StoreError
+from tuner.model.jobs import DeviceIdentity
 
 GPU, DRIVER = "GPU-1234", "580.1"
 LAG = Response(

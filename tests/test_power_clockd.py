@@ -13,9 +13,9 @@ import pytest
 from fake_actuator import FakeGpus
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.clocks import clockd_leases, clockd_server
-from tuner.power.clocks.clockd_leases import Leases
-from tuner.power.clocks.clockd_protocol import (
+from tuner.power.clocks import clockd
+from tuner.power.clocks.clockd import MAX_CLIENTS_OF_A_USER, ClockServer, Leases
+from tuner.power.clocks.clockd_client import (
     MAX_REQUEST_BYTES,
     ClockRefusal,
     ClockRequest,
@@ -24,11 +24,10 @@ from tuner.power.clocks.clockd_protocol import (
     request_line,
     setting_request,
 )
-from tuner.power.clocks.clockd_server import MAX_CLIENTS_OF_A_USER, ClockServer
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
-from tuner.system.owner import this_process
+from tuner.system.ownership import this_process
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -390,7 +389,7 @@ def test_a_clock_that_is_not_set_is_not_held(
 
 def test_restoring_is_tried_again(helper: Helper, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restore that fails once succeeds at the next attempt."""
-    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(clockd, "_PAUSE_S", 0.0)
     helper.hear(client, SET)
     helper.gpus["GPU-1"].restore_errors = [ClockError("for once"), None]
 
@@ -402,7 +401,7 @@ def test_a_lost_gpu_keeps_its_journal(
     helper: Helper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What cannot be restored stays in the journal, is tried ever more rarely, and stops no other GPU."""
-    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(clockd, "_PAUSE_S", 0.0)
     with helper.connect() as first, helper.connect() as second:
         helper.hear(first, SET)
         helper.hear(second, ClockRequest("set", "nvml", "GPU-2", 900))
@@ -425,7 +424,7 @@ def test_a_helper_does_not_go_while_a_clock_is_left(
     helper: Helper, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without clients it ends in time, unless a clock could not be restored: nobody else would try again."""
-    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(clockd, "_PAUSE_S", 0.0)
     helper.server._idle_exit_s = 60.0
     helper.hear(client, SET)
     helper.gpus["GPU-1"].restore_errors = [ClockError("GPU is lost")] * 4
@@ -515,7 +514,7 @@ def test_a_user_has_so_many_connections(helper: Helper) -> None:
 
 def test_there_are_so_many_clients(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit nobody is let in, whoever it is."""
-    monkeypatch.setattr(clockd_server, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(clockd, "MAX_CLIENTS", 2)
     with helper.connect(), helper.connect(), helper.connect() as third:
         assert third.heard()["code"] == "full"
         assert len(helper.server._clients) == 2

@@ -9,10 +9,10 @@ import pytest
 from powercap_trees import build
 from sampler_rigs import HandClock
 from test_power_clockd import Client, Helper
-from tuner.power.clocks.clockd_energy import LEAST_S, RareReads
-from tuner.power.clocks.clockd_protocol import ClockRequest
+from tuner.power.clocks.clockd import LEAST_S, RareReads
+from tuner.power.clocks.clockd_client import ClockRequest
 from tuner.power.sensors import powercap
-from tuner.power.sensors.powercap_zones import zones
+from tuner.power.sensors.attributes import zones
 
 from tuner.model.errors import PowerError, SensorUnavailableError
 

@@ -11,10 +11,9 @@ from jetson_trees import build, gpu_node, limits_hz
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import SetterLink
-from tuner.power.clocks.control import open_control
+from tuner.power.clocks.control import open_control, survey
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import HeldError, Ownership
-from tuner.power.clocks.survey import survey
 
 from tuner.model.errors import ClockError
 

@@ -7,19 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
-from tuner.power.energy.correlation import TIMES, correlated, told_of_times
+from tuner.power.base import Response, SensorInfo
 from tuner.power.energy.counters import SensorHistory
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.energy.noise import Spread
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.sampling import in_step, jumps, passed
-from tuner.power.energy.streams import power_of_samples
+from tuner.power.energy.streams import (
+    TIMES,
+    correlated,
+    in_step,
+    jumps,
+    passed,
+    power_of_samples,
+    told_of_times,
+)
 from tuner.power.response.models import Array, PowerCurve, energy_j, shown_watts
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces.power import Response, SensorInfo
 from tuner.model.errors import InputError
-from tuner.model.uncertainty import expanded
+from tuner.model.trial import expanded
 
 LAG = SensorInfo("lag", "stream", "gpu", 0.02, response=Response("lag", capacitance_s=0.02))
 PLAIN = SensorInfo("plain", "stream", "gpu", 1.0)

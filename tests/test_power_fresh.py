@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import Sample
 from tuner.power.sensors.changes import Freshness
-
-from tuner.interfaces.power import Sample
 
 PERIOD_S = 0.04
 

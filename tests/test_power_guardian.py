@@ -23,7 +23,7 @@ from tuner.power.clocks.lease import LeasedClocks
 from tuner.power.clocks.ownership import RestoreOutcome
 
 from tuner.model.errors import ClockError
-from tuner.system.owner import this_process
+from tuner.system.ownership import this_process
 
 LOST, UNKNOWN = 15, 999
 UNLOCKED = {"setting": "locked", "baseline_mhz": None}

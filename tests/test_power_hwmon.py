@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from sampler_rigs import HandClock
+from tuner.power.base import Reading
 from tuner.power.sensors import hwmon
 
-from tuner.interfaces.power import Reading
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 GRACE = ("Module", "Grace", "CPU", "SysIO")

@@ -9,14 +9,12 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import BUSY_W, IDLE_W, calibrated, played, samples
+from tuner.power.base import Response, Sample, SensorInfo
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.response.calibrate import calibrate
+from tuner.power.response.calibrate import calibrate, identify
 from tuner.power.response.fitting import Evidence, fit
-from tuner.power.response.identify import identify
 from tuner.power.response.models import PowerCurve
 from tuner.power.sensors.simulated import SimulatedSampler
-
-from tuner.interfaces.power import Response, Sample, SensorInfo
 
 STREAM = SensorInfo("sensor", "stream", "gpu", 0.1)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS, build, rail_files, set_rail, write
-from tuner.power.sensors.jetson import readings
+from tuner.power.base import PowerSampler, Reading, Response, Sample
+from tuner.power.sensors.jetson import monitor_readings
 
-from tuner.interfaces.power import PowerSampler, Reading, Response, Sample
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 AGX_XAVIER_SUM = "GPU+CPU+SOC+CV+VDDRQ+SYS5V"
@@ -58,7 +58,7 @@ class HandClock:
 
 def found(sysfs: Path, clock: Callable[[], float] | None = None, **options: Any) -> list[Reading]:
     options = {"responses": lambda _: None} | options
-    result: list[Reading] = readings("GPU-0", sysfs=sysfs, now=clock or HandClock(), **options)
+    result: list[Reading] = monitor_readings("GPU-0", sysfs=sysfs, now=clock or HandClock(), **options)
     return result
 
 

@@ -9,7 +9,7 @@ import pytest
 from jetson_trees import build, rail_files, write
 from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.windows import mean_power
-from tuner.power.sensors.jetson import readings
+from tuner.power.sensors.jetson import monitor_readings
 
 PERIOD_S = 0.1
 VOLTS = 5.0
@@ -68,7 +68,7 @@ def measured(folder: Path, samples: int, seed: int, busy_s: tuple[float, float])
         return BUSY_W if start_s <= time_s < end_s else IDLE_W
 
     chip = Chip(sysfs, samples, watts, noise=0.02, seed=seed)
-    offered = readings(0, responses=lambda _: None, now=chip.now, sysfs=sysfs)
+    offered = monitor_readings(0, responses=lambda _: None, now=chip.now, sysfs=sysfs)
     with closing(offered[0].open()) as sampler:
         samples_seen = []
         while chip.time_s < end_s + 0.3:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import PowerSampler, Reading, Response, Sample
 from tuner.power.sensors.jtop import parse_line, readings
 
-from tuner.interfaces.power import PowerSampler, Reading, Response, Sample
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 PATIENCE_S = 30.0  # a bound for a broken machine

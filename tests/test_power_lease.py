@@ -13,10 +13,8 @@ import pytest
 from fake_actuator import FakeActuator, FakeGpu, FakeGpus
 from tuner.power.clocks import clockd_client
 from tuner.power.clocks import lease as leasing
-from tuner.power.clocks.clockd_client import helper_answers, reach
-from tuner.power.clocks.clockd_leases import Leases
-from tuner.power.clocks.clockd_protocol import ClockRequest
-from tuner.power.clocks.clockd_server import ClockServer
+from tuner.power.clocks.clockd import ClockServer, Leases
+from tuner.power.clocks.clockd_client import ClockRequest, helper_answers, reach
 from tuner.power.clocks.journal import JournalEntry
 from tuner.power.clocks.lease import LeasedClocks
 

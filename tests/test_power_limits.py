@@ -12,11 +12,11 @@ import recorded_samples as samples
 from cli_process import document, refused, tuner
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
+from tuner.power.base import ClockReading
 
 from tuner.devices.power import simulated_power_limits
 from tuner.devices.replay import RecordedPowerLimits, ReplayDevice
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.interfaces.power import ClockReading
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import ClockError, ClockLostError, InputError
 from tuner.model.trial import FlagKind, GpuSetting, Trial

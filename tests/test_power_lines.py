@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tuner.power.sensors.lines import ChildLines, SharedLines
+from tuner.power.sensors.rails import ChildLines, SharedLines
 
 PATIENCE_S = 20.0  # a bound for a broken machine; nothing here takes a tenth of it
 
@@ -134,7 +134,7 @@ def test_a_killed_parent_leaves_no_child(tmp_path: Path) -> None:
     script.write_text("#!/bin/sh\necho $$\nexec sleep 1000\n")
     script.chmod(0o755)
     reader = (
-        "import sys, time\nfrom tuner.power.sensors.lines import ChildLines\n"
+        "import sys, time\nfrom tuner.power.sensors.rails import ChildLines\n"
         "lines = ChildLines([sys.argv[1]], time.monotonic)\n"
         "lines.wait(0, time.monotonic() + 20)\n"
         "print(lines.since(0)[1][0].text, flush=True)\n"

@@ -5,11 +5,10 @@ from typing import Any, Literal
 
 import pytest
 from power_source import IDLE_W, Source
-from tuner.power.base import Recording
+from tuner.power.base import ClockReading, Recording, Sample, SensorInfo
 from tuner.power.energy.meter import SampledRecording, SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces.power import ClockReading, Sample, SensorInfo
 from tuner.model.errors import ClockError, PowerError
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tuner.power.energy.counters import SensorHistory
 from tuner.power.energy.noise import Spread, beating_spread, local_spread, noise_floor, pooled
 
-from tuner.model.uncertainty import Part, contracted, expanded, student_factor
+from tuner.model.trial import Part, contracted, expanded, student_factor
 
 
 def noise(count: int, seed: int = 0) -> npt.NDArray[np.float64]:

@@ -25,11 +25,11 @@ from fake_nvml_state import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import PowerSampler, Response, Sample
+from tuner.power.nvml.library import in_rhythm
 from tuner.power.nvml.readings import NvmlSampler, readings
-from tuner.power.nvml.reads import in_rhythm
 from tuner.power.sensors.changes import ChangeSource
 
-from tuner.interfaces.power import PowerSampler, Response, Sample
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 COUNTER, RING, INSTANT, AVERAGE, USAGE = (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fake_actuator import Holder
 from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml
-from tuner.power.clocks import clockd_leases
+from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockRules
 from tuner.power.clocks.journal import JournalEntry
-from tuner.power.nvml import setting as nvml_setting
+from tuner.power.nvml import clocks as nvml_setting
 from tuner.power.nvml.clocks import NvmlActuator
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
@@ -181,7 +181,7 @@ def test_a_baseline_that_fails_keeps_the_journal(
     nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reset without its baseline is half a restore; the rest is done later, from the journal alone."""
-    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(clockd, "_PAUSE_S", 0.0)
     held = holder(tmp_path, ClockRules(baseline_mhz=(345, 1500)))
     held.set(900)
     fail(nvml, "set", UNKNOWN, times=3)
@@ -209,7 +209,7 @@ def test_application_clocks_are_restored_from_the_journal(
     nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be restored at once can be later, from the journal alone."""
-    monkeypatch.setattr(clockd_leases, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(clockd, "_PAUSE_S", 0.0)
     held = holder(tmp_path)
     held.set(900)
     fail(nvml, "set_applications", UNKNOWN, times=3)

@@ -12,15 +12,14 @@ from fake_actuator import Holder
 from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, fake_nvml, library
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import PowerLimitControl
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
-from tuner.power.clocks.control import open_power_limits
+from tuner.power.clocks.control import open_power_limits, survey_power_limits
 from tuner.power.clocks.journal import JournalEntry, JournalPlace
 from tuner.power.clocks.ownership import HeldError
-from tuner.power.clocks.survey import survey_power_limits
-from tuner.power.nvml.power_limit import NvmlPowerLimitActuator
+from tuner.power.nvml.clocks import NvmlPowerLimitActuator
 
-from tuner.interfaces.power import PowerLimitControl
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError, ClockRefusedError, InputError
 
 LOST, UNKNOWN = 15, 999

@@ -22,8 +22,7 @@ from tuner.power.clocks.journal import JournalEntry, JournalPlace, places, runti
 from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
 
 from tuner.model.errors import ClockError, ClockPermissionError
-from tuner.system.boot import BootRecord
-from tuner.system.owner import this_process
+from tuner.system.ownership import BootRecord, this_process
 
 GPU = "GPU-1"
 NOBODY = 65534

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_power_trace import BRIEF, provenance, traced
 from test_cli_power_trace import nvml as h200  # noqa: F401 - a fixture
+from tuner.power.base import Sample
 from tuner.power.sensors import pipe
 from tuner.power.sensors.pipe import PipeSampler
 
-from tuner.interfaces.power import Sample
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 # Writes what the fake GPU draws, 5 % less: a mean over each hundredth of a second, however late a line is.

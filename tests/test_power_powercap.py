@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from powercap_trees import RANGE_UJ, build, played, zone
 from sampler_rigs import HandClock
+from tuner.power.base import Reading
 from tuner.power.sensors import powercap
 
-from tuner.interfaces.power import Reading
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 WATTS = {"package-0": 100.0, "package-1": 60.0, "dram": 10.0, "psys": 250.0}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tuner.power.base import ClockReading, Response, Sample, SensorInfo
 from tuner.power.sensors.recorded import TraceFile
 
-from tuner.interfaces.power import ClockReading, Response, Sample, SensorInfo
 from tuner.model.errors import InputError
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

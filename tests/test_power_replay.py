@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.sensors.recorded import TraceFile
-from tuner.power.sensors.replay import ReplaySampler, readings
+from tuner.power.base import Reading, Response, Sample, SensorInfo
+from tuner.power.sensors.recorded import ReplaySampler, TraceFile, readings
 
-from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
 from tuner.model.errors import InputError, PowerError, SensorUnavailableError
 
 INFO = SensorInfo(

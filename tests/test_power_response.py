@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
+from tuner.power.base import Response
 from tuner.power.response.models import (
     PowerCurve,
     age_s,
@@ -19,8 +20,6 @@ from tuner.power.response.models import (
     shown_watts,
 )
 from tuner.power.sensors.simulated import SimulatedSampler
-
-from tuner.interfaces.power import Response
 
 TRACES = st.lists(
     st.tuples(st.floats(1e-3, 1.0), st.floats(-1e3, 1e3)), min_size=2, max_size=40

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import Sample
 from tuner.power.sensors.rhythm import RhythmSource, fitted
-
-from tuner.interfaces.power import Sample
 
 PERIOD_S = 0.1
 

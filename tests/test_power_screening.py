@@ -5,10 +5,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import Sample, SensorInfo
 from tuner.power.energy.samples import gaps, screened
 from tuner.power.energy.windows import mean_power
 
-from tuner.interfaces.power import Sample, SensorInfo
 from tuner.model.errors import PowerError
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)

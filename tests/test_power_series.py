@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.model.power_series import MOST_POINTS, PowerSeries, mean_powers, series_of, unpacked
+from tuner.model.trial import MOST_POINTS, PowerSeries, mean_powers, series_of, unpacked
 
 points = st.lists(st.tuples(st.floats(-10, 1e4), st.floats(0, 2e3)), min_size=1, max_size=40).map(sorted)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
+from tuner.power.base import ClockReading
 from tuner.power.clocks.simulated import SimulatedClocks
 from tuner.power.sensors.simulated import SimulatedSampler, standard_normals
 
-from tuner.interfaces.power import ClockReading
 from tuner.model.errors import ClockError, InputError
 
 CURVES = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.0, 700.0)), min_size=1, max_size=12)

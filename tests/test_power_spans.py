@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from power_source import IDLE_W, Source
-from tuner.power.base import Span, SpanEnergy
+from tuner.power.base import Sample, Span, SpanEnergy
 from tuner.power.energy.spans import span_energy
 from tuner.power.sensors.simulated import SimulatedSampler
-
-from tuner.interfaces.power import Sample
 
 LOAD_W = 600.0
 COUNTER: dict[str, Any] = {"kind": "counter", "noise": 0.0005}

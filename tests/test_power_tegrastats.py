@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tegrastats_lines import AGX_ORIN, AGX_XAVIER, LINES, NANO, ORIN_NX, XAVIER_NX
 from test_power_lines import gone
-from tuner.power.sensors.tegrastats import parse_line, readings
+from tuner.power.base import PowerSampler, Reading, Response, Sample
+from tuner.power.sensors.jetson import parse_line, tegrastats_readings
 
-from tuner.interfaces.power import PowerSampler, Reading, Response, Sample
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 PATIENCE_S = 20.0  # a bound for a broken machine
@@ -205,7 +205,7 @@ def printing(*lines: str) -> str:
 def found(binary: Path | str, **options: Any) -> list[Reading]:
     ticks = itertools.count()
     options = {"now": lambda: next(ticks) * 0.1, "responses": lambda _: None} | options
-    result: list[Reading] = readings(0, binary=binary, **options)
+    result: list[Reading] = tegrastats_readings(0, binary=binary, **options)
     return result
 
 
@@ -370,7 +370,7 @@ def test_a_silent_binary_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, fake: Fake, body: str, said: str
 ) -> None:
     """Where no rail comes in time the reason is that, with what came instead and what may help."""
-    monkeypatch.setattr("tuner.power.sensors.tegrastats._PATIENCE_S", 0.3)
+    monkeypatch.setattr("tuner.power.sensors.jetson._PATIENCE_S", 0.3)
 
     assert re.search(said, reason(fake(body)))
 
@@ -379,7 +379,7 @@ def test_a_rail_that_vanishes_cannot_be_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: Fake
 ) -> None:
     """A rail that was there when rails were listed and is not now is unavailable."""
-    monkeypatch.setattr("tuner.power.sensors.tegrastats._PATIENCE_S", 0.3)
+    monkeypatch.setattr("tuner.power.sensors.jetson._PATIENCE_S", 0.3)
     second = tmp_path / "second"
     switch = f"if [ -e {second} ]; then {printing(NANO)}\nfi\ntouch {second}\n" + printing(ORIN_NX)
     offered = found(fake(switch))

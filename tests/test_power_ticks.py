@@ -9,13 +9,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import Sample, SensorInfo
 from tuner.power.energy.counters import Period, SensorHistory, on_rhythm
 from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.changes import ChangeSource
 from tuner.power.sensors.rhythm import RhythmSource
-
-from tuner.interfaces.power import Sample, SensorInfo
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)
 SQRT_12 = math.sqrt(12.0)

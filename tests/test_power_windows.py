@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
-from tuner.power.base import PowerReading
-from tuner.power.energy.meter import SamplingMeter
+from tuner.power.base import PowerReading, Response, Sample, SensorInfo
+from tuner.power.energy.meter import SamplingMeter, total_joules
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.totals import total_joules
 from tuner.power.energy.windows import MeanPower, mean_power
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces.power import Response, Sample, SensorInfo
 from tuner.model.errors import PowerError
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, resolution=0.001)

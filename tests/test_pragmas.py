@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_process import document, tuner
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.pragmas.expansion import expansion
 
 P = "#pragma tuner"

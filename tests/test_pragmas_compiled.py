@@ -9,7 +9,7 @@ import pytest
 from pragma_files import FIRST, KERNEL, PAIRS, blanked, configurations, cubins, numbered, stages_of
 
 from tuner.compiler.compiler import Compiler
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import CompileError, CompilerUnavailableError
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pragma_files import FIRST, PAIRS, blanked, numbered, stages_of
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import CompilerUnavailableError, InputError
 from tuner.pragmas.expansion import expansion

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from cli_process import tuner
 
-from tuner.pragmas.alternatives import KEYWORDS as OF_ALTERNATIVES
-from tuner.pragmas.expansion import expansion
-from tuner.pragmas.statements import LAUNCH_KEYS, keywords
-from tuner.pragmas.toml_text import toml_text
-from tuner.pragmas.tunables import KEYWORDS as OF_TUNABLES
+from tuner.pragmas.expansion import expansion, toml_text
+from tuner.pragmas.syntax import LAUNCH_KEYS, keywords
+from tuner.pragmas.tunables import ALTERNATIVE_KEYWORDS as OF_ALTERNATIVES
+from tuner.pragmas.tunables import TUNABLE_KEYWORDS as OF_TUNABLES
 from tuner.untrusted.reading import load_toml
 
 PAGE = (Path(__file__).parent.parent / "docs" / "pragmas.md").read_text()

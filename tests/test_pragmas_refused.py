@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pragma_files import FIRST, without_pragmas
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import KernelFileError
 from tuner.pragmas.directives import read_pragmas
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pragma_files import FIRST
 
-from tuner.config.compact import expanded
-from tuner.config.loading import load_kernel_file
-from tuner.config.unused_names import unused_names
-from tuner.model.arguments import StructValue
+from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.document import expanded
+from tuner.kernel_files.source_checks import unused_names
+from tuner.model.plan import StructValue
 from tuner.pragmas.expansion import expansion
 
 P = "#pragma tuner"

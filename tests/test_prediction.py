@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
 from tuner.prediction.accuracy import Accuracy, leave_one_out
-from tuner.prediction.features import FeatureTable, LaunchGeometry
-from tuner.prediction.forest import grown
-from tuner.prediction.method import SinglePredictor, forest_of
-from tuner.prediction.methods import GAdaptPredictor, regression_tree
+from tuner.prediction.methods import (
+    FlatTree,
+    GAdaptPredictor,
+    SinglePredictor,
+    forest_of,
+    grown,
+    mean_of,
+    regression_tree,
+)
 from tuner.prediction.portfolio import MOST_VERSIONS, inputs_between, portfolio_of, size_features
-from tuner.prediction.training_set import InputTrials, Sizes, TrainingSet
-from tuner.prediction.trees import FlatTree, mean_of
+from tuner.prediction.training_set import FeatureTable, InputTrials, LaunchGeometry, Sizes, TrainingSet
 
 TUNABLES = {"B": (32, 64, 128, 256), "form": ("rows", "columns")}
 CONFIGURATIONS = [Configuration({"B": b, "form": form}) for b, form in product(*TUNABLES.values())]

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.expression import Expression
+from tuner.expressions.callables import Expression
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
-from tuner.model.sealing import sealed
+from tuner.model.records import sealed
 from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.c_selector import c_selector
+from tuner.prediction.methods import FlatTree
 from tuner.prediction.model import SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import Portfolio, SizeFeature, portfolio_of
 from tuner.prediction.training_set import TrainingSet
-from tuner.prediction.trees import FlatTree
 
 SIZES = [(h, w) for h in (3, 40, 500, 6000) for w in (5, 70, 900, 11000)]
 

@@ -13,11 +13,11 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
 from tuner.model.records import PROTOCOL
 from tuner.recordings.files import write
-from tuner.search import prior_runs as knowledge_module
-from tuner.search.exporting import stored_space
-from tuner.search.prior_runs import knowledge
+from tuner.search import task as knowledge_module
+from tuner.search.replaying import stored_space
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 from tuner.search.setup import open_setup
+from tuner.search.task import knowledge
 from tuner.space.search_view import PriorRun
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer

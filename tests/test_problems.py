@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from tuner.model.errors import KernelFileError, UnknownNameError
 from tuner.model.plan import Buffer, ProblemSpec
-from tuner.problems import NAMES, problem_for
-from tuner.problems.arrays import poison, sample_rows, take_rows
-from tuner.problems.base import Problem
+from tuner.problems.base import Problem, poison, sample_rows, take_rows
+from tuner.problems.choice import NAMES, problem_for
 from tuner.problems.tridiagonal import MARGIN, NORM, solve
 
 Rows = dict[str, NDArray[Any]]

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from tuner.model.errors import KernelFileError, UncheckableError
 from tuner.model.plan import Buffer, ProblemSpec
-from tuner.problems import problem_for
-from tuner.problems.arrays import poison, sample_rows, take_rows
-from tuner.problems.base import Norm, Problem, agreement
+from tuner.problems.base import Norm, Problem, agreement, poison, sample_rows, take_rows
+from tuner.problems.choice import problem_for
 
 Rows = dict[str, NDArray[Any]]
 

@@ -7,12 +7,11 @@ import pytest
 from modelled import NoNvrtc
 
 from tuner.compiler.compiler import CompiledStage
-from tuner.config.loading import load_kernel_file
-from tuner.devices.base import Progress
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import CompileError, EmptySpaceError
-from tuner.model.plan import Resources, Stage
+from tuner.model.plan import Progress, Resources, Stage
 from tuner.model.trial import Status
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import prepare_compiled

@@ -20,11 +20,10 @@ from mirrored import rows
 from test_merging import add_run
 
 from tuner.cli.db import db
-from tuner.database import copying, pulling
+from tuner.database import copying
 from tuner.database.connection import Database
-from tuner.database.copying import copied
+from tuner.database.copying import copied, pulled
 from tuner.database.merging import merge_file
-from tuner.database.pulling import pulled
 from tuner.database.runs import Store
 from tuner.model.errors import InputError, StoreError, StoreFullError
 
@@ -197,7 +196,7 @@ def test_a_host_that_gives_no_file_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
 ) -> None:
     """The last that was said is told, without control characters; more than a bound is not taken."""
-    monkeypatch.setattr(pulling, "DATABASE_BYTES", 8192)
+    monkeypatch.setattr(copying, "DATABASE_BYTES", 8192)
     with pytest.raises(StoreError) as failed, pulled("ssh:host", ssh=script(tmp_path / "ssh", text)):
         pass
     assert why in str(failed.value)
@@ -208,7 +207,7 @@ def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch:
     """After a silence, and after the time-out, ssh is ended."""
     ssh = script(tmp_path / "ssh", f"exec cat {tmp_path}/fifo")
     subprocess.run(["mkfifo", tmp_path / "fifo"], check=True)
-    monkeypatch.setattr(pulling, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(copying, "_SILENCE_S", 0.05)
     with pytest.raises(StoreError, match=r"nothing came for 0\.05 s"), pulled("ssh:host", ssh=ssh):
         pass
     with pytest.raises(StoreError, match=r"within 0 s \(--timeout\)"), pulled("ssh:h", timeout_s=0, ssh=ssh):
@@ -289,7 +288,7 @@ def test_a_server_sends_nobody_elsewhere(target: str, kind: type[Exception], why
 
 def test_a_server_that_sends_too_much_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it sends is counted as it comes."""
-    monkeypatch.setattr(pulling, "DATABASE_BYTES", 8192)
+    monkeypatch.setattr(copying, "DATABASE_BYTES", 8192)
     (tmp_path / "a.db").write_bytes(b"x" * 100_000)
     with (
         served(partial(Quiet, directory=str(tmp_path))) as address,

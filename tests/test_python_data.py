@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.python import data_folder as folders
-from tuner.python.data_folder import data_folder
+from tuner.python import arguments as folders
+from tuner.python.arguments import data_folder
 
 HOUR_S = 3600
 

@@ -12,10 +12,9 @@ from python_kernels import BLOCKS, VADD, N, arrays, vadd
 
 from tuner import Kernel
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.arguments import Scalar, StructValue
 from tuner.model.errors import EmptySpaceError, InputError
-from tuner.model.plan import Plan
-from tuner.python.wording import python_words
+from tuner.model.plan import Plan, Scalar, StructValue
+from tuner.python.tuning import python_words
 
 
 def plan_of(file: KernelFile, **values: Any) -> Plan:

@@ -21,8 +21,8 @@ from tuner.devices import choice
 from tuner.model.errors import DeviceUnavailableError, EmptySpaceError, InputError
 from tuner.pool import opening
 from tuner.python import tuning
-from tuner.python.wording import option_words
-from tuner.search import driver, running
+from tuner.python.tuning import option_words
+from tuner.search import driver, session
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
 
@@ -179,7 +179,7 @@ def test_the_gpu_that_arrays_are_on_is_taken(monkeypatch: pytest.MonkeyPatch) ->
     def run(*_: Any, device: str | None, **__: Any) -> None:
         raise OpenedError(device)
 
-    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(session, "run_request", run)
     first, second, host = vadd(), vadd(), vadd()
     first.gpu, second.gpu = 1, 0
     for kernel, named, taken in ((first, None, "cuda:1"), (first, SIM, SIM), (host, None, None)):

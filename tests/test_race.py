@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tuner.measurement.base import Contest
 from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, Race, clearly_higher
 from tuner.model.objective import Objective
-from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
-from tuner.model.uncertainty import Part
+from tuner.model.trial import Flag, FlagKind, Measurement, Part, Status, Trial, WorkloadResult
 
 TIME = Objective("time")
 BEST, OTHER = Trial((), 1), Trial((), 2)

@@ -25,7 +25,7 @@ from cli_process import tuner
 
 from tuner.application.choice import choose
 from tuner.daemon.interface import Question, Reply
-from tuner.daemon.settings.tables import Settings, TuningTable
+from tuner.daemon.settings import Settings, TuningTable
 from tuner.database.answers import analytical_key
 from tuner.database.best_known import ORIGINS
 from tuner.database.ledger import Ledger
@@ -34,7 +34,7 @@ from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.devices.gpus import gpu_model
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import described
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus

@@ -9,7 +9,7 @@ import tuner
 from tuner import registry
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import STREAM_PRIORITY
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.studies.comparison import play
 

@@ -21,9 +21,8 @@ from tuner.model.objective import Objective
 from tuner.model.plan import Work
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checks
-from tuner.recordings.encoding import document
-from tuner.recordings.files import RecordingFile, read, write
-from tuner.recordings.opening import matching, open_recording
+from tuner.recordings.files import RecordingFile, matching, open_recording, read, write
+from tuner.recordings.json_format import document
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.registry import load
 from tuner.studies.comparison import play

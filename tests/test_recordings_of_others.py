@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tuner.model.errors import InputError
 from tuner.model.trial import Status, Trial
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.worker import WorkerDevice
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import UncheckableError
 from tuner.model.plan import Plan
 from tuner.model.trial import Status

@@ -20,10 +20,10 @@ from tuner.power.sensors import powercap
 
 import tuner
 from tuner.devices.gpus import gpu_model
-from tuner.devices.simulated.round_model import load_watts
+from tuner.devices.simulated.time_model import load_watts
+from tuner.joules import Region, RegionEnergy
+from tuner.joules import recording as process
 from tuner.model.errors import InputError, PowerError, SensorUnavailableError, UnknownNameError
-from tuner.regions import Region, RegionEnergy
-from tuner.regions import sources as process
 
 SIM = "sim:h200"
 H200 = gpu_model("h200")

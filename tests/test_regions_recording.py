@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from power_source import IDLE_W, Source
-from tuner.power.base import SpanEnergy
+from tuner.power.base import PowerSampler, Sample, SpanEnergy
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.interfaces.power import PowerSampler, Sample
-from tuner.joules.recording import KEEP_S, BackgroundRecording
+from tuner.joules.recording import KEEP_S, BackgroundRecording, RecordedSpan
 from tuner.model.errors import PowerError
-from tuner.regions.span import RecordedSpan
 
 
 def sensors(source: Source) -> list[PowerSampler]:

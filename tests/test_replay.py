@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 import recorded_samples as samples
+from tuner.power.base import ClockControl
 from tuning_runs import tune
 
 from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import RecordedClocks, ReplayDevice
-from tuner.interfaces.power import ClockControl
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ClockError, CompileError, EmptySpaceError, InputError
-from tuner.model.long_run import WindowScatter, stated
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Resources
-from tuner.model.trial import Status, Trial
+from tuner.model.trial import Status, Trial, WindowScatter, stated
 from tuner.search.replaying import changed, measured_as, prepared, workload_of
 from tuner.search.request import Request, choose_run_clocks, conditions_of, resolve
 from tuner.search.setup import open_setup

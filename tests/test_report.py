@@ -14,20 +14,27 @@ from modelled import device
 from rich.console import Console
 
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.co_run import compared
-from tuner.measurement.paired import PairedRepeats, Repeatability
-from tuner.model.long_run import ASSUMED_SCATTER
+from tuner.measurement.paired import PairedRepeats, Repeatability, compared
 from tuner.model.objective import COVERAGE, Objective, choose
 from tuner.model.records import Conditions, RunStatus
 from tuner.model.run_document import RunDocument
-from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import (
+    ASSUMED_SCATTER,
+    Energy,
+    Flag,
+    FlagKind,
+    Measurement,
+    Status,
+    Trial,
+    WorkloadResult,
+)
+from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
 from tuner.report.run_report import show_run
-from tuner.report.words import half_percent, percent, si, significant, with_uncertainty
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation, prepare_compiled
 from tuner.search.document import WallTime, document, energy_share
-from tuner.search.limits import SearchLimits
+from tuner.search.option_checks import SearchLimits
 from tuner.search.task import Task
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}

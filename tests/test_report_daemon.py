@@ -14,11 +14,11 @@ from rich.console import Console
 from scripted_daemon import Request, ScriptedDaemon, answer, best, error, job
 
 from tuner.client import Client
-from tuner.client.answers import KnownAnswer, known_answers
+from tuner.client.client import KnownAnswer, known_answers
 from tuner.client.values import Best, Status, read
 from tuner.model.errors import DaemonError
 from tuner.model.typed import typed
-from tuner.report.html.machine import machine_page
+from tuner.report.html.report import machine_page
 from tuner.report.lists import show_best, show_status
 
 TRIAL = {"time_s": 1e-3, "energy_j": 0.5, "energy_j_uncertainty": 1e-3, "power_w": 500.0}

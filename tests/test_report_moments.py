@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.report.words import MOMENT_WIDTH, moment, with_moments
+from tuner.model.units import MOMENT_WIDTH, moment, with_moments
 
 
 @pytest.mark.parametrize(

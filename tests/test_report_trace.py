@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.base import ProgramEnergy, ProgramTimeline
+from tuner.power.base import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 
-from tuner.interfaces.power import Response, Sample, SensorInfo
 from tuner.joules.trace_result import ProgramTrace, ReadingResult
 from tuner.joules.traces import CommandOutcome
 from tuner.joules.watching import Gpu

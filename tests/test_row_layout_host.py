@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import element_dtype
-from tuner.model.plan import Configuration, Plan, TunableValue
-from tuner.model.row_layout import RowLayout
-from tuner.problems.arrays import poison
+from tuner.model.plan import Configuration, Plan, RowLayout, TunableValue
+from tuner.problems.base import poison
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

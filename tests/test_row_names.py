@@ -7,11 +7,10 @@ import host_build
 import numpy as np
 import pytest
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.arguments import StructValue
 from tuner.model.errors import InputError, KernelFileError
-from tuner.model.row_layout import DENSE, RowLayout
+from tuner.model.plan import DENSE, RowLayout, StructValue
 
 SCALE = """
 [kernel]

@@ -25,11 +25,9 @@ from tuner.model.run_document import RunDocument, run_document
 from tuner.model.typed import UnfitError
 from tuner.model.typed import document as parsed
 from tuner.report.diff import diff_report
-from tuner.report.front import within_slowdown
 from tuner.report.html.report import pair_page, run_page
-from tuner.report.ranked_trials import ranked_trials
-from tuner.report.run_report import run_report
-from tuner.report.selection import csv_of, selected
+from tuner.report.run_report import run_report, within_slowdown
+from tuner.report.trials_table import csv_of, ranked_trials, selected
 
 EARLIER = Path(__file__).parent / "data" / "tuner-0.1.db.gz"
 NUMBERS = (0, -1, 1, 2**70, True, 1e-300, 1e300, float("nan"), float("inf"), 10**400)

@@ -26,10 +26,8 @@ from rich.console import Console
 from run_documents import answered, trial
 
 from tuner.model.plan import TunableValue, shown_values
-from tuner.report.answer import comparisons
-from tuner.report.flags import use_of
-from tuner.report.ranked_trials import ranked_trials
-from tuner.report.run_report import run_report, show_run
+from tuner.report.run_report import comparisons, run_report, show_run
+from tuner.report.trials_table import ranked_trials, use_of
 
 GOLDEN = Path(__file__).parent / "data" / "report"
 WIDTHS = (60, 80, 120, 200)

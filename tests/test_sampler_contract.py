@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sampler_rigs import RIGS, STEP_S, Rig
+from tuner.power.base import PowerSampler, Response
 from tuner.power.energy.samples import screened
 
 from tuner import registry
-from tuner.interfaces.power import PowerSampler, Response
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 CALIBRATED = Response("boxcar", window_s=0.0123, origin="calibrated")

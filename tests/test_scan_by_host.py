@@ -11,10 +11,10 @@ import pytest
 from host_build import ADDRESSES, FLAGS, ORDERS, Order
 from kernel_runs import compare
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Plan, Source, TunableValue
-from tuner.problems.python_reference import called
+from tuner.problems.stated import called
 
 Array = npt.NDArray[Any]
 ROOT = Path(__file__).parents[1]

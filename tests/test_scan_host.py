@@ -14,7 +14,7 @@ from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, Source, TunableValue
 

@@ -10,8 +10,8 @@ from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 from stressed_launches import wrong_launches
 
 import tuner
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.plan import Configuration, Plan
 

@@ -11,7 +11,7 @@ import pytest
 from compiled_stages import compiled_stages
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.plan import Plan, Source, TunableValue
 

@@ -12,7 +12,7 @@ from compiled_stages import compiled_stages
 from host_build import CHECKED, FLAGS, ORDERS, Order
 from long_scans import DTYPES, FORMS, OPERATORS, WAYS, error, numbers
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.plan import Plan, TunableValue
 

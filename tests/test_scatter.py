@@ -12,12 +12,21 @@ from hypothesis import strategies as st
 from tuning_runs import REQUEST, tune
 
 from tuner.database.runs import Store
-from tuner.measurement.pooling import join
-from tuner.measurement.scatter import LEAST_SCATTER, window_scatter
-from tuner.model.long_run import ASSUMED, ASSUMED_DRIFT, WindowScatter, of_window, stated
+from tuner.measurement.paired import LEAST_SCATTER, join, window_scatter
 from tuner.model.objective import COVERAGE
 from tuner.model.plan import Configuration
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import (
+    ASSUMED,
+    ASSUMED_DRIFT,
+    Energy,
+    Measurement,
+    Status,
+    Trial,
+    WindowScatter,
+    WorkloadResult,
+    of_window,
+    stated,
+)
 from tuner.search.document import trial_document
 
 TRIALS = [Trial((Configuration({"i": number}),)) for number in range(4)]

@@ -17,12 +17,11 @@ from test_cli_clock_runs import gpu, nvml, run  # noqa: F401 - fixtures
 from test_cli_power_trace import nvml as h200  # noqa: F401 - a fixture
 from test_cli_power_trace import provenance, traced
 from tuner.power.base import Meter
-from tuner.power.energy.meter import SamplingMeter
-from tuner.power.energy.sums import SummedMeter
+from tuner.power.energy.meter import SamplingMeter, SummedMeter
 from tuner.power.sensors import powercap
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices.scopes import parts_of
+from tuner.devices.sensors import parts_of
 from tuner.model.errors import InputError
 
 WATTS = {"package-0": 80.0, "dram": 12.0}

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from policy_driver import Measure, candidate, play, result, search_over
 from tuner.policies.bayesian import bayesian
-from tuner.policies.surrogate.beliefs import beliefs
-from tuner.policies.surrogate.traits import traits
+from tuner.policies.surrogate.features import beliefs, traits
 
 from tuner.model.plan import Configuration
 from tuner.model.trial import Trial

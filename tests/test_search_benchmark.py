@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.policies import bayesian, stopping
 
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.recordings.opening import open_recording
+from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, RecordedWorkload, search_of
 from tuner.space.search_view import Candidate
 from tuner.studies.comparison import play

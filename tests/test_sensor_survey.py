@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from tuner.power.base import PowerSampler, Reading, Response, Sample, SensorInfo
 
-from tuner.devices.sensor_survey import SensorReport, survey
-from tuner.interfaces.power import PowerSampler, Reading, Response, Sample, SensorInfo
+from tuner.devices.sensors import SensorReport, survey
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 COUNTER = SensorInfo("counter", "counter", "gpu", period_s=0.2)

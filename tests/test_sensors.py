@@ -11,12 +11,12 @@ from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, senso
 from fake_setup import Watched
 from jetson_trees import build
 from modelled import NoNvrtc
+from tuner.power.base import Response
 
 from tuner import registry
 from tuner.devices import power
 from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading, user_file
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.interfaces.power import Response
 from tuner.model.errors import InputError, UnknownNameError
 
 ALIASING = Response("boxcar", window_s=0.02, origin="calibrated", averages=False)
@@ -34,9 +34,14 @@ def _no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
+    places = {
+        "ina3221": "jetson.monitor_readings",
+        "tegrastats": "jetson.tegrastats_readings",
+        "jtop": "jtop.readings",
+    }
     for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
         listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
-        monkeypatch.setattr(f"tuner.power.sensors.{name}.readings", listed)
+        monkeypatch.setattr(f"tuner.power.sensors.{places[name]}", listed)
 
 
 @pytest.fixture
@@ -53,7 +58,7 @@ def jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This machine is an Orin NX."""
     tree = build(tmp_path / "board", "orin-nx")
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
-    monkeypatch.setattr("tuner.power.sensors.jetson.readings", listed)
+    monkeypatch.setattr("tuner.power.sensors.jetson.monitor_readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
     return tree
 

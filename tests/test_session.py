@@ -15,7 +15,7 @@ from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
 from tuner.model.trial import Status
 from tuner.search.answer import SearchOutcome
-from tuner.search.trial_event import TrialEvent
+from tuner.search.driver import TrialEvent
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from policy_driver import Measure, Played, blocks, candidate, makespan, play, result, search_over
-from tuner.policies.speculation import SPARE
+from tuner.policies.greedy import SPARE
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pairwise import pairwise
 
-from tuner.config.loading import load_kernel_file
-from tuner.config.shipped import kernels_root
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.plan import Plan, Workload
 from tuner.space.space import Space
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import main
-from tuner.config.compact import expanded
-from tuner.config.loading import load_kernel_file
+from tuner.cli.main import main
+from tuner.cuda_source.guesses import used_names
 from tuner.cuda_source.signatures import global_functions
-from tuner.cuda_source.used_names import used_names
+from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.document import expanded
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
-from tuner.model.arguments import Scalar
 from tuner.model.errors import KernelFileError
+from tuner.model.plan import Scalar
 
 SOURCE = """
 // __global__ void not_this(int block_size_x);

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.cuda_source.parameters import Parameter, dtype_of, parameters_in
-from tuner.cuda_source.signatures import TemplateParameter, global_functions, parameters_of
+from tuner.cuda_source.signatures import (
+    Parameter,
+    TemplateParameter,
+    dtype_of,
+    global_functions,
+    parameters_in,
+    parameters_of,
+)
 from tuner.cuda_source.tokens import defined_macros, tokens_of
 from tuner.model.errors import InputError
 

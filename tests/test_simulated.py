@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from modelled import NoNvrtc, device, makespan, scan
+from tuner.power.base import PowerSource
 
 from tuner.devices import power
 from tuner.devices.base import Device
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.devices.simulated.device import SimulatedDevice
-from tuner.devices.simulated.faults import Faults
+from tuner.devices.simulated.device import Faults, SimulatedDevice
 from tuner.devices.simulated.time_model import Warming
-from tuner.interfaces.power import PowerSource
 from tuner.model.errors import ClockError, CompileError, UnknownNameError
 from tuner.model.plan import Plan, Resources
 from tuner.model.trial import Status

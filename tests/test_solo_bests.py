@@ -19,14 +19,14 @@ from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.report.answer import comparisons
 from tuner.report.details import detail_lines
-from tuner.report.ranked_trials import ranked_trials
+from tuner.report.run_report import comparisons
+from tuner.report.trials_table import ranked_trials
+from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, conditions_of, resolve
+from tuner.search.session import tune
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.solo_bests import solo_best
-from tuner.search.trial_event import TrialEvent
-from tuner.search.tuning import tune
+from tuner.search.together import solo_best
 
 NAMES = ("scan-lf:N=4", "fft:N=4")
 TWO = Request(workloads=NAMES, policy="random", objective="time", budget=8, seed=3)

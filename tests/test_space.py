@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.expression import Expression
+from tuner.expressions.callables import Expression
 from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,
@@ -19,8 +19,8 @@ from tuner.model.errors import (
     UnknownNameError,
 )
 from tuner.model.plan import Configuration
+from tuner.space.enumeration import Condition
 from tuner.space.space import Space
-from tuner.space.values import Condition
 
 TUNABLES: Mapping[str, tuple[int | bool | str, ...]] = {
     "P": (2, 4, 8),

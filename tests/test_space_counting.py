@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.configuration_counts import configuration_counts
-from tuner.expressions.expression import Expression
+from tuner.expressions.callables import Expression
 from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.reader import configuration_counts
 from tuner.model.errors import EmptySpaceError, ExpressionError
 from tuner.model.plan import TunableValue
-from tuner.space.counting import count_configurations
-from tuner.space.space import Space
-from tuner.space.values import Condition
+from tuner.space.enumeration import Condition
+from tuner.space.space import Space, count_configurations
 
 TUNABLES: Mapping[str, tuple[TunableValue, ...]] = {
     "form": ("plain", "ring"),

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
-from tuner.power.base import SpentEnergy
-from tuner.power.energy.meter import SamplingMeter
-from tuner.power.energy.spent import SpentTotal
+from tuner.power.base import Sample, SensorInfo, SpentEnergy
+from tuner.power.energy.meter import SamplingMeter, SpentTotal
 from tuner.power.sensors.simulated import SimulatedSampler
 from tuning_runs import REQUEST, tune
 
 from tuner.database.runs import Store
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.interfaces.power import Sample, SensorInfo
 from tuner.model.objective import COVERAGE
 from tuner.search.document import _tuning_energy
 

@@ -48,7 +48,7 @@ def searched(request: Request, database: Path, *, spread: bool) -> tuple[SearchO
     with Store(database) as store, open_setup("sim:k40c", request) as setup:
         pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
         pool = BackwardPool(setup.measurer)
-        outcome = session.run(
+        outcome = session.run_task(
             replace(make_task(request, pairs, setup.device, ()), parallel=2),
             conditions_of(request, pairs, setup.device),
             device=setup.device,

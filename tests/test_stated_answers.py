@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, TunableValue, Workload
-from tuner.search.declared import TraitReader
+from tuner.search.candidates import TraitReader
 from tuner.space.occupancy import device_limits
 
 CATALOG = Catalog.load()

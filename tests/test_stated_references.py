@@ -14,17 +14,17 @@ import pytest
 from fake_cuda import fake_device
 from fake_cupy import DeviceArray, FakeCupy, Kernel
 
-from tuner.config.loading import load_kernel_file
 from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
 from tuner.expressions.arrays import ArrayExpression
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UncheckableError
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
-from tuner.problems import problem_for
-from tuner.problems.input_values import stated_values
+from tuner.problems.base import stated_values
+from tuner.problems.choice import problem_for
 
 SEED = 3
 N = 32
@@ -482,7 +482,7 @@ def test_values_of_the_host_are_made_once(
         read.append(buffer.name)
         return made(buffer, rng)
 
-    monkeypatch.setattr("tuner.devices.cuda.inputs.stated_values", counted)
+    monkeypatch.setattr("tuner.devices.cuda.arrays.stated_values", counted)
     for name in ("rows<1>", "rows<2>"):
         fake[0].kernels[name].action = lambda a, out: out.__iadd__(a.sum(axis=1))
     for plan in plans(load_kernel_file(tmp_path / "kernel.toml")):

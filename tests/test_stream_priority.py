@@ -11,21 +11,20 @@ from fake_cuda import fake_device, plan
 from fake_cupy import FakeCupy
 from test_solo_bests import TWO, _Contending, _Listener
 
-from tuner.config.loading import kernel_of
-from tuner.config.stream_priority import with_stream_priorities
 from tuner.database.ranking import allowed
 from tuner.database.runs import Store
 from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
-from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.verification import AnswerChecks
+from tuner.kernel_files.catalog import Catalog, kernel_of
+from tuner.kernel_files.kernel_file import with_stream_priorities
+from tuner.measurement.measurer import AnswerChecks
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Source, without_priority
 from tuner.model.trial import Status
-from tuner.search.exporting import stored_space
+from tuner.search.replaying import stored_space
 from tuner.search.request import Request, prioritised, resolve
+from tuner.search.session import tune
 from tuner.search.setup import open_setup
-from tuner.search.tuning import tune
 
 SPEC = "scan-lf:N=4"
 

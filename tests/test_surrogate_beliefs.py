@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from policy_driver import candidate, result, search_over
 from tuner.policies.bayesian import bayesian
-from tuner.policies.surrogate import beliefs as beliefs_module
-from tuner.policies.surrogate import learner, start
-from tuner.policies.surrogate.beliefs import FILE, beliefs
-from tuner.policies.surrogate.limits import ProductLimits
-from tuner.policies.surrogate.traits import NAMES, traits
+from tuner.policies.surrogate import features as beliefs_module
+from tuner.policies.surrogate import joint, learner
+from tuner.policies.surrogate.failures import ProductLimits
+from tuner.policies.surrogate.features import FILE, NAMES, beliefs, traits
 
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
@@ -103,7 +102,7 @@ def test_beliefs_that_are_wrong_by_design_cost_no_more_than_ten_evaluations(
     """In the median over seeds, against what is shipped."""
     right = statistics.median(map(needed, range(3)))
     wrong = replace(beliefs_module.beliefs(), mean=-beliefs_module.beliefs().mean)
-    for module in (learner, start):
+    for module in (learner, joint):
         monkeypatch.setattr(module, "beliefs", lambda: wrong)
 
     assert statistics.median(map(needed, range(3))) <= right + 10

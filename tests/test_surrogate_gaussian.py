@@ -8,6 +8,7 @@ from scipy.optimize import approx_fprime
 from tuner.policies.surrogate import gaussian
 from tuner.policies.surrogate.gaussian import (
     Gaussian,
+    Posterior,
     by_group,
     by_pair,
     cholesky,
@@ -16,7 +17,6 @@ from tuner.policies.surrogate.gaussian import (
     slope,
     squared,
 )
-from tuner.policies.surrogate.posterior import Posterior
 
 GROUPS = np.array([0, 1, 1, 2])
 

@@ -12,8 +12,8 @@ from scipy.optimize import approx_fprime
 from tuner.policies.surrogate import lcm
 from tuner.policies.surrogate.gaussian import by_group
 from tuner.policies.surrogate.joint import Joint
-from tuner.policies.surrogate.knowledge import POINTS, SOURCES, best_known, learnt, nearest
 from tuner.policies.surrogate.lcm import Coregional
+from tuner.policies.surrogate.learner import POINTS, SOURCES, best_known, learnt, nearest
 
 from tuner.model.plan import Configuration
 from tuner.space.search_view import Candidate, PriorRun, Search

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from policy_driver import candidate
-from tuner.policies.surrogate.blocks import MOST, SLOWER, slowdown, unlikely
-from tuner.policies.surrogate.gaussian import Gaussian
+from tuner.policies.surrogate.gaussian import Gaussian, Posterior
+from tuner.policies.surrogate.joint import MOST_SLOWDOWN, SLOWER, slowdown, unlikely
 from tuner.policies.surrogate.outlook import Outlook
-from tuner.policies.surrogate.posterior import Posterior
 
 from tuner.model.plan import Configuration
 from tuner.space.search_view import StageLaunch
@@ -93,7 +92,9 @@ def test_nothing_is_believed_of_blocks_that_are_known_or_have_no_name() -> None:
     assert unlikely([candidate(L=1024)], [Configuration({"L": 1024})]) == [0.0]
 
 
-@pytest.mark.parametrize(("seen", "low", "high"), [(0.0, 0.0, 0.1), (0.2, 0.15, 0.25), (2.0, MOST, MOST)])
+@pytest.mark.parametrize(
+    ("seen", "low", "high"), [(0.0, 0.0, 0.1), (0.2, 0.15, 0.25), (2.0, MOST_SLOWDOWN, MOST_SLOWDOWN)]
+)
 def test_how_much_slower_blocks_are_is_learnt(seen: float, low: float, high: float) -> None:
     """The belief gives way to many measurements, between nothing and the most."""
     x = np.linspace(0.0, 1.0, 40)[:, None]

@@ -13,9 +13,8 @@ from scipy.integrate import quad
 from tuner.policies.surrogate import joint as joint_module
 from tuner.policies.surrogate.failures import FailureModel
 from tuner.policies.surrogate.features import Floats, encoding, latin
-from tuner.policies.surrogate.joint import Joint, least
-from tuner.policies.surrogate.posterior import log_expected_improvement
-from tuner.policies.surrogate.response import SQUASH, respond
+from tuner.policies.surrogate.gaussian import log_expected_improvement
+from tuner.policies.surrogate.joint import SQUASH, Joint, least, respond
 
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Trial
@@ -301,7 +300,7 @@ def test_a_workload_of_very_many_candidates_is_sampled_with_what_must_be_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of more than `MOST` candidates so many are drawn, and those that have to be kept are."""
-    monkeypatch.setattr(joint_module, "MOST", 50)
+    monkeypatch.setattr(joint_module, "MOST_CANDIDATES", 50)
     candidates = space(280)
     kept = [Trial((candidates[i].configuration,)) for i in (3, 277)]
 

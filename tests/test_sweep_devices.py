@@ -14,14 +14,10 @@ from tuner.devices import choice
 from tuner.devices.choice import identify
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.records import RunStatus
-from tuner.studies.sweep import RefusedJobsError, told_conditions
-from tuner.studies.sweep_local import LocalDevices
-from tuner.sweep import local
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.lane import Lane
-from tuner.sweep.local import LocalLanes
-from tuner.sweep.results import JobResult
-from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
+from tuner.studies import sweep_local
+from tuner.studies.sweep import JobResult, PlacedJob, RefusedJobsError, WaitingJobs, told_conditions
+from tuner.studies.sweep_file import SweepJob
+from tuner.studies.sweep_local import Lane, LocalDevices, LocalLanes
 
 FIRST, SECOND, OTHER_KIND = "sim:h200", "sim:h200.2", "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -64,7 +60,7 @@ def ran(lanes: LocalLanes, *jobs: SweepJob) -> list[JobResult]:
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[SweepJob], Mapping[str, Any]]], None]:
     """Has an answer stand for the processes of lanes."""
-    return lambda answer: monkeypatch.setattr(local, "Child", lambda *_, **__: PlayedLane(answer))
+    return lambda answer: monkeypatch.setattr(sweep_local, "Child", lambda *_, **__: PlayedLane(answer))
 
 
 def test_jobs_without_a_device_run_on_two_gpus_at_once(
@@ -226,10 +222,10 @@ def test_a_gpu_that_does_not_answer_is_refused_before_the_first_job(monkeypatch:
 
 def test_without_a_number_there_is_a_lane_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those count that jobs may run on, and the command says so; simulated devices are no GPUs."""
-    monkeypatch.setattr(local, "LocalDevices", lambda: machine(FIRST, SECOND, OTHER_KIND))
+    monkeypatch.setattr(sweep_local, "LocalDevices", lambda: machine(FIRST, SECOND, OTHER_KIND))
 
     def where(*devices: str) -> str:
-        return local.lanes_for([job(device=device) for device in devices], None, ()).where
+        return sweep_local.lanes_for([job(device=device) for device in devices], None, ()).where
 
     assert where("", FIRST) == "local, 3 lanes, one for each GPU"
     assert where(f"kind:{identify(FIRST).name}") == "local, 2 lanes, one for each GPU"

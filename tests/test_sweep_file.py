@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.model.errors import InputError
-from tuner.studies.sweep_file import parsed
-from tuner.sweep.jobs import SweepJob
+from tuner.studies.sweep_file import SweepJob, parsed
 from tuner.untrusted.reading import load_toml
 
 ROOT = Path(__file__).parent.parent

@@ -11,11 +11,9 @@ from tuner.client import Best, Job, WorkloadAnswer
 from tuner.client.values import read
 from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
 from tuner.studies import sweep_daemon
-from tuner.studies.sweep import RefusedJobsError
+from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError
 from tuner.studies.sweep_daemon import DaemonQueues
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.results import JobResult
-from tuner.sweep.running import JobStarted
+from tuner.studies.sweep_file import SweepJob
 
 __all__ = ["machine"]
 

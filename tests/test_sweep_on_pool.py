@@ -12,17 +12,14 @@ import pytest
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, InputError, PoolError, WorkerLostError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import RunStatus
-from tuner.pool.worker_child import ChildOrder, call_child, stop_child
+from tuner.pool.worker import ChildOrder, call_child, stop_child
 from tuner.pool.workers import PoolWorker, Workers, open_workers
-from tuner.studies.sweep import RefusedJobsError, ToldConditions
-from tuner.studies.sweep_pool import PoolLanes
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.pool_lane import LaneAnswer, LaneFacts, PoolLane
-from tuner.sweep.results import JobResult
-from tuner.sweep.running import JobStarted
+from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, ToldConditions
+from tuner.studies.sweep_file import SweepJob
+from tuner.studies.sweep_pool import LaneAnswer, LaneFacts, PoolLane, PoolLanes
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}

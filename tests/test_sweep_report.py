@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tuner.report.console import PlainConsole
+from tuner.report.layout import PlainConsole
 from tuner.studies.progress import show_sweep
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.results import JobResult, SweepReport
+from tuner.studies.sweep import JobResult, SweepReport
+from tuner.studies.sweep_file import SweepJob
 
 ANSWER: Mapping[str, Any] = {
     "time_s": 127.6e-6,

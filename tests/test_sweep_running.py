@@ -13,16 +13,21 @@ from tuner.devices.choice import identify
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import DaemonError
 from tuner.model.records import RunStatus
-from tuner.report.sweep_progress import SweepProgress
-from tuner.studies.sweep import RefusedJobsError, told_conditions
-from tuner.studies.sweep_local import LocalDevices
-from tuner.sweep import waiting_jobs
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.lane import Lane
-from tuner.sweep.local import LocalLanes
-from tuner.sweep.results import JobResult, SweepReport, change_of
-from tuner.sweep.running import JobStarted, run_sweep
-from tuner.sweep.waiting_jobs import PlacedJob, WaitingJobs
+from tuner.studies import sweep
+from tuner.studies.progress import SweepProgress
+from tuner.studies.sweep import (
+    JobResult,
+    JobStarted,
+    PlacedJob,
+    RefusedJobsError,
+    SweepReport,
+    WaitingJobs,
+    change_of,
+    run_sweep,
+    told_conditions,
+)
+from tuner.studies.sweep_file import SweepJob
+from tuner.studies.sweep_local import Lane, LocalDevices, LocalLanes
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -193,7 +198,7 @@ def test_a_job_that_another_process_measures_waits_for_it(
     """It is tried again, after all others, and goes on with the run that the other has left."""
     path, shared, other = tmp_path / "tuner.db", job(**QUICK), job(8, **QUICK)
     ((_, conditions),) = told_conditions([shared], Catalog.load()).conditions
-    monkeypatch.setattr(waiting_jobs, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(sweep, "_AGAIN_S", 0.0)
     put_back = WaitingJobs.put_back
     with Store(path) as store:
         run = store.begin(conditions)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from tuner.power.clocks.actuator import ClockConfig, load_config
-from tuner.power.clocks.clockd import _parser
-from tuner.power.clocks.clockd_protocol import SOCKET
-from tuner.power.clocks.clockd_server import TTL_S
+from tuner.power.clocks.clockd import TTL_S, _parser
+from tuner.power.clocks.clockd_client import SOCKET
 
 from tuner.client import default_sockets
 

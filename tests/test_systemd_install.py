@@ -12,10 +12,10 @@ import pytest
 from cli_process import tuner
 
 from tuner.daemon import settings_file
-from tuner.daemon.settings.tables import Settings
-from tuner.installing import places, plan, program
+from tuner.daemon.settings import Settings
+from tuner.installing import places, plan
 from tuner.installing.places import Site
-from tuner.installing.steps import Step
+from tuner.installing.plan import Step
 from tuner.kernel_files.trust import trusted
 from tuner.model.errors import InputError, InstallError
 
@@ -337,17 +337,17 @@ def environment(folder: Path, python: str = sys.executable) -> Path:
 def test_a_program_in_a_home_is_refused(prefix: str) -> None:
     """Services see no homes, so a program there is refused, with where it should be."""
     with pytest.raises(InputError, match="services see nothing of"):
-        program.check(Path(prefix), trusted)
+        plan.check_program(Path(prefix), trusted)
 
 
 def test_a_program_that_others_can_write_is_refused(tmp_path: Path) -> None:
     """Root runs nothing in a directory, or of a file, that others can write; the message says which."""
     where = environment(tmp_path / "env")
     with pytest.raises(InputError, match=r"tuner: is not there; install the program for root alone"):
-        program.check(tmp_path, trusted)
+        plan.check_program(tmp_path, trusted)
     (tmp_path / "env/bin/tuner").chmod(0o777)
     with pytest.raises(InputError, match="root must run nothing that others can write: /") as caught:
-        program.check(where, trusted)
+        plan.check_program(where, trusted)
     assert "python3 -m venv /opt/tuner" in str(caught.value)
     # what a package index has under the name is another project's, and would run as root
     assert "pip install '.[cuda12]'" in str(caught.value)
@@ -367,7 +367,7 @@ def test_what_the_program_imports_is_looked_at(tmp_path: Path) -> None:
     answer = json.dumps([str(path) for path in (where / "lib", tmp_path, tmp_path / "none", tmp_path)])
     (where / "bin/python").write_text(f"#!/bin/sh\necho '{answer}'\n")
     (where / "bin/python").chmod(0o755)
-    program.check(where, noting)
+    plan.check_program(where, noting)
 
     assert seen == [where, tmp_path]
 
@@ -380,12 +380,12 @@ def test_a_program_that_does_not_run_is_told(tmp_path: Path) -> None:
     (where / "bin/python").chmod(0o755)
 
     with pytest.raises(InstallError, match="does not run tuner: no module named tuner"):
-        program.check(where, lambda path, *_owners, **_most: path)
+        plan.check_program(where, lambda path, *_owners, **_most: path)
 
 
 def test_the_program_here_can_be_asked() -> None:
     """The question about imports is answered by a real interpreter with this package."""
-    found = program._imported(Path(sys.prefix))
+    found = plan._imported(Path(sys.prefix))
 
     assert Path(sysconfig.get_path("stdlib")) in found
 
@@ -447,7 +447,7 @@ def test_the_command_installs_into_an_image(tmp_path: Path) -> None:
 
 def test_manual_pages_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages of the manual, one of each command, do not hide the steps that matter."""
-    monkeypatch.setattr(program, "check", lambda *_: None)
+    monkeypatch.setattr(plan, "check_program", lambda *_: None)
     shown = tuner(
         "install-service", "--root", tmp_path, "--prefix", "/opt/tuner", "--dry-run"
     ).output.splitlines()

@@ -20,7 +20,7 @@ from tuner.power.clocks.control import restore_stale
 from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.model.errors import ClockError
-from tuner.system.owner import boot_id
+from tuner.system.ownership import boot_id
 
 pytestmark = [
     pytest.mark.systemd,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from daemon_site import HELPER, SERVICE, SOCKET, Site, marks, site, until
 
-from tuner.daemon.settings.kept import NAME
+from tuner.daemon.settings_file import NAME
 from tuner.model.errors import DaemonAbsentError, DaemonUnavailableError, TunerError
 
 __all__ = ["site"]  # a fixture

@@ -8,8 +8,8 @@ from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswe
 
 from tuner.client import Client, LiveEvent
 from tuner.model.errors import DaemonAbsentError, DaemonRefusedError, TunerError
-from tuner.terminal import event_reader
-from tuner.terminal.event_reader import EventReader
+from tuner.terminal import state
+from tuner.terminal.state import EventReader
 
 
 def taken(reader: EventReader) -> Iterator[LiveEvent | TunerError]:
@@ -50,7 +50,7 @@ def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_refusal_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many followers need not last: after a pause the stream is asked for anew."""
-    monkeypatch.setattr(event_reader, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(state, "_PAUSE_S", 0.0)
     said = [error("too-many", "64 followers already", 429), stream(event(None, "begin"), whole=False)]
 
     def script(_: Request) -> bytes | None:

@@ -6,14 +6,25 @@ from typing import Any
 import pytest
 from terminal_scene import BEGUN, NAME, device, event, job, power, served_answer, state_of, told, trial
 
-from tuner.terminal.answer_rows import answer_listing
-from tuner.terminal.device_rows import device_listing
-from tuner.terminal.headline import headline, warning
-from tuner.terminal.job_rows import job_listing
-from tuner.terminal.listing import Arrangement, Column, arranged, fitted, gap, line, row
-from tuner.terminal.rows import TrialRows
-from tuner.terminal.sparkline import BIN_S, bins, sparkline, top
+from tuner.terminal.rows import (
+    BIN_S,
+    Arrangement,
+    Column,
+    TrialRows,
+    answer_listing,
+    arranged,
+    bins,
+    device_listing,
+    fitted,
+    gap,
+    job_listing,
+    line,
+    row,
+    sparkline,
+    top,
+)
 from tuner.terminal.state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
+from tuner.terminal.view import headline, warning
 
 # --- what the daemon tells -----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from tuner.client import Client, LiveEvent
 from tuner.model.errors import DaemonUnavailableError, TunerError
-from tuner.terminal.event_reader import EventReader
+from tuner.terminal.state import EventReader
 from tuner.terminal.view import TerminalView
 
 SMALL, LARGE = (80, 24), (140, 45)

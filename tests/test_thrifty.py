@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from modelled import scan
-from tuner.power.base import PowerReading
+from tuner.power.base import ClockReading, PowerReading
 
 from tuner.devices.base import RunRecord
-from tuner.interfaces.power import ClockReading
 from tuner.measurement.base import Contest
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.race import LOOKS_S

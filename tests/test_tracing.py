@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from tuner.power.base import ClockReading, Response, Sample, SensorInfo
 
-from tuner.interfaces.power import ClockReading, Response, Sample, SensorInfo
 from tuner.joules import traces as module
-from tuner.joules.traces import CommandOutcome, IdleTimes, run_traced
+from tuner.joules.traces import CommandOutcome, IdleTimes, Recorder, pause_s, run_traced
 from tuner.model.errors import ClockError, InputError, PowerError, RunInterrupted
 from tuner.system.marks import MarkPipe
-from tuner.tracing.recorder import Recorder, pause_s
 
 RING = SensorInfo("ring", "ring", "gpu", 0.005)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.01)
@@ -244,7 +243,7 @@ def test_ignored_signals_stay_ignored() -> None:
     code = (
         "import os, signal\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from tuner.tracing.signals import SignalPipe, TO_PASS_ON\n"
+        "from tuner.joules.traces import SignalPipe, TO_PASS_ON\n"
         "with SignalPipe(TO_PASS_ON) as pipe:\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
         "    os.kill(os.getpid(), signal.SIGUSR1)\n"

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from traced_power import COUNTER, Power, after_s, samples_of, ticks_of
-from tuner.power.base import ProgramEnergy, ProgramTimeline
-from tuner.power.energy.curve import EnergyCurve
+from tuner.power.base import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
+from tuner.power.energy.counters import EnergyCurve
 from tuner.power.energy.programs import program_energy
 from tuner.power.energy.samples import SampleSeries, plausible
-
-from tuner.interfaces.power import Response, Sample, SensorInfo
 
 IDLE_W = 120.0
 START_S = 9.0  # of the program; every sensor has settled by then

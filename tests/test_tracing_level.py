@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tuner.power.base import PowerLevel, ProgramTimeline
-from tuner.power.energy.levels import idle_level, joined, level
+from tuner.power.base import PowerLevel, ProgramTimeline, Response, Sample, SensorInfo
+from tuner.power.energy.programs import idle_level, joined, level
 from tuner.power.energy.samples import SampleSeries
-
-from tuner.interfaces.power import Response, Sample, SensorInfo
 
 RING = SensorInfo("ring", "ring", "gpu", 0.02)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)

@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
+from tuner.power.base import Sample, SensorInfo
 
-from tuner.interfaces.power import Sample, SensorInfo
+from tuner.joules.traces import EDGE_S, Recorder
 from tuner.model.errors import PowerError
-from tuner.tracing.recorder import EDGE_S, Recorder
 
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1)
 STREAM = SensorInfo("stream", "stream", "gpu", 0.02, poll_interval_s=0.01)

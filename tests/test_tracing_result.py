@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tuner.power.base import PowerLevel, ProgramEnergy, ProgramTimeline
+from tuner.power.base import PowerLevel, ProgramEnergy, ProgramTimeline, Sample, SensorInfo
 
-from tuner.interfaces.power import Sample, SensorInfo
 from tuner.joules.trace_result import ProgramTrace, ReadingResult
 from tuner.joules.traces import CommandOutcome
 from tuner.joules.watching import RECORDED

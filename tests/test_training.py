@@ -12,19 +12,17 @@ from cli_process import document, tuner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.loading import load_kernel_file
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
-from tuner.model.sealing import sealed
+from tuner.model.records import sealed
 from tuner.prediction.model import SelectionModel
-from tuner.report.training import TrainingProgress
 from tuner.search.request import Request
 from tuner.search.setup import open_setup
-from tuner.studies.training import Trainer, TrainingRequest, model_key
-from tuner.training.inputs import draw, drawn_sizes, listed_inputs
+from tuner.studies.progress import TrainingProgress
+from tuner.studies.training import Trainer, TrainingRequest, draw, drawn_sizes, listed_inputs, model_key
 
 SOURCE = """\
 #pragma tuner problem(H = 1..65536, W = 1..65536, dtype = ["float32"], optional = [dtype])

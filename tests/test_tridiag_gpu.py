@@ -18,8 +18,8 @@ from tridiagonal_systems import (
 )
 
 import tuner
-from tuner.config.shipped import kernels_root
 from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.plan import Plan
 from tuner.problems.tridiagonal import solve, solve_periodic
 

@@ -22,7 +22,7 @@ from tridiagonal_systems import (
     thomas,
 )
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, Stage
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-large" / "kernel.toml")

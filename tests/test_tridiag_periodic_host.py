@@ -9,9 +9,9 @@ import pytest
 from tridiagonal_resources import check_resources
 from tridiagonal_systems import FOLDER, Array, System, built, dominant, error, solved
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, ProblemSpec, Stage
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 from tuner.problems.tridiagonal import solve_periodic
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-periodic" / "kernel.toml")

@@ -19,7 +19,7 @@ from tridiagonal_systems import (
     solved,
 )
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, Stage
 from tuner.problems.tridiagonal import solve_periodic
 

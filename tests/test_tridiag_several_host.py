@@ -8,9 +8,9 @@ import pytest
 from tridiagonal_resources import check_resources
 from tridiagonal_systems import FOLDER, built, error, one_by_one, several, solved, thomas
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, ProblemSpec, Stage
-from tuner.problems import problem_for
+from tuner.problems.choice import problem_for
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-several" / "kernel.toml")
 ROUNDING = {"float32": 2**-24, "float64": 2**-53, "complex64": 2**-24}

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.compiler.confinement import confined, supported
-from tuner.compiler.nvrtc import Output, library_files
-from tuner.config.loading import load_kernel_file
+from tuner.compiler.nvrtc import Output, confined, library_files, supported
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import CompileError, InputError, KernelFileError
 from tuner.model.plan import Source, Stage
 from tuner.system.processes import Child

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.model.plan import Source
+from tuner.model.records import WorkloadName
 from tuner.model.trial import Flag, FlagKind
-from tuner.model.workload_name import WorkloadName
 
 
 def test_digest_of_a_source_is_made_once() -> None:

@@ -17,14 +17,13 @@ from tuner.database.answers import stored_answer
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import Contest
-from tuner.model.device import DeviceIdentity
-from tuner.model.jobs import JobSpec, Origin
+from tuner.model.jobs import DeviceIdentity, JobSpec, Origin
 from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.request import Request
+from tuner.search.session import TuningResult, tune
 from tuner.search.setup import open_setup
-from tuner.search.tuning import TuningResult, tune
 from tuner.search.verification import NOTHING_TO_VERIFY, POLICY
 
 FIRST, SECOND = "sim:k40c", "sim:k40c.2"

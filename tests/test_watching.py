@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.energy.totals import RunningEnergy
+from tuner.power.base import ClockReading, Response, Sample, SensorInfo
+from tuner.power.energy.meter import RunningEnergy
 
-from tuner.interfaces.power import ClockReading, Response, Sample, SensorInfo
+from tuner.joules.watching import PowerSnapshot, WatchedReading, snapshots
 from tuner.model.errors import ClockError, PowerError
-from tuner.tracing.watching import PowerSnapshot, WatchedReading, snapshots
 
 STREAM = SensorInfo("stream", "stream", "gpu", 0.1, poll_interval_s=0.01)
 COUNTER = SensorInfo("counter", "counter", "gpu", 0.1, poll_interval_s=0.01, resolution=0.001)

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuner.power.base import Response, SensorInfo
 
-from tuner.interfaces.power import Response, SensorInfo
 from tuner.measurement.window import suggested_window_s
 
 COUNTER = SensorInfo("counter", "counter", "gpu", period_s=0.1)

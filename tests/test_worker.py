@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.devices import choice, listing
+from tuner.devices import choice
 from tuner.devices.base import Device
-from tuner.devices.choice import open_device
+from tuner.devices.choice import describe_devices, open_device
 from tuner.devices.cuda.probe import driver_problem, nvidia_card, nvidia_device_file
-from tuner.devices.listing import describe_devices
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.model.errors import DeviceError, DeviceUnavailableError, UncheckableError, UnknownNameError
@@ -325,7 +324,7 @@ def test_device_files_of_gpus(tmp_path: Path, name: str, *, found: bool) -> None
 
 def test_devices_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every simulated GPU is listed with limits, clocks and sensor, and what is missing with the reason."""
-    monkeypatch.setattr(listing, "driver_problem", lambda: "no NVIDIA driver (not here)")
+    monkeypatch.setattr(choice, "driver_problem", lambda: "no NVIDIA driver (not here)")
     reports = {report.spec: report for report in describe_devices()}
     assert reports["cuda"].missing == ("no NVIDIA driver (not here)",)
     assert reports["cuda"].limits is None

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from tuner.power.base import ProgramTimeline
-
-from tuner.interfaces.power import Response, Sample, SensorInfo
+from tuner.power.base import ProgramTimeline, Response, Sample, SensorInfo
 
 Array = npt.NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import host_build
 import numpy as np
 import numpy.typing as npt
 
-from tuner.config.loading import load_kernel_file
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan
-from tuner.problems.arrays import poison
+from tuner.problems.base import poison
 from tuner.problems.tridiagonal import solve
 
 Array = npt.NDArray[Any]

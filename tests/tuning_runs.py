@@ -17,9 +17,9 @@ from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
+from tuner.search.driver import TrialEvent
 from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.trial_event import TrialEvent
 
 REQUEST = Request(workloads=("scan-lf:N=4",), policy="random", objective="energy", seed=3)
 
@@ -55,7 +55,7 @@ def tune_on(
     task = make_task(request, pairs, setup.device, clocks_mhz)
     limits = replace(task.limits, begun_s=math.inf)  # a busy machine shortens no modelled run
     conditions = conditions_of(request, pairs, setup.device, clocks_mhz)
-    return session.run(
+    return session.run_task(
         replace(task, limits=limits),
         conditions,
         device=setup.device,

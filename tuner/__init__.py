@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+from tuner.model.version import VERSION
+
+__version__ = VERSION
 
 __all__ = ["Client", "Kernel", "Result", "apply", "chosen", "energy", "linalg", "mark", "plan", "tune"]
 
@@ -10,10 +12,10 @@ if TYPE_CHECKING:
     from tuner import linalg
     from tuner.application import apply, chosen, plan
     from tuner.client.client import Client
+    from tuner.joules.regions import energy
     from tuner.python.kernel import Kernel
     from tuner.python.result import Result
     from tuner.python.tuning import tune
-    from tuner.regions.meter import energy
     from tuner.system.marks import mark
 else:
     _MODULES = {
@@ -23,7 +25,7 @@ else:
         "tune": "tuner.python",
         "apply": "tuner.application",
         "chosen": "tuner.application",
-        "energy": "tuner.regions",
+        "energy": "tuner.joules",
         "mark": "tuner.system.marks",
         "plan": "tuner.application",
     }

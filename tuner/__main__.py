@@ -14,7 +14,7 @@ def _show_error(kind: type[BaseException], error: BaseException, trace: Tracebac
     """Print an error that nothing expected; its message may quote a file."""
     import traceback  # noqa: PLC0415 - never needed, where all goes well
 
-    from tuner.untrusted.text import plain  # noqa: PLC0415 - same
+    from tuner.untrusted.reading import plain  # noqa: PLC0415 - same
 
     if sys.stderr is not None:
         sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
@@ -32,8 +32,8 @@ def main() -> None:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where it is ignored
     if heeded:
         signal.signal(signal.SIGINT, leave)
-    from tuner.cli import main as command_line  # noqa: PLC0415 - as the docstring says
-    from tuner.system.interrupts import raised_as_interrupts  # noqa: PLC0415 - same
+    from tuner.cli.main import main as command_line  # noqa: PLC0415 - as the docstring says
+    from tuner.system.signals import raised_as_interrupts  # noqa: PLC0415 - same
 
     try:
         with raised_as_interrupts([signal.SIGINT] if heeded else []):

@@ -17,7 +17,7 @@ TABLE: dict[str, dict[str, str]] = {
         "auto": "tuner.policies.auto:auto",
         "analytical": "tuner.policies.analytical:analytical",
         "bayesian": "tuner.policies.bayesian:bayesian",
-        "hill-climbing": "tuner.policies.hill_climbing:hill_climbing",
+        "hill-climbing": "tuner.policies.local:hill_climbing",
         "local": "tuner.policies.local:local",
     },
     "front": {
@@ -27,7 +27,7 @@ TABLE: dict[str, dict[str, str]] = {
         "random": "tuner.policies.sampling:random_sampling",
     },
     "training": {
-        "predicted": "tuner.policies.predicted:predicted",
+        "predicted": "tuner.policies.sampling:predicted",
     },
     "explain": {
         "choose": "tuner.policies.analytical:choose",
@@ -39,12 +39,12 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "clocks": {
         "steered": "tuner.policies.clocks.steering:steered",
-        "curve": "tuner.policies.clocks.curve:curve",
+        "curve": "tuner.policies.clocks.steering:curve",
     },
     "readings": {
         "nvml": "tuner.power.nvml.readings:readings",
-        "ina3221": "tuner.power.sensors.jetson:readings",
-        "tegrastats": "tuner.power.sensors.tegrastats:readings",
+        "ina3221": "tuner.power.sensors.jetson:monitor_readings",
+        "tegrastats": "tuner.power.sensors.jetson:tegrastats_readings",
         "jtop": "tuner.power.sensors.jtop:readings",
         "hwmon": "tuner.power.sensors.hwmon:readings",
         "powercap": "tuner.power.sensors.powercap:readings",

@@ -9,10 +9,10 @@ import numpy as np
 from . import gaussian
 from .failures import FailureModel
 from .features import Floats, Integers
-from .hypervolume import front_of, hypervolume, log_expected_hypervolume_improvement
+from .gaussian import Posterior
 from .joint import Joint
 from .learner import MOST_POINTS, REFIT
-from .posterior import Posterior
+from .outlook import front_of, hypervolume, log_expected_hypervolume_improvement
 
 MARGIN = 0.1  # of the front's extent in a log cost, by which the reference point lies beyond it
 LEAST_MARGIN = 0.05  # of a log cost: a front of one point has no extent

@@ -1,20 +1,109 @@
-"""The joint space of a search: one axis per workload and one for the clock."""
+"""The joint space of a search: one axis per workload and one for the clock, and where it begins."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.model.plan import Configuration
+from tuner.model.plan import Configuration, without_priority
 from tuner.model.trial import GpuSetting, Trial
 from tuner.space.search_view import Candidate, PriorRun, Search
 
-from .alone import costs_alone, slower_alone
-from .blocks import unlikely
-from .features import Encoding, Floats, Integers, encoding
-from .traits import TraitScale
+from .features import Encoding, Floats, Integers, TraitScale, beliefs, encoding, latin
+from .gaussian import Posterior
 
-MOST = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
+# --- What configurations of a workload cost when it runs alone, as a feature of trials of several workloads.
+
+
+def costs_alone(search: Search, place: int) -> PriorRun | None:
+    """The run of a workload alone, at its sizes and on this GPU; None where none is known.
+
+    Args:
+        search: of several workloads.
+        place: of the workload.
+    """
+    if len(search.workloads) == 1 or not search.sizes:
+        return None
+    for run in search.prior_runs:
+        here = run.workload == place and run.device == search.device
+        if here and dict(run.sizes) == dict(search.sizes[place]):
+            return run
+    return None
+
+
+def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floats:
+    """How much more configurations cost alone than the cheapest: a feature, shape (choices, 1 or 0).
+
+    It is the logarithm of the cost, from 0 for the cheapest to 1. What failed is as dear as the dearest; what
+    was not measured is as dear as the middle one. Without a run, or where all cost the same, there is no
+    feature.
+
+    Args:
+        run: of the workload alone.
+        choices: its configurations; alone, a stream priority makes no difference.
+    """
+    if run is None:
+        return np.zeros((len(choices), 0))
+    known = {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
+    failed = {c for c, cost in run.points if cost == math.inf}
+    bare = [without_priority(choice) for choice in choices]
+    logs = [known[choice] for choice in bare if choice in known]
+    if not logs or min(logs) == max(logs):
+        return np.zeros((len(choices), 0))
+    lowest, highest, middle = min(logs), max(logs), float(np.median(logs))
+    found = [highest if choice in failed else known.get(choice, middle) for choice in bare]
+    return ((np.array(found) - lowest) / (highest - lowest))[:, None]
+
+
+# --- What is believed of thread blocks before anything is measured, where only their tunables are known.
+
+LIKELY = (64, 512)  # threads of a block that most good configurations have: a power of two among these
+AXES = ("block_size_x", "block_size_y", "block_size_z")  # tunables of blocks, as other tuners name them
+SLOWER = 0.2  # logarithm of how much slower other blocks are believed to be
+DOUBT = 0.2  # standard deviation of that
+MOST_SLOWDOWN = 0.4  # however much slower they were found to be
+
+
+def unlikely(candidates: Sequence[Candidate], configurations: Sequence[Configuration]) -> Floats:
+    """1 for configurations whose blocks are believed to be slow, else 0, shape (configurations,).
+
+    Where launches are known, all are 0: what is known there leads to better candidates at once.
+
+    Args:
+        candidates: of the workload; tell whether launches are known.
+        configurations: of the same workload.
+    """
+    if any(candidate.launches for candidate in candidates):
+        return np.zeros(len(configurations))
+    return np.array([not _is_likely(configuration) for configuration in configurations], dtype=float)
+
+
+def _is_likely(configuration: Configuration) -> bool:
+    sizes = [int(configuration[name]) for name in AXES if name in configuration]
+    threads = math.prod(sizes)
+    return not sizes or (LIKELY[0] <= threads <= LIKELY[1] and threads & (threads - 1) == 0)
+
+
+def slowdown(posterior: Posterior, others: Floats, y: Floats, scale: float) -> float:
+    """How much higher the responses of unlikely blocks are, as believed and as seen.
+
+    Least squares through the process: b = (u'K⁻¹y + b₀/τ²) / (u'K⁻¹u + 1/τ²). A belief that is never revised
+    would keep an optimum among such blocks out.
+
+    Args:
+        posterior: of what was measured.
+        others: ``unlikely`` of that, shape (n,).
+        y: responses, shape (n,).
+        scale: of the responses: so much of a logarithm is one.
+    """
+    believed, precision = SLOWER / scale, (scale / DOUBT) ** 2
+    u, seen = posterior.whitened(others), posterior.whitened(y)
+    found = (float(u @ seen) + precision * believed) / (float(u @ u) + precision)
+    return min(max(found, 0.0), MOST_SLOWDOWN / scale)
+
+
+MOST_CANDIDATES = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
 POOL = 16_384  # a space of at most so many trials is scored as a whole
 SAMPLE = 4_096  # trials of a larger one that are scored at once
 AROUND = 512  # choices of an axis that are looked at for neighbours
@@ -248,9 +337,9 @@ def least(numbers: Integers, count: int) -> Integers:
 def _choices(
     configurations: list[Configuration], draw: np.random.Generator, kept: Sequence[Configuration]
 ) -> list[Configuration]:
-    if len(configurations) <= MOST:
+    if len(configurations) <= MOST_CANDIDATES:
         return configurations
-    some = set(draw.choice(len(configurations), MOST, replace=False).tolist())
+    some = set(draw.choice(len(configurations), MOST_CANDIDATES, replace=False).tolist())
     wanted = set(kept)
     return [c for i, c in enumerate(configurations) if i in some or c in wanted]
 
@@ -279,3 +368,90 @@ def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
     codes = np.hstack(columns)
     groups = np.arange(len(columns) - 1, dtype=np.int64)
     return Axis(codes, np.hstack(features), groups, np.zeros(codes.shape))
+
+
+# --- Transforms costs for the surrogate: logarithms, the slow half compressed, standardised.
+
+SQUASH = 0.3  # of what lies above the bend: how slow the slow are matters little, and would hide the rest
+_LEAST_COST = 1e-300  # a cost of zero has no logarithm
+_LEAST_SCALE = 1e-9  # of the logarithms: equal costs have none
+
+
+@dataclass(frozen=True)
+class CostTransform:
+    """How costs become responses.
+
+    Attributes:
+        lowest: log of the lowest cost.
+        bend: log cost above which differences are squashed.
+        middle: mean of the bent log costs.
+        scale: their standard deviation.
+    """
+
+    lowest: float
+    bend: float
+    middle: float
+    scale: float
+
+    def of(self, costs: Floats) -> Floats:
+        """Responses of costs, shape (n,)."""
+        return (_bent(_logs(costs), self.bend) - self.middle) / self.scale
+
+
+def respond(
+    costs: Floats, *, reach: float | None = None, scale: float = 0.0, weight: float = 0.0
+) -> CostTransform:
+    """The response that fits some costs.
+
+    Args:
+        costs: finite, at least one.
+        reach: from the lowest log cost to the bend; None for the median.
+        scale: a standard deviation known beforehand.
+        weight: how many costs it counts for.
+    """
+    logs = _logs(costs)
+    lowest = float(np.min(logs))
+    bend = float(np.median(logs)) if reach is None else lowest + reach
+    bent = _bent(logs, bend)
+    middle = float(np.mean(bent))
+    variance = (weight * scale**2 + float(np.sum((bent - middle) ** 2))) / (weight + len(bent))
+    return CostTransform(lowest, bend, middle, max(float(np.sqrt(variance)), _LEAST_SCALE))
+
+
+def _logs(costs: Floats) -> Floats:
+    return np.asarray(np.log(np.maximum(costs, _LEAST_COST)))
+
+
+def _bent(logs: Floats, bend: float) -> Floats:
+    return np.asarray(np.where(logs > bend, bend + SQUASH * (logs - bend), logs))
+
+
+GOOD = 0.1  # of a space: the trials believed to be the fastest, of which the first ones are taken
+
+
+def start_rows(
+    joint: Joint, pool: Integers, taken: Integers, count: int, draw: np.random.Generator
+) -> list[Integers]:
+    """Trials that between them tell much of a space.
+
+    They are a Latin hypercube; where something is believed of the space, one over what is believed to be
+    good. Its rows lie in corners, many of them with blocks of few threads or of very many; where such blocks
+    are to be doubted, rows of likely ones are drawn at random instead.
+
+    Args:
+        joint: the space.
+        pool: rows that may be drawn, shape (n, axes).
+        taken: rows that are measured anyway, shape (k, axes).
+        count: rows wanted.
+        draw: source of randomness.
+    """
+    if joint.has_traits:
+        order = np.argsort(joint.traits(pool) @ beliefs().mean, kind="stable")
+        pool = pool[np.sort(order[: max(count, math.ceil(GOOD * len(pool)))])]
+    if not joint.doubtful:
+        return [pool[i] for i in latin(joint.codes(pool), joint.codes(taken), count, draw)]
+    known = {tuple(row) for row in taken.tolist()}
+    free = np.array([tuple(row) not in known for row in pool.tolist()], dtype=bool)
+    likely = np.flatnonzero(free & (joint.unlikely(pool) == 0))
+    chosen = likely if len(likely) >= count else np.flatnonzero(free)
+    return list(pool[draw.choice(chosen, min(count, len(chosen)), replace=False)]) if len(chosen) else []

@@ -20,13 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner.interfaces.power import ClockReading
 from tuner.model.errors import ClockError, InputError
-from tuner.untrusted.files import read_text
-from tuner.untrusted.limits import TEXT_BYTES
-from tuner.untrusted.reading import load_toml
+from tuner.untrusted.reading import TEXT_BYTES, load_toml, read_text
 
-from .settings import kind_of
+from ..base import ClockReading, kind_of
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"

@@ -12,30 +12,608 @@ import errno
 import grp
 import logging
 import os
+import selectors
 import signal
 import socket
+import struct
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tuner.model.errors import ClockError, InputError, TunerError
+from tuner.model.errors import (
+    ClockError,
+    ClockLostError,
+    ClockPermissionError,
+    ClockRefusedError,
+    InputError,
+    PowerError,
+    TunerError,
+)
 from tuner.system.service_manager import ServiceManager, passed_socket
-from tuner.untrusted.text import PlainFormatter
+from tuner.untrusted.reading import PlainFormatter
 
-from ..sensors.powercap_zones import zones
-from .actuator import ClockPaths, load_config
-from .clockd_energy import RareReads
-from .clockd_leases import Leases
-from .clockd_server import TTL_S, ClockServer
+from ..base import kind_of
+from ..sensors.attributes import zones
+from .actuator import Actuator, ClockPaths, demand, load_config
+from .clockd_client import (
+    MAX_REQUEST_BYTES,
+    PROTOCOL,
+    SOCKET,
+    ClockRefusal,
+    ClockRequest,
+    SetterConnection,
+    granted,
+    parse_request,
+    reach,
+    refused,
+)
 from .control import open_actuator, undo
-from .journal import runtime_directory
-from .ownership import HANDOVER_S, restore_stale
+from .journal import JournalPlace, runtime_directory
+from .ownership import GLANCE_S, HANDOVER_S, Ownership, Undo, restore_stale
+
+# --- Energy counters of processors that only root may read, read by ``tuner-clockd`` for its group.
+#
+# Reads of such counters in quick succession have told secrets of other programs (PLATYPUS, CVE-2020-8694):
+# that is why the kernel keeps them for root. The helper reads none unless the administrator's file says
+# ``[powercap] read = true``, none more often than every 20 ms, and only packages and DRAM by name.
+
+LEAST_S = 0.02
+"""Between two reads of one zone."""
+
+_ADVICE = "the administrator allows it by [powercap] read = true in /etc/tuner/clockd.toml"
+
+
+class RareReads:
+    """Reads zones by name, each at most every ``LEAST_S``: in between the last value is told again.
+
+    Args:
+        allowed: tells whether the administrator allows it; asked once.
+        folders: finds the folder of each zone that may be read, by its name.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        allowed: Callable[[], bool],
+        folders: Callable[[], dict[str, Path]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._allowed = allowed
+        self._folders = folders
+        self._now = now
+        self._known: dict[str, tuple[float, int]] = {}
+
+    def microjoules(self, zone: str) -> int:
+        """The counter of a zone.
+
+        Raises:
+            ClockRefusal: it may not be read, is not there, or cannot be read.
+        """
+        if not self._allowed():
+            raise ClockRefusal("permission", f"tuner-clockd reads no energy: {_ADVICE}")
+        read_s, value = self._known.get(zone, (-LEAST_S, 0))
+        if self._now() - read_s < LEAST_S:
+            return value
+        folder = self._folders().get(zone)
+        if folder is None:
+            raise ClockRefusal("clock", f"this host does not count {zone}")
+        try:
+            value = int((folder / "energy_uj").read_text())
+        except (OSError, ValueError) as error:
+            raise ClockRefusal("clock", f"{folder / 'energy_uj'}: {error}") from error
+        self._known[zone] = self._now(), value
+        return value
+
+
+class HelperCounter:
+    """A zone's counter, read through the helper.
+
+    Args:
+        zone: its name.
+        path: the helper's socket.
+
+    Raises:
+        PowerError: the helper is not there, or may not or does not read it.
+    """
+
+    def __init__(self, zone: str, path: Path = SOCKET) -> None:
+        self._zone = zone
+        self._path = path
+        self._connection: SetterConnection | None = None
+        try:
+            self.read()
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> int:
+        """Microjoules; a connection that the helper has ended for silence is made anew.
+
+        Raises:
+            PowerError: the helper is gone, or does not read it any more.
+        """
+        try:
+            try:
+                return self._asked()
+            except ClockLostError:
+                self.close()
+                return self._asked()
+        except (ClockError, KeyError, TypeError, ValueError) as error:
+            raise PowerError(f"{self._zone} through tuner-clockd: {error}") from error
+
+    def close(self) -> None:
+        """End the connection; twice is fine."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _asked(self) -> int:
+        if self._connection is None:
+            self._connection = SetterConnection(reach(self._path))
+        return int(self._connection.ask(ClockRequest("energy", zone=self._zone))["uj"])
+
+
+_ATTEMPTS = 3
+_PAUSE_S = 0.1  # short: the other clients wait meanwhile
+_FIRST_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0  # a GPU that is lost stays so until somebody acts
+_LOG = logging.getLogger(__name__)
+
+OpenActuator = Callable[[str, str], Actuator]
+"""Opens the actuator of a control for a GPU, by their names; raises a ClockError if there is none."""
+
+
+class _ClientLease:
+    """A setting of one GPU in the hands of one client; the helper owns it as long as this is open."""
+
+    def __init__(self, actuator: Actuator, ownership: Ownership) -> None:
+        self.actuator = actuator
+        self._ownership = ownership
+        self._old: dict[str, Any] | None = None
+        self._new = 0
+
+    def set(self, value: int) -> None:
+        """Set a value, from what was there before any other that this lease has set.
+
+        Going back first costs one more call and keeps the journal simple: at every moment one entry tells
+        the whole way back.
+        """
+        demand(self.actuator, value)
+        self.restore()
+        old = self.actuator.before()
+        self._ownership.announce(old, value)
+        self._old, self._new = old, value
+        try:
+            self.actuator.set(value)
+        except ClockRefusedError:  # nothing was changed
+            self._forget()
+            raise
+        except BaseException:
+            self.restore()
+            raise
+
+    def restore(self) -> list[str]:
+        """Undo what is set, trying a few times; tells what was left alone. The journal stays if it fails."""
+        if self._old is None:
+            return []
+        for attempt in range(_ATTEMPTS):
+            try:
+                left = self.actuator.restore(self._old, self._new)
+                break
+            except ClockError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(_PAUSE_S)
+        self._forget()
+        return left
+
+    def close(self) -> None:
+        """Give the GPU up; what could not be restored stays in the journal."""
+        self._ownership.give_up()
+        self.actuator.close()
+
+    def _forget(self) -> None:
+        self._ownership.clear()
+        self._old = None
+
+
+class Leases:
+    """The settings of GPUs that clients hold.
+
+    Args:
+        directory: of journals and locks.
+        open_actuator: opens a GPU for a client.
+        undo: undoes what a dead owner left in the journal.
+        now: monotonic clock in seconds.
+        owner: identity of the process that others are told of; this one if empty.
+        patience_s: how long a client, and all others with it, may wait for the guardian of a dead owner.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        open_actuator: OpenActuator,
+        undo: Undo,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        owner: str = "",
+        patience_s: float = GLANCE_S,
+    ) -> None:
+        self._owner = owner
+        self._patience_s = patience_s
+        self._directory = directory
+        self._open_actuator = open_actuator
+        self._undo = undo
+        self._now = now
+        self._held: dict[Hashable, _ClientLease] = {}
+        self._retry_s = _FIRST_RETRY_S
+        self._retry_at_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def set(self, holder: Hashable, request: ClockRequest) -> None:
+        """Hold a setting of a GPU for ``holder``; a client's first success makes it the owner.
+
+        Raises:
+            Refused: another client holds it, or this one holds another.
+            ClockError: the value is not supported or not allowed, or setting it failed; then nothing is set.
+        """
+        kind = kind_of(request.control)
+        lease = self._held.get(holder)
+        if lease is not None:
+            if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
+                held = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
+                raise ClockRefusal("busy", f"this connection holds {held}: open another for {request.gpu}")
+            lease.set(request.value)
+        else:
+            lease = self._held[holder] = self._opened(request)
+            try:
+                lease.set(request.value)
+            except BaseException:
+                self.drop(holder)
+                raise
+            _LOG.info("%s holds the %s of %s", holder, kind.name, request.gpu)
+        _LOG.debug("%s set %s to %d %s", holder, request.gpu, request.value, kind.unit)
+
+    def reset(self, holder: Hashable) -> list[str]:
+        """Restore the setting of a holder, who stays its owner; tells what was left alone.
+
+        Raises:
+            ClockError: it could not be restored; the journal stays.
+        """
+        lease = self._held.get(holder)
+        return lease.restore() if lease else []
+
+    def drop(self, holder: Hashable) -> None:
+        """Restore and give up what a holder has; what fails is logged, kept in the journal and retried."""
+        lease = self._held.pop(holder, None)
+        if lease is None:
+            return
+        kind = kind_of(lease.actuator.control)
+        try:
+            for left in lease.restore():
+                _LOG.warning("%s: %s", lease.actuator.gpu, left)
+        except Exception:  # noqa: BLE001 - the others must be restored, whatever this one met
+            _LOG.exception("the %s of %s is not restored yet", kind.value, lease.actuator.gpu)
+            self._retry_s = _FIRST_RETRY_S
+            self._retry_at_s = self._now() + self._retry_s
+        finally:
+            lease.close()
+        _LOG.info("%s gave up the %s of %s", holder, kind.name, lease.actuator.gpu)
+
+    def restore_stale(self) -> bool:
+        """Undo what dead owners left, and what could not be restored before; False if something is left."""
+        outcomes = restore_stale(self._directory, self._undo)  # which logs what it does
+        done = all(outcome.state != "failed" for outcome in outcomes)
+        self._retry_at_s = None if done else self._now() + self._retry_s
+        return done
+
+    @property
+    def retry_at_s(self) -> float | None:
+        """When ``retry`` has something to do; None while nothing is left to restore."""
+        return self._retry_at_s
+
+    def retry(self) -> None:
+        """Try again to restore what could not be, ever more rarely."""
+        if self._retry_at_s is not None and self._now() >= self._retry_at_s:
+            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+            self.restore_stale()
+
+    def close(self) -> None:
+        """Restore everything."""
+        for holder in list(self._held):
+            self.drop(holder)
+
+    def _opened(self, request: ClockRequest) -> _ClientLease:
+        kind = kind_of(request.control)
+        for holder, lease in self._held.items():
+            if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
+                raise ClockRefusal(
+                    "busy", f"the {kind.name} of {request.gpu} {kind.held} by {holder}: wait for it or end it"
+                )
+        actuator = self._open_actuator(request.control, request.gpu)
+        if (actuator.control, actuator.gpu) != (request.control, request.gpu):
+            actuator.close()
+            raise ClockRefusal("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
+        place = JournalPlace(self._directory, request.control, request.gpu)
+        ownership = Ownership(place, self._undo, owner=self._owner, patience_s=self._patience_s)
+        try:
+            ownership.take()
+        except BaseException:
+            actuator.close()
+            raise
+        return _ClientLease(actuator, ownership)
+
+
+TTL_S = 10.0  # far above what a busy machine keeps a thread waiting, short beside what a wrong clock costs
+MAX_CLIENTS = 64
+MAX_CLIENTS_OF_A_USER = 16  # one user cannot keep all others out
+_ACCEPTS_PER_TURN = 8
+_SEND_BUFFER_BYTES = 8192  # what the kernel holds for a client that never reads
+_PEERCRED = struct.Struct("3i")  # struct ucred of unix(7)
+
+
+class _Client:
+    """One connection, which is one lease: who it is, what it has said in part, what it has not yet taken.
+
+    Attributes:
+        uid: user, as the kernel knew it when the client connected.
+        heard_s: when it last made a whole request.
+    """
+
+    def __init__(self, connection: socket.socket, now_s: float) -> None:
+        self.connection = connection
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+        self.pid, self.uid, self.gid = _PEERCRED.unpack(credentials)
+        self.heard_s = now_s
+        self.received = bytearray()
+        self.unsent = b""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of user {self.uid}, group {self.gid}"
+
+    def take_line(self) -> bytes | None:
+        """Read at most one line, so that every client has its turn; None while it is incomplete.
+
+        Raises:
+            Refused: the line is too long.
+            EOFError: the client has closed.
+            OSError: the connection is broken.
+        """
+        room = MAX_REQUEST_BYTES - len(self.received)
+        there = self.connection.recv(room, socket.MSG_PEEK)
+        if not there:
+            raise EOFError
+        end = there.find(b"\n")
+        self.received += self.connection.recv(end + 1 if end >= 0 else len(there))
+        if end < 0:
+            if len(self.received) >= MAX_REQUEST_BYTES:
+                raise ClockRefusal(
+                    "malformed", f"a request has at most {MAX_REQUEST_BYTES} bytes, with its newline"
+                )
+            return None
+        line, self.received = bytes(self.received), bytearray()
+        return line
+
+    def send(self, data: bytes = b"") -> None:
+        """Send what the kernel takes now; the rest waits, and nothing is read meanwhile."""
+        self.unsent += data
+        try:
+            self.unsent = self.unsent[self.connection.send(self.unsent) :]
+        except BlockingIOError:
+            return
+
+
+class ClockServer:
+    """Serves clients until it is stopped, then restores every clock.
+
+    A client loses its lease, and the clock is restored, when its connection ends, when it makes no request
+    for ``ttl_s``, or when what it sends is no request.
+
+    Args:
+        listener: a listening Unix socket, which the server closes; None to serve whom ``admit`` lets in only.
+        leases: what sets and restores clocks.
+        ttl_s: how long a client may be silent.
+        idle_exit_s: stop when there was no client for so long; None for never. Who listens stays as long as a
+            clock is left that could not be restored.
+        manager: is pinged from the loop, so that a driver call that hangs starves its watchdog.
+        energy: reads energy counters for clients; None for a guardian, which reads none.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket | None,
+        leases: Leases,
+        *,
+        ttl_s: float = TTL_S,
+        idle_exit_s: float | None = None,
+        manager: ServiceManager | None = None,
+        energy: RareReads | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener = listener
+        self._leases = leases
+        self._ttl_s = ttl_s
+        self._idle_exit_s = idle_exit_s
+        self._manager = manager or ServiceManager({})
+        self._energy = energy
+        self._now = now
+        self._clients: set[_Client] = set()
+        self._busy_s = now()
+        self._stopping = False
+        self._status = ""
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._woken, selectors.EVENT_READ, self._stop)
+        if listener is not None:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
+
+    def stop_on(self, *numbers: signal.Signals) -> None:
+        """Let these signals stop the server; to be called in the main thread."""
+        for number in numbers:
+            signal.signal(number, lambda *_: None)  # the byte that Python writes to the waker does it
+        signal.set_wakeup_fd(self._waker.fileno())
+
+    def stop(self) -> None:
+        """Stop the server from another thread."""
+        self._waker.send(b"\0")
+
+    def serve(self) -> None:
+        """Serve until stopped or idle; every clock is restored when this returns or raises."""
+        try:
+            while not self._stopping and not self._idle():
+                self.turn()
+        finally:
+            self._close()
+
+    def turn(self) -> None:
+        """Wait until something is due or somebody says something, and give each who does one turn."""
+        self._manager.ping()
+        for key, events in self._selector.select(self._patience_s()):
+            self._manager.ping()  # many driver calls in one turn are no hang
+            key.data(events)
+        self._expire()
+        self._leases.retry()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Keep the service manager's status line true."""
+        status = f"STATUS=GPUs held: {len(self._leases)}, clients: {len(self._clients)}"
+        if status != self._status:
+            self._status = status
+            self._manager.say(status)
+
+    def _close(self) -> None:
+        for client in list(self._clients):
+            self._manager.ping()
+            self._end(client, ClockRefusal("stopped", "tuner-clockd was stopped"))
+        self._leases.close()
+        self._selector.close()
+        for end in (self._waker, self._woken, self._listener):
+            if end is not None:
+                end.close()
+
+    def _patience_s(self) -> float | None:
+        """How long the loop may sleep: until the next lease ends, ping is due, or idleness is enough."""
+        now_s = self._now()
+        ends_s = [client.heard_s + self._ttl_s - now_s for client in self._clients]
+        if self._leases.retry_at_s is not None:
+            ends_s.append(self._leases.retry_at_s - now_s)
+        if self._manager.ping_interval_s is not None:
+            ends_s.append(self._manager.ping_interval_s)
+        if self._idle_exit_s is not None and not self._clients:
+            ends_s.append(self._busy_s + self._idle_exit_s - now_s)
+        return max(0.0, min(ends_s)) if ends_s else None
+
+    def _idle(self) -> bool:
+        left = self._listener is not None and self._leases.retry_at_s is not None
+        if self._clients or left or self._idle_exit_s is None:
+            return False
+        return self._now() - self._busy_s >= self._idle_exit_s
+
+    def _stop(self, _: int) -> None:
+        self._stopping = True
+
+    def _accept(self, listener: socket.socket, _: int) -> None:
+        for _turn in range(_ACCEPTS_PER_TURN):
+            try:
+                connection, _address = listener.accept()
+            except OSError:  # none is left, or one was gone before it was accepted
+                return
+            self.admit(connection)
+
+    def admit(self, connection: socket.socket) -> None:
+        """Serve who is at the other end of a connection, unless there are too many."""
+        client = _Client(connection, self._now())
+        of_user = sum(other.uid == client.uid for other in self._clients)
+        self._clients.add(client)
+        self._selector.register(client.connection, selectors.EVENT_READ, partial(self._turn, client))
+        if len(self._clients) > MAX_CLIENTS or of_user >= MAX_CLIENTS_OF_A_USER:
+            self._end(client, ClockRefusal("full", "tuner-clockd has too many connections: close some"))
+
+    def _turn(self, client: _Client, events: int) -> None:
+        """Give a client one turn; whatever goes wrong in it ends that client and no other."""
+        try:
+            if events & selectors.EVENT_WRITE:
+                client.send()
+            else:
+                line = client.take_line()
+                if line is not None:
+                    client.send(self._answer(client, line))
+            waits = selectors.EVENT_WRITE if client.unsent else selectors.EVENT_READ
+            self._selector.modify(client.connection, waits, partial(self._turn, client))
+        except ClockRefusal as reason:
+            self._end(client, reason)
+        except (EOFError, OSError):
+            self._end(client, None)
+        except Exception:  # noqa: BLE001 - one client's trouble is not the others', and its clock is restored
+            _LOG.exception("an error that should not be; the lease of %s ends", client)
+            self._end(client, ClockRefusal("clock", "tuner-clockd failed: see its log"))
+
+    def _answer(self, client: _Client, line: bytes) -> bytes:
+        try:
+            answer = self._granted(client, parse_request(line))
+        except ClockRefusal as reason:
+            if reason.code == "malformed":
+                raise
+            answer = refused(reason)
+        except ClockPermissionError as error:
+            answer = refused(ClockRefusal("permission", str(error)))
+        except TunerError as error:
+            answer = refused(ClockRefusal("clock", str(error)))
+        client.heard_s = self._now()  # after the driver's answer: what it took is not the client's silence
+        return answer
+
+    def _granted(self, client: _Client, request: ClockRequest) -> bytes:
+        if request.verb in ("set", "limit"):
+            self._leases.set(client, request)
+        elif request.verb == "reset":
+            return granted(left=self._leases.reset(client))
+        elif request.verb == "energy":
+            if self._energy is None:
+                raise ClockRefusal("clock", "a guardian reads no energy")
+            return granted(uj=self._energy.microjoules(request.zone))
+        return granted(protocol=PROTOCOL, ttl_s=self._ttl_s)
+
+    def _expire(self) -> None:
+        """End the leases of clients that were silent for too long.
+
+        One whose words wait to be read was not: the loop is late, after a slow driver call.
+        """
+        silent = [client for client in self._clients if self._now() - client.heard_s >= self._ttl_s]
+        waiting = {key.fileobj for key, _ in self._selector.select(0)} if silent else set()
+        for client in silent:
+            if client.connection not in waiting:
+                _LOG.warning("%s was silent for %g s", client, self._ttl_s)
+                why = f"the lease has ended: nothing was heard for {self._ttl_s:g} s"
+                self._end(client, ClockRefusal("expired", why))
+
+    def _end(self, client: _Client, reason: ClockRefusal | None) -> None:
+        """Restore what the client has changed, then tell it why and forget it."""
+        self._clients.discard(client)
+        self._busy_s = self._now()
+        self._leases.drop(client)
+        self._selector.unregister(client.connection)
+        with client.connection:
+            if reason is not None and not client.unsent:
+                try:
+                    client.send(refused(reason))
+                except OSError:
+                    return
+
 
 _BACKLOG = 64
 _SOCKET_MODE = 0o660  # the group that may set clocks
 _FOLDER_MODE = 0o755
-_LOG = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,9 @@
-"""Client of ``tuner-clockd``, and of a guardian."""
+"""Client and protocol of ``tuner-clockd`` and of a guardian: one JSON object per line, in turns."""
 
 import contextlib
+import json
 import logging
+import re
 import select
 import socket
 from collections.abc import Callable
@@ -11,16 +13,169 @@ from typing import Any
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 
-from .clockd_protocol import (
-    FINAL,
-    MAX_ANSWER_BYTES,
-    PROTOCOL,
-    SOCKET,
-    ClockRefusal,
-    ClockRequest,
-    parse_answer,
-    request_line,
-)
+from ..base import POWER_LIMIT
+
+# --- The protocol of ``tuner-clockd``: one JSON object per line, in turns.
+#
+# A client asks, the helper answers; only a refusal with the code ``expired`` or ``stopped`` comes unasked,
+# and is the last word. The connection is the lease: ``renew`` and ``reset`` do not say whose clock is meant,
+# so that nobody can renew or reset another's. ::
+#
+#     {"verb": "hello"}
+#     {"verb": "set", "control": "nvml", "gpu": "GPU-6f0d...", "mhz": 900}
+#     {"verb": "limit", "gpu": "GPU-6f0d...", "watts": 450}
+#     {"verb": "renew"}
+#     {"verb": "reset"}
+#     {"verb": "energy", "zone": "package-0"}
+#
+#     {"ok": true, ...}
+#     {"ok": false, "code": "busy", "message": "..."}
+
+PROTOCOL = 2  # since there is the verb limit
+SOCKET = Path("/run/tuner/clockd.sock")
+MAX_REQUEST_BYTES = 512  # four times the longest sensible request
+MAX_ANSWER_BYTES = 4096  # a message may list what was left alone
+
+# Names become parts of file names and of sysfs paths: no slash, no leading dot.
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,95}")
+_ZONE = re.compile(r"(package|dram)-[0-9]{1,4}(-die-[0-9]{1,4})?")
+FINAL = ("malformed", "full", "expired", "stopped")
+"""Codes of refusals after which the connection is closed."""
+
+_FIELDS: dict[str, dict[str, type]] = {
+    "hello": {},
+    "set": {"control": str, "gpu": str, "mhz": int},
+    "limit": {"gpu": str, "watts": int},
+    "renew": {},
+    "reset": {},
+    "energy": {"zone": str},
+}
+
+
+@dataclass(frozen=True)
+class ClockRequest:
+    """One request; fields of other verbs are empty."""
+
+    verb: str
+    control: str = ""
+    gpu: str = ""
+    mhz: int = 0
+    watts: int = 0
+    zone: str = ""
+
+    @property
+    def value(self) -> int:
+        """What is to be set, in the unit of the setting."""
+        return self.watts if self.verb == "limit" else self.mhz
+
+
+def setting_request(control: str, gpu: str, value: int) -> ClockRequest:
+    """The request that holds a GPU at a clock in MHz, or at a power limit in W."""
+    if control == POWER_LIMIT:
+        return ClockRequest("limit", control, gpu, watts=value)
+    return ClockRequest("set", control, gpu, mhz=value)
+
+
+class ClockRefusal(Exception):  # noqa: N818 - an answer, not a fault of the helper
+    """A request that is not granted.
+
+    Attributes:
+        code: ``busy``, ``permission``, ``clock`` (not supported, or the driver failed), or one of ``FINAL``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parse_request(line: bytes) -> ClockRequest:
+    """Read one line, strictly: unknown, missing and wrongly typed fields are refused.
+
+    Raises:
+        Refused: with the code ``malformed`` and what would be right.
+    """
+    record = _object(line)
+    verb = record.pop("verb", None)
+    fields = _FIELDS.get(verb) if isinstance(verb, str) else None
+    if fields is None:
+        raise ClockRefusal("malformed", f'"verb" must be one of {", ".join(_FIELDS)}')
+    if record.keys() != fields.keys():
+        raise ClockRefusal(
+            "malformed", f"{verb} takes {' and '.join(fields) or 'no further field'}, and nothing else"
+        )
+    for name, kind in fields.items():
+        if type(record[name]) is not kind:  # isinstance would take true for a number
+            raise ClockRefusal(
+                "malformed", f'"{name}" must be {"a whole number" if kind is int else "a text"}'
+            )
+    if verb == "limit":
+        record["control"] = POWER_LIMIT
+    request = ClockRequest(verb, **record)
+    if verb in ("set", "limit"):
+        _check(request)
+    if verb == "energy" and not _ZONE.fullmatch(request.zone):
+        raise ClockRefusal("malformed", '"zone" must be a package or its DRAM, e.g. package-0 or dram-0')
+    return request
+
+
+def _check(request: ClockRequest) -> None:
+    if not request.control.isascii() or not request.control.isalpha() or _is_disguised(request):
+        raise ClockRefusal("malformed", '"control" must be the name of a clock control, e.g. nvml')
+    if not _GPU.fullmatch(request.gpu):
+        raise ClockRefusal("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
+
+
+def _is_disguised(request: ClockRequest) -> bool:
+    """True for a power limit that is given as a clock."""
+    return request.verb == "set" and request.control == POWER_LIMIT
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise ClockRefusal("malformed", "each line must be one JSON object")
+    return record
+
+
+def request_line(request: ClockRequest) -> bytes:
+    """The line that asks for ``request``."""
+    record = {"verb": request.verb, **{name: getattr(request, name) for name in _FIELDS[request.verb]}}
+    return _line(record)
+
+
+def granted(**fields: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
+    """The line that says yes, with what else there is to say."""
+    return _line({"ok": True, **fields})
+
+
+def refused(reason: ClockRefusal) -> bytes:
+    """The line that says no, and why."""
+    message = str(reason)
+    return _line({"ok": False, "code": reason.code, "message": message[: MAX_ANSWER_BYTES // 8]})
+
+
+def parse_answer(line: bytes) -> dict[str, Any]:
+    """What the helper granted.
+
+    Raises:
+        Refused: it did not grant it, or (``malformed``) what came is no answer.
+    """
+    try:
+        answer = json.loads(line.decode("utf-8"))
+        if answer["ok"] is True:
+            return dict(answer)
+        refusal = ClockRefusal(str(answer["code"]), str(answer["message"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        refusal = ClockRefusal("malformed", "what answers there is not tuner-clockd")
+    raise refusal
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
 
 PATIENCE_S = 20.0  # who takes longer hangs in the driver; the service's watchdog ends it sooner
 _HELLO_PATIENCE_S = 5.0  # systemd starts the helper for the first who connects

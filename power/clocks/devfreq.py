@@ -1,24 +1,152 @@
-"""GPU clocks of a Jetson, through the kernel's devfreq class: ``min_freq`` and ``max_freq``, in hertz.
-
-Both limits at one clock hold the GPU there, whatever the governor; governor and power gating are not changed.
-Limits are not this program's alone: nvpmodel and jetson_clocks write them too. So what is restored is a limit
-that still has the value we gave it; another one is left and told.
-"""
+"""GPU clocks, power limits and throttle reasons of a Jetson, through the kernel."""
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.interfaces.power import ClockReading
 from tuner.model.errors import ClockError, ClockPermissionError
 
+from ..base import ClockReading
 from ..nvml.health import gpu_zone, zone_c
+from ..sensors.rails import choices, is_connected, parts
 from .actuator import Ruling, no_ruling
-from .jetson_limit import JetsonPowerLimit
-from .jetson_throttle import JetsonThrottle
+
+# --- The power limit of a Jetson, as far as the kernel tells it: the current limit of a monitored rail.
+#
+# A power mode sets clocks, and the limit of mean current above which the board's over-current protection
+# lowers them: ``currN_max`` of the INA3221's ``hwmon`` device, in milliamperes (kernel documentation, "Kernel
+# driver ina3221"). Times the rail's voltage that is a limit in watts, of this rail and of no other. A limit
+# at the end of the chip's scale is none.
+
+_FULL_SCALE_V = 0.1638  # of the shunt's voltage; data sheet
+_SHUNT_OHM = 0.005  # what most modules have, where the driver does not say
+_NEAR = 0.99
+_MICRO = 1e-6
+_KEPT_S = 1.0  # each read is a transfer on a slow bus
+
+
+class JetsonPowerLimit:
+    """Reads the limit of the module's input rail, or, where that has none, of the GPU's.
+
+    Args:
+        sysfs: the root of sysfs.
+        now: a clock, in seconds.
+    """
+
+    def __init__(self, sysfs: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        labels = sorted(sysfs.glob("bus/i2c/devices/*/hwmon/hwmon*/in*_label"))
+        rails = [
+            (label.parent, label.name[2:].partition("_")[0], _text_or_nothing(label)) for label in labels
+        ]
+        self._rails = sorted(
+            (rail for rail in rails if is_connected(rail[2]) and _rank(rail[2]) is not None),
+            key=lambda rail: _rank(rail[2]) or 0,
+        )
+        self._seen: tuple[float | None, str] = (None, "gpu")
+        self._due_s = -1.0
+
+    def read(self) -> tuple[float | None, str]:
+        """Watts and the scope of readings that they apply to; None where no limit is told."""
+        if self._now() >= self._due_s:
+            found = ((_limit_w(folder, number), name) for folder, number, name in self._rails)
+            told = next(((watts, name) for watts, name in found if watts is not None), None)
+            self._seen = (None, "gpu") if told is None else (told[0], choices([told[1]])[0].scope)
+            self._due_s = self._now() + _KEPT_S
+        return self._seen
+
+
+def _rank(name: str) -> int | None:
+    feeds = parts(name)
+    if feeds == ("input",):
+        return 0
+    return 1 if "gpu" in feeds else None
+
+
+def _limit_w(folder: Path, number: str) -> float | None:
+    milliamperes, millivolts = (
+        _number_or_none(folder / f"curr{number}_max"),
+        _number_or_none(folder / f"in{number}_input"),
+    )
+    shunt = _number_or_none(folder / f"shunt{number}_resistor")
+    if not milliamperes or not millivolts or milliamperes < 0 or millivolts < 0:
+        return None
+    most_ma = 1e3 * _FULL_SCALE_V / (shunt * _MICRO if shunt else _SHUNT_OHM)
+    return None if milliamperes >= _NEAR * most_ma else milliamperes * millivolts * _MICRO
+
+
+def _text_or_nothing(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number_or_none(path: Path) -> int | None:
+    try:
+        return int(_text_or_nothing(path))
+    except ValueError:
+        return None
+
+
+# --- Throttle reasons of a Jetson's GPU, as far as the kernel tells them.
+#
+# Two things are told: cooling devices of the thermal framework that are at work (``cur_state`` above 0), and
+# counts of over-current events (``oc*_event_cnt`` of the hardware monitors). What the firmware does by itself
+# shows in the clock only.
+
+_THERMAL, _OVER_CURRENT = "sw-thermal-slowdown", "over-current"
+# Not fans, CPUs or other engines; older kernels number the coolers of devfreq and do not name the device.
+_ABOUT_GPUS = ("gpu", "gv11b", "gp10b", "ga10b", "gb10b", "thermal-throttle", "thermal-devfreq")
+
+
+class JetsonThrottle:
+    """Reads throttle reasons; whatever a board does not have is not told.
+
+    Args:
+        sysfs: the root of sysfs.
+    """
+
+    def __init__(self, sysfs: Path) -> None:
+        devices = sorted(sysfs.glob("class/thermal/cooling_device*"))
+        self._coolers = [device / "cur_state" for device in devices if _is_about_gpus(device / "type")]
+        self._counters = sorted(sysfs.glob("class/hwmon/hwmon*/oc*_event_cnt"))
+        self._events = self._counted()
+
+    def cooling(self) -> bool:
+        """True while heat lowers the GPU's clock."""
+        return any(_count(path) > 0 for path in self._coolers)
+
+    def reasons(self) -> tuple[str, ...]:
+        """What holds the clock back now, or has since the last call."""
+        events, self._events = self._events, self._counted()
+        return (
+            *((_THERMAL,) if self.cooling() else ()),
+            *((_OVER_CURRENT,) if self._events > events else ()),
+        )
+
+    def _counted(self) -> int:
+        return sum(map(_count, self._counters))
+
+
+def _is_about_gpus(path: Path) -> bool:
+    try:
+        kind = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(part in kind for part in _ABOUT_GPUS)
+
+
+def _count(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return 0
+
 
 CONTROL = "devfreq"  # how journal entries name this control
 CLASS = Path("/sys/class/devfreq")

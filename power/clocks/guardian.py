@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.model.errors import ClockError
-from tuner.system.owner import this_process
+from tuner.system.ownership import this_process
 
 from .actuator import ClockPaths
 from .clockd_client import SetterLink

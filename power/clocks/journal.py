@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.model.errors import ClockError
-from tuner.system.boot import BootRecord, was_rebooted
-from tuner.system.owner import boot_id, pid_of
+from tuner.system.ownership import BootRecord, boot_id, pid_of, was_rebooted
 
-from .settings import GpuSettingKind, kind_of
+from ..base import GpuSettingKind, kind_of
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
 _MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
@@ -26,7 +25,7 @@ class JournalEntry:
     Attributes:
         control: which control can undo the change, e.g. ``nvml``.
         gpu: what that control knows the GPU by, e.g. its UUID.
-        owner: identity of the process for which it is set (``tuner.system.owner``).
+        owner: identity of the process for which it is set (``tuner.system.ownership``).
         old: what was there before, in the words of the control (``Actuator.before``).
         new: the clock in MHz, or the power limit in W, that is or was about to be set.
         written: when, and in which boot; None in entries of 0.2 and before.

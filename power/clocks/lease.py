@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tuner.interfaces.power import ClockReading
 from tuner.model.errors import ClockError, ClockLostError
 
-from ..nvml.power_limit import NvmlPowerLimitActuator, is_rounded
+from ..base import ClockReading, kind_of
+from ..nvml.clocks import NvmlPowerLimitActuator, is_rounded
 from .actuator import Actuator, ClockActuator, demand
-from .clockd_client import PATIENCE_S, SetterConnection, SetterLink
-from .clockd_protocol import ClockRequest, setting_request
-from .settings import kind_of
+from .clockd_client import PATIENCE_S, ClockRequest, SetterConnection, SetterLink, setting_request
 
 _RENEWALS_PER_TTL = 4.0  # three may be late
 _LOG = logging.getLogger(__name__)
@@ -113,7 +111,7 @@ class LeasedSetting:
 
 
 class LeasedClocks(LeasedSetting):
-    """Implements ``tuner.interfaces.power.ClockControl``; see ``LeasedSetting``.
+    """Implements ``tuner.power.base.ClockControl``; see ``LeasedSetting``.
 
     Args:
         actuator: reads the clock, and is never asked to set it; closed with this control.
@@ -147,7 +145,7 @@ class LeasedClocks(LeasedSetting):
 
 
 class LeasedPowerLimit(LeasedSetting):
-    """Implements ``tuner.interfaces.power.PowerLimitControl``; see ``LeasedSetting``.
+    """Implements ``tuner.power.base.PowerLimitControl``; see ``LeasedSetting``.
 
     Args:
         actuator: reads the limit, and is never asked to set it; closed with this control.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.model.errors import ClockError, ClockPermissionError, TunerError
-from tuner.system.owner import is_alive, pid_of, this_process
+from tuner.system.ownership import is_alive, pid_of, this_process
 
 from .journal import JournalEntry, JournalPlace, doubt, is_undone, places
 

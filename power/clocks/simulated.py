@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from tuner.interfaces.power import ClockReading
 from tuner.model.errors import ClockError
+
+from ..base import ClockReading
 
 
 class ClockedDevice(Protocol):
@@ -35,7 +36,7 @@ class ClockedDevice(Protocol):
 
 
 class SimulatedClocks:
-    """Implements ``tuner.interfaces.power.ClockControl`` over a simulated device."""
+    """Implements ``tuner.power.base.ClockControl`` over a simulated device."""
 
     def __init__(self, device: ClockedDevice) -> None:
         self._device = device
@@ -91,7 +92,7 @@ class LimitedDevice(Protocol):
 
 
 class SimulatedPowerLimits:
-    """Implements ``tuner.interfaces.power.PowerLimitControl`` over a simulated device.
+    """Implements ``tuner.power.base.PowerLimitControl`` over a simulated device.
 
     Raises:
         ClockError: it has no power limit that can be set.

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces.power import SensorInfo
-
+from ..base import SensorInfo
 from ..response.models import Array
 from .samples import SampleSeries
 

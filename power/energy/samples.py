@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces.power import LEAST_W, MOST_W, Sample, SensorInfo
-
+from ..base import LEAST_W, MOST_W, Sample, SensorInfo
 from ..response.models import Array
 
 _RESOLVED_S = 1e-9  # what a host's clock tells apart

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces.power import Sample, SensorInfo
-
-from ..base import Span, SpanEnergy
+from ..base import Sample, SensorInfo, Span, SpanEnergy
 from ..response.models import Array
-from .counters import on_rhythm
-from .curve import EnergyCurve, EnergyPoint
+from .counters import EnergyCurve, EnergyPoint, on_rhythm
 from .programs import peak_power
 from .samples import SampleSeries, gaps, screened
 

@@ -1,7 +1,7 @@
 """Mean power of a time window from the samples of one sensor, with an uncertainty that covers.
 
 What is wanted is the mean of the true power over this very window; how far the next window of the same work
-would be from it, several bursts tell (``tuner.measurement.pooling``). Samples give the mean between the first
+would be from it, several bursts tell (``tuner.measurement.paired``). Samples give the mean between the first
 and the last of them in the window, and the drift they show carries it to the window's middle. The
 uncertainty is made of
 
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces.power import SensorInfo
 from tuner.model.errors import PowerError
-from tuner.model.uncertainty import Part, expanded
+from tuner.model.trial import Part, expanded
 
+from ..base import SensorInfo
 from .counters import SensorHistory, on_rhythm
 from .noise import Spread, beating_spread, pooled
 from .samples import SampleSeries, gaps

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from tuner.interfaces.power import PowerSampler, Reading, Response, Sample, SensorInfo
 from tuner.model.errors import PowerError, SensorUnavailableError
 
+from ..base import PowerSampler, Reading, Response, Sample, SensorInfo
 from ..sensors.changes import ChangeSource, SampleGaps, StallDetector, check_answers, sound
 from ..sensors.rhythm import RhythmSource
-from .library import NvmlGpu, translated
-from .reads import MILLI, CheckedRead, RingSource, power_field
+from .library import MILLI, CheckedRead, NvmlGpu, RingSource, power_field, translated
 
 _SILENT_S = {"counter": 5.0, "ring": 5.0, "stream": 60.0}  # power may well stay at one number
 _LOG = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class _SampleSource(Protocol):
 
 
 class NvmlSampler:
-    """Implements ``tuner.interfaces.power.PowerSampler`` over NVML; made by what ``readings`` lists.
+    """Implements ``tuner.power.base.PowerSampler`` over NVML; made by what ``readings`` lists.
 
     Args:
         gpu: an opened GPU; closed with the sampler.

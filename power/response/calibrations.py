@@ -25,11 +25,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tuner import __version__
-from tuner.interfaces.power import Response
 from tuner.model.errors import StoreDamagedError, StoreError
-from tuner.model.sealing import sealed, unsealed
-from tuner.system.lock_files import open_lock
+from tuner.model.records import sealed, unsealed
+from tuner.model.version import VERSION
+from tuner.system.ownership import open_lock
+
+from ..base import Response
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 1
@@ -129,7 +130,7 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     fresh = [
-        Calibration(gpu, driver, reading, response, period_s, now, __version__)
+        Calibration(gpu, driver, reading, response, period_s, now, VERSION)
         for reading, (response, period_s) in found.items()
     ]
     replaced = {calibration.key for calibration in fresh}

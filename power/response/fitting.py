@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.interfaces.power import Response
-
+from ..base import Response
 from ..energy.samples import SampleSeries
 from .models import Array, PowerCurve, shown_joules, shown_watts
 

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces.power import Response
+from ..base import Response
 
 Array = npt.NDArray[np.float64]
 

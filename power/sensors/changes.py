@@ -12,8 +12,9 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from tuner.interfaces.power import Sample, SensorInfo
 from tuner.model.errors import PowerError, SensorUnavailableError
+
+from ..base import Sample, SensorInfo
 
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time
 _PAUSE_S = 1.0  # longer between two samples nobody polled

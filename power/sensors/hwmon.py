@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
 from tuner.model.errors import PowerError, SensorUnavailableError
 
+from ..base import Reading, Response, Sample, SensorInfo
 from .attributes import SysfsAttribute, read_number, read_text
 from .changes import Freshness, check_answers, sound
 from .rails import unavailable
@@ -111,7 +111,7 @@ def _of_grace(folder: Path, file: Path) -> Iterator[PowerMeterFile]:
 
 
 class HwmonSampler:
-    """Implements ``tuner.interfaces.power.PowerSampler`` over power files, whose watts are added.
+    """Implements ``tuner.power.base.PowerSampler`` over power files, whose watts are added.
 
     Args:
         name: of the reading, without ``hwmon:``.

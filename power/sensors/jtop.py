@@ -18,10 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner.interfaces.power import Reading, Response
-
-from .lines import ChildLines, SharedLines
-from .rails import LineTool, is_connected, parts, rail_readings, unavailable
+from ..base import Reading, Response
+from .rails import ChildLines, LineTool, SharedLines, is_connected, parts, rail_readings, unavailable
 
 NAME = "jtop"
 SOCKET = "/run/jtop.sock"

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
 from tuner.model.errors import PowerError, SensorUnavailableError
 
+from ..base import Reading, Response, Sample, SensorInfo
 from .changes import check_answers, sound
 
 NAME = "pipe"
@@ -58,7 +58,7 @@ def reading(
 
 
 class PipeSampler:
-    """Implements ``tuner.interfaces.power.PowerSampler`` over lines of watts.
+    """Implements ``tuner.power.base.PowerSampler`` over lines of watts.
 
     Args:
         name: of the reading.

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner.interfaces.power import Reading, Response, Sample, SensorInfo
 from tuner.model.errors import PowerError, SensorUnavailableError
 
-from ..clocks.clockd_energy import HelperCounter
-from ..clocks.clockd_protocol import SOCKET
-from .attributes import SysfsAttribute
+from ..base import Reading, Response, Sample, SensorInfo
+from ..clocks.clockd import HelperCounter
+from ..clocks.clockd_client import SOCKET
+from .attributes import RANGE, PowercapZone, SysfsAttribute, zones
 from .changes import StallDetector
-from .powercap_zones import RANGE, PowercapZone, zones
 from .rails import unavailable
 
 NAME = "powercap"
@@ -147,7 +146,7 @@ def _opened(zone: PowercapZone) -> SysfsAttribute | HelperCounter:
 
 
 class PowercapSampler:
-    """Implements ``tuner.interfaces.power.PowerSampler`` over zones, whose joules are added.
+    """Implements ``tuner.power.base.PowerSampler`` over zones, whose joules are added.
 
     Args:
         name: of the reading, without ``powercap:``.

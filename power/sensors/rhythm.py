@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.interfaces.power import Sample
-
+from ..base import Sample
 from .changes import DatedReads, SampleGaps
 
 _UNDATED_S = 0.25  # a change first seen after a longer pause has no time

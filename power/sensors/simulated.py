@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tuner.interfaces.power import PowerSource, Response, Sample, SensorInfo
 from tuner.model.errors import InputError
 
+from ..base import PowerSource, Response, Sample, SensorInfo
 from ..response.models import Array
 
 _HISTORY = 8192  # samples a sensor keeps between two polls, more than one recording spans
@@ -20,7 +20,7 @@ _SEES = 0.9  # of a period: a mean over less leaves out enough for a periodic lo
 
 
 class SimulatedSampler:
-    """Implements ``tuner.interfaces.power.PowerSampler`` by looking at a ``PowerSource`` as a sensor would.
+    """Implements ``tuner.power.base.PowerSampler`` by looking at a ``PowerSource`` as a sensor would.
 
     Samples appear at multiples of the period on the source's clock. Their noise depends on seed and sample
     number alone, so that a resumed run sees what the interrupted one would have seen.

@@ -1,4 +1,4 @@
-"""Calls on arrays of other libraries: in whose stream they run, and whose their results are."""
+"""Calls on arrays of other libraries."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tuner.application.binding import LoadedKernel
 from tuner.application.borrowing import (
     BorrowedArray,
     TorchMemory,
@@ -19,11 +18,9 @@ from tuner.application.borrowing import (
     torch_of,
 )
 from tuner.application.call_keys import ApplicationCall, Settings, asked_of
-from tuner.application.capture import WAITS, is_captured, refuse_capture
-from tuner.application.keys import Stream, checked_stream, examined
-from tuner.application.rows import Array
-from tuner.application.running import KernelRunner
-from tuner.devices.cuda.foreign_streams import stream_of
+from tuner.application.keys import Array, Stream, checked_stream, examined
+from tuner.application.running import WAITS, KernelRunner, LoadedKernel, is_captured, refuse_capture
+from tuner.devices.cuda.direct import stream_of
 from tuner.model.errors import DeviceError, InputError
 
 

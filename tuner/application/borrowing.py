@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from tuner.application.rows import Array
+from tuner.application.keys import Array
 from tuner.model.elements import element_dtype
 from tuner.model.errors import InputError
 

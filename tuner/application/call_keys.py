@@ -6,12 +6,10 @@ from typing import TypeAlias
 
 from tuner.application.borrowing import BorrowedArray
 from tuner.application.choice import DEFAULT
-from tuner.application.keys import ArrayForm, taken
-from tuner.application.rows import row_pitch
+from tuner.application.keys import ArrayForm, row_pitch, taken
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
-from tuner.model.plan import TunableValue
-from tuner.model.row_layout import RowLayout
+from tuner.model.plan import RowLayout, TunableValue
 
 Settings: TypeAlias = "Mapping[str, TunableValue] | str | None"
 """A configuration, ``default``, or None for the best that is known."""

@@ -1,4 +1,4 @@
-"""Finds what a call runs: everything but the launch is done once and cached."""
+"""Calls of ``tuner.apply``: everything but the launch is done once and cached."""
 
 import logging
 import threading
@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tuner.application.advice import Advisor
 from tuner.application.arrays import BorrowedCall, borrowed_call
-from tuner.application.binding import loaded_kernel
 from tuner.application.borrowing import Value, own
 from tuner.application.call_keys import (
     ApplicationCall,
@@ -18,11 +16,10 @@ from tuner.application.call_keys import (
     replaced_place,
     seen_key,
 )
-from tuner.application.capture import COMPILES, refuse_capture
-from tuner.application.choice import Chosen
-from tuner.application.chooser import ConfigurationChooser
+from tuner.application.choice import DEFAULT, Advisor, Chosen, LaunchCount, choose, for_layout, given
 from tuner.application.keys import (
     SEVERAL,
+    Array,
     ArrayForm,
     Stream,
     check_array,
@@ -35,20 +32,103 @@ from tuner.application.keys import (
     workload_for,
 )
 from tuner.application.plans import KernelPlan
-from tuner.application.rows import Array
-from tuner.application.running import KernelRunner
+from tuner.application.running import COMPILES, KernelRunner, loaded_kernel, refuse_capture
 from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
-from tuner.devices.cuda.launches import Program
-from tuner.devices.cuda.packed import HomeContext
+from tuner.devices.cuda.launches import HomeContext, Program
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.errors import CompileError, DeviceError, InputError
-from tuner.model.plan import Plan, Workload
-from tuner.model.row_layout import RowLayout
+from tuner.model.errors import CompileError, DeviceError, InputError, TunerError
+from tuner.model.plan import DENSE, Plan, RowLayout, Workload
 
 _LOG = logging.getLogger(__name__)
+
+
+class ConfigurationChooser:
+    """Chooses the configurations of calls.
+
+    Args:
+        database: where tuned configurations are looked up.
+        advisor: asks the daemon; None where there is to be none.
+        untuned: answers for kernels that nobody tuned; None for their defaults.
+    """
+
+    def __init__(self, database: Path, advisor: Advisor | None, untuned: UntunedAnswers | None) -> None:
+        self._database = database
+        self._advisor = advisor
+        self._untuned = untuned
+        self._refused: set[tuple[object, ...]] = set()
+
+    def choice(
+        self,
+        file: KernelFile,
+        workload: Workload,
+        layout: RowLayout,
+        gpu: DirectGpu,
+        asked: ApplicationCall,
+        *,
+        count: float,
+    ) -> Chosen:
+        """The configuration that is chosen for contiguous arrays, or the default where others need it.
+
+        The default also stands in for what the GPU has refused (``refused``).
+
+        Args:
+            file: the kernel.
+            workload: the kernel at its problem.
+            layout: of the arrays.
+            gpu: that they are on.
+            asked: the call.
+            count: uses that the daemon is told of; 0 where the choice is only looked at.
+
+        Raises:
+            InputError: the configuration of the call cannot be taken.
+        """
+        found = self._for_contiguous(file, workload, gpu, asked.configuration, count=count)
+        if found.unmeasured and _place(workload, gpu, found) in self._refused:
+            origin = f"{DEFAULT}, as the GPU refuses the answer; else {found.origin}"
+            found = Chosen(file.default(workload), origin, known=False)
+        return found if layout == DENSE else for_layout(file, workload, layout, found)
+
+    def refused(
+        self, file: KernelFile, workload: Workload, gpu: DirectGpu, found: Chosen, error: TunerError
+    ) -> bool:
+        """Choose the default from now on where the GPU refuses an answer that nobody measured on it.
+
+        Returns:
+            Whether there is another choice now: none is, where the configuration was given or measured, or
+            is the default.
+        """
+        if not found.unmeasured or found.configuration == file.default(workload):
+            return False
+        self._refused.add(_place(workload, gpu, found))
+        _LOG.warning("%s; the default is used instead of this answer (%s)", error, found.origin)
+        return True
+
+    def tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> LaunchCount:
+        """What counts launches; a configuration of the caller is no use of an answer."""
+        if self._advisor is None or asked.configuration is not None:
+            return LaunchCount()
+        return self._advisor.tally(workload, gpu.identity)
+
+    def _for_contiguous(
+        self, file: KernelFile, workload: Workload, gpu: DirectGpu, configuration: Settings, *, count: float
+    ) -> Chosen:
+        if isinstance(configuration, str):
+            return Chosen(file.default(workload), DEFAULT)
+        if configuration is not None:
+            return given(file, workload, configuration)
+        chosen = choose(file, workload, gpu.identity, self._database, self._advisor, count=count)
+        if chosen.known or self._untuned is None:
+            return chosen
+        return self._untuned.answer(file, workload, gpu) or chosen
+
+
+def _place(workload: Workload, gpu: DirectGpu, found: Chosen) -> tuple[object, ...]:
+    """An answer on a GPU, whatever the batch."""
+    return gpu.identity.uuid, str(workload), found.configuration
+
 
 _KEPT = 512  # calls worked out, and again forms of arrays that lead to them; the oldest goes first
 

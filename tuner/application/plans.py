@@ -7,13 +7,16 @@ from types import ModuleType
 from typing import Any
 
 from tuner.application.arrays import BorrowedCall, borrowed_call, torch_stream
-from tuner.application.binding import LoadedKernel
 from tuner.application.borrowing import BorrowedArray, Value, own
-from tuner.application.capture import ALLOCATES_OUTPUT_OF_PLAN, PLANS, refuse_capture
 from tuner.application.choice import Chosen
-from tuner.application.keys import SEVERAL, Stream, checked_stream, examined
-from tuner.application.rows import Array
-from tuner.application.running import KernelRunner
+from tuner.application.keys import SEVERAL, Array, Stream, checked_stream, examined
+from tuner.application.running import (
+    ALLOCATES_OUTPUT_OF_PLAN,
+    PLANS,
+    KernelRunner,
+    LoadedKernel,
+    refuse_capture,
+)
 from tuner.model.errors import InputError
 from tuner.model.plan import Workload
 

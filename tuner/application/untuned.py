@@ -22,13 +22,12 @@ from tuner.devices.cuda.direct import DirectGpu
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import KernelFileError, NothingFitsError, TunerError
 from tuner.model.plan import TunableValue, Workload
-from tuner.model.sealing import sealed, unsealed
+from tuner.model.records import sealed, unsealed
 from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
 from tuner.system.user_folders import make_folder, user_folder
-from tuner.untrusted.files import read_bytes
-from tuner.untrusted.json import load_json
+from tuner.untrusted.reading import load_json, read_bytes
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 2**20  # of an answer that is kept

@@ -22,7 +22,7 @@ from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.model.errors import DaemonError, InputError
 from tuner.model.options import SearchOptions
-from tuner.report.words import moment
+from tuner.model.units import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -170,7 +170,7 @@ class _Question:
 
     def stored_under(self, objective: str, max_slowdown: float | None) -> str:
         """What answers for an objective under a limit are stored under."""
-        from tuner.devices.scopes import normalised
+        from tuner.devices.sensors import normalised
         from tuner.model.objective import described
 
         return described(objective, max_slowdown, normalised(self.scope))
@@ -245,8 +245,7 @@ def _show_run(
         InputError: the point is none of its kernels.
     """
     from tuner.database.ranking import misfit
-    from tuner.report.front import within_slowdown
-    from tuner.report.run_report import show_run
+    from tuner.report.run_report import show_run, within_slowdown
     from tuner.search.stored import stored_document
 
     stored = found.answer

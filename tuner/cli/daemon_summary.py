@@ -4,21 +4,14 @@ import grp
 from collections.abc import Iterator
 
 from tuner.daemon.devices.admission import local_now, window_status
+from tuner.daemon.jobs.shares import known
 from tuner.daemon.jobs.specs import specs_of
-from tuner.daemon.queue.users import known
-from tuner.daemon.settings.tables import (
-    LimitsTable,
-    OnlineTable,
-    Settings,
-    TcpTable,
-    TuningTable,
-    WindowTable,
-)
+from tuner.daemon.settings import LimitsTable, OnlineTable, Settings, TcpTable, TuningTable, WindowTable
 from tuner.daemon.settings_file import SYSTEM_FILE
 from tuner.daemon.state import StartOptions, load_config
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
-from tuner.system.sockets import default_sockets
+from tuner.system.service_manager import default_sockets
 
 _EVERY_DEVICE = "every GPU found"
 

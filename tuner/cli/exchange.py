@@ -12,16 +12,13 @@ import click
 
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
-from tuner.cli.stored_runs import document_of, newest_answered
+from tuner.cli.stored import document_of, newest_answered
 from tuner.model.errors import InputError
-from tuner.untrusted.files import read_bytes
-from tuner.untrusted.json import load_json
-from tuner.untrusted.limits import JSON_BYTES
-from tuner.untrusted.text import plain
+from tuner.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
     from tuner.exchange.exported_run import ExportedRun
-    from tuner.exchange.files import ForeignFile
+    from tuner.exchange.t4 import ForeignFile
     from tuner.kernel_files.kernel_file import KernelFile
 
 
@@ -45,7 +42,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
     What FILE is, its content tells. Texts of it are parsed, and never run.
     """
-    from tuner.exchange.files import read_foreign
+    from tuner.exchange.t4 import read_foreign
 
     found = read_foreign(file)
     stem = file.name.removesuffix(".gz").removesuffix(".json") or file.name
@@ -223,7 +220,7 @@ def _selector(
     """The header of a trained kernel; its cubins are written on the way."""
     from tuner.cli.db import reading
     from tuner.kernel_files.catalog import Catalog
-    from tuner.training.exporting import CompiledLaunch, selector_header, trained_model, write_cubins
+    from tuner.studies.learning import CompiledLaunch, selector_header, trained_model, write_cubins
 
     if not names:
         raise InputError(
@@ -258,8 +255,8 @@ def _selector(
 def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
     """The runs that are named, in the place of a trained kernel those of its inputs."""
     from tuner.cli.db import reading
-    from tuner.recordings.opening import SHIPPED
-    from tuner.training.exporting import trained_model, training_runs
+    from tuner.recordings.files import SHIPPED
+    from tuner.studies.learning import trained_model, training_runs
 
     found: list[str] = []
     for name in names:
@@ -281,11 +278,11 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
             echo(note, err=True)
         return build_files.flags(runs) if kind == "flags" else build_files.header(runs)
     if kind == "kernel-launcher":
-        from tuner.exchange.wisdom import wisdom
+        from tuner.exchange.build_files import wisdom
 
         return wisdom(runs)
     if kind == "json":
-        from tuner.exchange.store_results import results_document
+        from tuner.exchange.exported_run import results_document
 
         return json.dumps(results_document(runs), indent=2, allow_nan=False) + "\n"
     from tuner.exchange.t4 import results_of
@@ -299,8 +296,8 @@ def _run(
     name: str, kernels: "Mapping[str, KernelFile]", database: Path | None, max_slowdown: float | None
 ) -> "ExportedRun":
     from tuner.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
-    from tuner.recordings.opening import SHIPPED, matching, open_recording
-    from tuner.report.front import within_slowdown
+    from tuner.recordings.files import SHIPPED, matching, open_recording
+    from tuner.report.run_report import within_slowdown
 
     path = Path(name)
     if name in SHIPPED or (path.is_file() and not _is_document(path)):

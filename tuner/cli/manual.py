@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from tuner import __version__
 from tuner.cli.output import echo
+from tuner.model.version import VERSION
 
 _SECTION = "1"
 _EXIT_STATUS = (
@@ -24,7 +24,7 @@ _AS_IT_STANDS = "\b"  # click's mark of a paragraph that is not filled
 
 def pages() -> Iterator[tuple[str, str]]:
     """Name of the file and text of every page, the root's first."""
-    from tuner.cli import main
+    from tuner.cli.main import main
 
     yield from _pages(click.Context(main, info_name="tuner", **main.context_settings))
 
@@ -46,7 +46,7 @@ def page(ctx: click.Context) -> str:
     """The manual page of one command, in the language of man(7)."""
     title, command = _title(ctx), ctx.command
     lines = [
-        f'.TH "{escaped(title.upper())}" "{_SECTION}" "" "tuner {escaped(__version__)}" "tuner"',
+        f'.TH "{escaped(title.upper())}" "{_SECTION}" "" "tuner {escaped(VERSION)}" "tuner"',
         ".SH NAME",
         f"{escaped(title)} \\- {escaped(command.get_short_help_str(limit=200).rstrip('.'))}",
         ".SH SYNOPSIS",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.model.errors import InputError
-from tuner.untrusted.json import escaped
-from tuner.untrusted.text import plain
+from tuner.untrusted.reading import escaped, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,7 +151,7 @@ def console(json_path: str | None = None) -> "Console":
     ``COLUMNS`` sets its width. Without it a terminal tells its own, and what is no terminal gets whole lines.
     What its encoding lacks is replaced: a table is not worth a traceback after the measuring is done.
     """
-    from tuner.report.console import PlainConsole
+    from tuner.report.layout import PlainConsole
 
     stream = sys.stderr if json_path == "-" or sys.stdout is None else sys.stdout
     if isinstance(stream, io.TextIOWrapper):

@@ -1,24 +1,29 @@
-"""Functions of the commands that use the daemon."""
+"""``tuner top`` and ``open``, and functions of the commands that use the daemon."""
 
+import asyncio
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tuner.cli.output import echo
-from tuner.model.errors import DaemonAbsentError
-from tuner.report.words import MOMENT_WIDTH, moment
+from tuner.model.errors import DaemonAbsentError, InputError
+from tuner.model.units import MOMENT_WIDTH, moment
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.client.client import Client
     from tuner.client.values import Job
+    from tuner.terminal.view import TerminalView
 
 
-# those of tuner.client.addresses, whose import would take a tenth of what `tuner --help` may
+# those of tuner.client.transport, whose import would take a tenth of what `tuner --help` may
 SOCKET_VARIABLE = "TUNER_SOCKET"
 TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
 _T = TypeVar("_T")
@@ -88,7 +93,7 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from tuner.report.job_words import asked_for, priority_of, search_of
+    from tuner.report.progress import asked_for, priority_of, search_of
 
     roomy = out.width >= _ROOM_FOR_ALL
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -121,7 +126,7 @@ def _device(job: "Job") -> str:
 
 def show_job(job: "Job", out: "Console") -> None:
     """All details of a job, one per line."""
-    from tuner.report.job_words import asked_for, priority_of, search_of
+    from tuner.report.progress import asked_for, priority_of, search_of
 
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
@@ -139,3 +144,68 @@ def show_job(job: "Job", out: "Console") -> None:
     out.print(f"job {job.id}, {job.kind}", style="bold", highlight=False)
     for name, value in lines.items():
         out.print(f"  {name + ':':<11} {value}", markup=False, highlight=False)
+
+
+@click.command("open", short_help="Show the daemon's live page in a browser.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    metavar="N",
+    help="Port of 127.0.0.1. Default: 8750, or a free one.",
+)
+@click.option("--browser/--no-browser", default=True, help="Open a browser, or print the link only.")
+@socket_option
+def open_page(*, port: int | None, browser: bool, socket: str | None) -> None:
+    """Show devices, jobs, trials and answers of the daemon in a browser, until Ctrl-C.
+
+    The page is served on 127.0.0.1 to this user alone. The link is good for one browser. From another
+    machine: `ssh -L 8750:127.0.0.1:8750 HOST tuner open --port 8750`.
+    """
+    from tuner.page.app import listen, open_browser, serve
+
+    client, _ = when_started(socket, lambda daemon: daemon.status())
+    listener = listen(port)
+
+    def opened(link: str) -> None:
+        shown = browser and open_browser(link)
+        echo(f"the page of the daemon at {client.address}, for one browser, until Ctrl-C:", err=True)
+        echo(link)
+        if browser and not shown:
+            echo("no browser can be started here: open the link in yours", err=True)
+
+    serve(client.transport, listener, opened)
+
+
+# --- ``tuner top``: the daemon in the terminal.
+
+
+@click.command(short_help="Show the daemon's devices, jobs, trials and answers in the terminal.")
+@socket_option
+def top(*, socket: str | None) -> None:
+    """Show devices with their power, jobs, trials and answers of the daemon, until q.
+
+    Jobs are cancelled, paused and resumed there, after a question; ? shows the keys. Power is sampled once a
+    second meanwhile. Needs the extra `tui`. `tuner open` shows the same in a browser.
+    """
+    if find_spec("textual") is None:
+        raise InputError("tuner top needs textual: pip install 'gpu-tuner[tui]'")
+    if not is_terminal():
+        raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
+    client, _ = when_started(socket, lambda daemon: daemon.status())
+
+    from tuner.terminal.state import EventReader
+    from tuner.terminal.view import TerminalView
+
+    asyncio.run(_show(TerminalView(client, EventReader(client))))
+
+
+async def _show(view: "TerminalView") -> None:
+    """Show it until it is left; a signal that ends it leaves the terminal as q does."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, view.exit)
+    await view.run_async()
+
+
+def is_terminal() -> bool:
+    """True where keys come from a terminal and the screen is one."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))

@@ -1,15 +1,20 @@
-"""``tuner run``: tune workloads that run together, and print, store and return the best."""
+"""``tuner run``, ``explain`` and ``worker``: tune workloads that run together."""
 
 import os
+import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tuner.cli import completion
-from tuner.cli.balance import show_balance
-from tuner.cli.lifecycle import orderly_stop
+from tuner.cli.db import reading
+from tuner.cli.main import orderly_stop
 from tuner.cli.options import (
     database_option,
     device_option,
@@ -22,8 +27,233 @@ from tuner.cli.output import console, echo, json_option, series_option, write_js
 from tuner.model.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tuner.search.request import Request
-    from tuner.search.tuning import TuningResult
+    from tuner.search.session import TuningResult
+
+
+_ITS_OWN = ("balance", "json_path", "kernel_files")  # options that the proposed command has not, or anew
+
+
+def show_balance(
+    request: "Request",
+    device_spec: str | None,
+    database: Path | None,
+    *,
+    json_path: str | None,
+    allow_simulated: bool,
+) -> None:
+    """Measure, and print solo times with the command that uses what is proposed.
+
+    Args:
+        request: what the user asked for.
+        device_spec: see ``open_device``.
+        database: as named; only read, for the best known configurations.
+        json_path: where the result goes as JSON; None for nowhere.
+        allow_simulated: see ``open_device``.
+
+    Raises:
+        InputError: a lone workload, a recording, or a request that cannot be.
+        DeviceError: a workload failed.
+    """
+    from tuner.database.connection import holds_something
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.report.layout import rendered
+    from tuner.report.lists import balance_lines
+    from tuner.search.setup import open_setup
+    from tuner.search.together import balance, balance_document
+
+    request.check()
+    catalog = Catalog.load(request.kernel_files)
+    timed = replace(
+        request,
+        objective="time",
+        max_slowdown=None,
+        clocks="off",
+        power_limits="off",
+        joules=False,
+        sensor=None,
+        scope="gpu",
+    )
+    stored = database is None or holds_something(database)  # what is missing is made by the run to come
+    with (
+        orderly_stop(),
+        reading(database) if stored else nullcontext() as store,
+        open_setup(device_spec, timed, allow_simulated=allow_simulated) as setup,
+    ):
+        found = balance(setup, request, catalog, store, lambda text: echo(text, err=True))
+        document = balance_document(setup, found)
+    command = shlex.join(["tuner", "run", *found.specs, *_options(request.kernel_files)])
+    for notice in found.notices:
+        echo(f"notice: {notice}", err=True)
+    if json_path is not None:
+        write_json(json_path, document | {"command": command})
+    out = console(json_path)
+    out.print(rendered(list(balance_lines(document, command, out.width))))
+
+
+def _options(kernel_files: Sequence[Path]) -> Iterator[str]:
+    """The options of this command as they were given."""
+    for file in kernel_files:
+        yield from ("--kernel", str(file))
+    ctx = click.get_current_context()
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(parameter, click.Option) or not given or name in _ITS_OWN:
+            continue
+        yield parameter.opts[0]
+        if not parameter.is_flag:
+            yield str(ctx.params[name])
+
+
+_LETTERS = ("S", "P", "L", "r", "shuffle")
+_LEGEND = (
+    "of a block: S elements in shared memory, P elements of each thread, L threads, r radix;"
+    " of a multiprocessor: B_a blocks and W_SM warps at once"
+)
+_KIB = 1024
+
+
+@click.command(short_help="Show the analytical model's choice and reasons; runs nothing.")
+@click.argument(
+    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completion.workloads
+)
+@device_option
+@kernel_option
+@click.option(
+    "--rule",
+    type=click.Choice(["embedded", "server"]),
+    help="The rule. Default: embedded up to 20 multiprocessors, server above.",
+)
+@click.option(
+    "--all", "show_all", is_flag=True, help="Compile and show all candidates, not only the first ten."
+)
+@json_option
+def explain(
+    workloads: tuple[str, ...],
+    *,
+    device: str | None,
+    kernel_files: tuple[Path, ...],
+    rule: str | None,
+    show_all: bool,
+    json_path: str | None,
+) -> None:
+    """Show what the analytical model chooses for each WORKLOAD on a GPU, and why; nothing is run.
+
+    A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates that may be the best are
+    compiled (once; the code is kept) and listed in the order of the rule, best first.
+    """
+    from tuner.report.progress import RunProgress
+    from tuner.search.explaining import SHOWN
+    from tuner.search.explaining import explain as explained
+
+    workloads, kernel_files = with_files(workloads, kernel_files)
+    with RunProgress("time") as progress:
+        document = explained(
+            workloads,
+            device,
+            kernel_files,
+            rule=rule,
+            shown=None if show_all else SHOWN,
+            progress=progress.compiled,
+        )
+    for notice in document["notices"]:
+        echo(f"notice: {notice}", err=True)
+    if json_path is not None:
+        write_json(json_path, document)
+    _print(document, json_path)
+
+
+def _print(document: dict[str, Any], json_path: str | None) -> None:
+    from rich.text import Text
+
+    out = console(json_path)
+    device = document["device"]
+    limits = (
+        "limits not known"
+        if device["compute_capability"] is None
+        else f"compute capability {'.'.join(map(str, device['compute_capability']))}, "
+        f"{device['multiprocessors']} multiprocessors of {device['max_warps_per_sm']} warps and"
+        f" {device['max_blocks_per_sm']} blocks"
+    )
+    out.print(Text(f"{device['name']} ({device['spec']}): {limits}"), soft_wrap=True)
+    for workload in document["workloads"]:
+        out.print()
+        out.print(Text(workload["workload"], style="bold"))
+        if workload["candidates"]:
+            out.print(_table(workload["candidates"]))
+            out.print(Text(_LEGEND, style="dim"))
+        for line in (*workload["reasons"], *_cost(workload)):
+            out.print(Text(line))
+
+
+def _table(rows: list[dict[str, Any]]) -> "Table":
+    """A row per candidate; tunables without a role stand where they differ, launches side by side."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from tuner.model.plan import shown_values
+
+    letters = [letter for letter in _LETTERS if rows[0][letter] is not None]
+    others = _others(rows)
+    in_flight = any(row["bytes_in_flight"] for row in rows)
+    titles = [*letters, "registers", "shared\n(B)", "B_a", "W_SM", "occu-\npancy", "bound by"]
+    titles += ["in flight\n(KiB)"] if in_flight else []
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    if others:
+        table.add_column("others")
+    for row in rows:
+        cells = [*(_value(row[letter]) for letter in letters), *_numbers(row)]
+        if in_flight:
+            cells.append(f"{row['bytes_in_flight'] / _KIB:.0f}")
+        if others:
+            cells.append(shown_values({name: row["configuration"][name] for name in others}))
+        table.add_row(*cells)
+    return table
+
+
+def _others(rows: list[dict[str, Any]]) -> list[str]:
+    """Tunables that no letter shows and that differ among the rows."""
+    shown = [row["configuration"] for row in rows]
+    lettered = {
+        name
+        for name in shown[0]
+        if any(all(row[letter] == row["configuration"][name] for row in rows) for letter in _LETTERS)
+    }
+    return [name for name in shown[0] if name not in lettered and len({c[name] for c in shown}) > 1]
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    launches = row["launches"]
+    joined = [
+        " + ".join(str(launch[key]) for launch in launches)
+        for key in ("registers_per_thread", "shared_bytes", "B_a", "W_SM")
+    ]
+    names = list(dict.fromkeys(name for launch in launches for name in launch["binding"]))
+    binding = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return [*joined, f"{100 * row['occupancy']:.3g} %", binding]
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _cost(workload: dict[str, Any]) -> list[str]:
+    """The time of the model, and the number of candidates."""
+    from tuner.model.units import si
+
+    pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
+    count = workload["considered"] - workload["uncompiled"]
+    number = f"{count:,} of {workload['considered']:,}" if workload["uncompiled"] else f"{count:,}"
+    prepare, choose = (si(workload[key], "s") for key in ("prepare_s", "choose_s"))
+    return [
+        f"{number} candidates, {workload['resources']}{pruned}",
+        f"{prepare} for the space, {choose} to compile and choose; nothing was run",
+    ]
 
 
 @click.command()
@@ -82,7 +312,7 @@ def run(
     from tuner.model.records import RunStatus
     from tuner.report.run_report import show_run
     from tuner.search.request import Request
-    from tuner.search.tuning import no_answer, with_trial_series
+    from tuner.search.session import no_answer, with_trial_series
 
     if with_series and json_path is None:
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
@@ -133,7 +363,7 @@ def _tune(
     from tuner.kernel_files.catalog import Catalog
     from tuner.pool.opening import opener_on
     from tuner.report.progress import RunProgress
-    from tuner.search.running import run as run_search
+    from tuner.search.session import run_request as run_search
 
     with orderly_stop():
         request.check()
@@ -162,3 +392,22 @@ def _both_go_to_the_same_place(json_path: str | None) -> bool:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     except OSError:  # no files at all, as in tests
         return False
+
+
+@click.command(short_help="Measure on one GPU for the runs of another process (`tuner run --on`).")
+@click.argument("scheduler")
+@device_option
+def worker(scheduler: str, *, device: str | None) -> None:
+    """Measure on one GPU for a run of `tuner run --on`, under a SCHEDULER of Dask.
+
+    SCHEDULER is tls://HOST:PORT, with certificates in Dask's configuration. Start one for each GPU; without
+    --device it takes the first that CUDA shows, so that `srun --gpus-per-task=1 tuner worker ...` gives each
+    its own. It ends when the scheduler has gone.
+    """
+    from tuner.pool.places import check_scheduler_address
+    from tuner.pool.worker import serve
+    from tuner.pool.workers import require_dask
+
+    require_dask("tuner worker")
+    check_scheduler_address(scheduler)
+    serve(scheduler, device or "")

@@ -1,31 +1,47 @@
-"""``tuner compare``: policies compared with the exhaustive ground truth."""
+"""``tuner sweep``, ``train`` and ``compare``: many searches."""
 
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.lifecycle import orderly_stop
-from tuner.cli.options import database_option, kernel_option, search_option
+from tuner.cli.main import orderly_stop
+from tuner.cli.options import (
+    NamedPath,
+    database_option,
+    device_option,
+    kernel_option,
+    named_database,
+    search_option,
+    with_files,
+)
 from tuner.cli.output import console, echo, json_option, writable, write_json
-from tuner.model.errors import InputError, RunInterrupted
+from tuner.cli.remote import client_of, socket_option
+from tuner.model.errors import DaemonAbsentError, DaemonUnavailableError, InputError, RunInterrupted
+from tuner.model.options import SearchOptions
 
 if TYPE_CHECKING:
-    from tuner.comparing.choices import Group
+    from tuner.devices.base import Device
+    from tuner.kernel_files.kernel_file import KernelFile
     from tuner.model.objective import Objective
     from tuner.model.records import Conditions
     from tuner.model.run_document import RunDocument
+    from tuner.pool.places import PoolPlace
+    from tuner.prediction.training_set import Sizes
     from tuner.report.progress import CompareProgress
     from tuner.search.answer import SearchOutcome
     from tuner.search.request import Request
     from tuner.search.task import Task
-    from tuner.studies.comparison import Play, Rules
+    from tuner.studies.comparison import Group, Play, Rules
     from tuner.studies.measured_spaces import Truth
+    from tuner.studies.sweep import Backend
+    from tuner.studies.sweep_file import SweepFile
+    from tuner.studies.training import Training
 
 
 _REPLAY = "replay:"
@@ -114,9 +130,8 @@ def compare(
     sizes, and a+b for workloads that run together. Without any, all spaces of a recording are taken. On a GPU
     or a simulated one every trial is measured first, once: the run is kept in the database.
     """
-    from tuner.comparing.choices import policies
     from tuner.model.objective import of_one_cost
-    from tuner.studies.comparison import Rules
+    from tuner.studies.comparison import Rules, policies
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     _check_plot(plot_path)
@@ -147,7 +162,7 @@ def _check_plot(path: str | None) -> None:
     """Refuse a plot that cannot be drawn before the evaluation begins."""
     if path is None:
         return
-    from tuner.report.power_plot import FORMATS, need_matplotlib
+    from tuner.report.power import FORMATS, need_matplotlib
 
     if Path(path).suffix not in FORMATS:
         raise InputError(f"--plot {path}: the name must end in one of {', '.join(FORMATS)}")
@@ -178,8 +193,8 @@ def _announce(
 
 def _recorded(found: _ComparisonSetup, words: Sequence[str], device: str) -> None:
     """Take the ground truths of a recording."""
-    from tuner.comparing.choices import recorded_groups
-    from tuner.recordings.opening import open_recording
+    from tuner.recordings.files import open_recording
+    from tuner.studies.comparison import recorded_groups
     from tuner.studies.measured_spaces import Truth
 
     recording = open_recording(device.removeprefix(_REPLAY))
@@ -198,10 +213,10 @@ def _measured(
     database: Path | None,
 ) -> None:
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
-    from tuner.comparing.choices import TOGETHER, catalog_groups
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
     from tuner.search.document import WallTime, document
+    from tuner.studies.comparison import TOGETHER, catalog_groups
     from tuner.studies.ground_truth import TruthProgress, measured
 
     catalog = Catalog.load(request.kernel_files)
@@ -262,3 +277,346 @@ def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_p
     if any(play.error for play in found.plays):
         echo("Error: a policy raised; the lines above say which, on what and why", err=True)
         sys.exit(1)
+
+
+_DAEMON = "daemon"
+
+
+@click.command(short_help="Run all jobs of a file: kernels, sizes, objectives, devices.")
+@click.argument("file", type=NamedPath(dir_okay=False, path_type=Path), metavar="FILE.toml")
+@click.option(
+    "--on",
+    "where",
+    default=_DAEMON,
+    show_default=True,
+    metavar="WHERE",
+    help="Where jobs run: daemon; this machine without a daemon, local in a lane for each GPU, local:N in"
+    " N lanes; or the workers of dask://HOST:PORT or slurm, as with tuner run --on.",
+)
+@click.option("--dry-run", is_flag=True, help="Check and list the jobs; run nothing.")
+@database_option
+@socket_option
+@json_option
+def sweep(
+    file: Path, *, where: str, dry_run: bool, database: Path | None, socket: str | None, json_path: str | None
+) -> None:
+    """Run every search that FILE.toml stands for, and report them as a whole.
+
+    A job that a finished run has answered under the same conditions is not run again: the same command goes
+    on with a sweep that was stopped. A job that fails does not stop the others. Exit code 0 when all jobs
+    have an answer, 1 when some failed, 130 after Ctrl-C.
+    """
+    from tuner.studies.sweep_file import read_sweep
+
+    place = _place(where)
+    read = read_sweep(file)
+    if dry_run:
+        _check_jobs(read, place, socket)
+        _list_jobs(read, json_path)
+        return
+    with orderly_stop(), ExitStack() as stack:
+        backend: Backend
+        if place is None:
+            backend = _on_daemon(read, socket)
+        elif place.kind == "local":
+            backend = _on_lanes(read, place.workers, database)
+        else:
+            backend = stack.enter_context(_on_pool(read, where, database))
+        code = _run(read, backend, json_path)
+    sys.exit(code)
+
+
+def _place(where: str) -> "PoolPlace | None":
+    """Where jobs run without the daemon; None for the daemon."""
+    from tuner.pool.places import parse_place
+
+    if where == _DAEMON:
+        return None
+    try:
+        return parse_place(where)
+    except InputError as error:
+        raise InputError(
+            f"--on {where}: write daemon, local or local:N with N lanes, such as local:4,"
+            " dask://HOST:PORT or slurm"
+        ) from error
+
+
+def _on_daemon(read: "SweepFile", socket: str | None) -> "Backend":
+    from tuner.studies.sweep_daemon import DaemonQueues
+
+    if named_database() is not None:
+        raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
+    if read.kernel_files:
+        keys = "the daemon reads kernels from its own directories; leave them out, or use --on local"
+        raise read.refused([("[sweep] kernel_files", keys)])
+    try:
+        return DaemonQueues(client_of(socket))
+    except DaemonAbsentError as error:
+        raise DaemonAbsentError(f"{error}\n--on local runs a sweep without a daemon") from error
+
+
+def _on_lanes(read: "SweepFile", lanes: int | None, database: Path | None) -> "Backend":
+    from tuner.studies.sweep_local import LocalLanes, lanes_for
+
+    if lanes is None:
+        return lanes_for(read.jobs, database, read.kernel_files)
+    return LocalLanes(lanes, database, read.kernel_files)
+
+
+def _on_pool(read: "SweepFile", where: str, database: Path | None) -> AbstractContextManager["Backend"]:
+    from tuner.studies.sweep_pool import open_pool_lanes
+
+    return open_pool_lanes(where, database, read.kernel_files)
+
+
+def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
+    """Run the sweep and show it; returns the exit code."""
+    from tuner.studies.progress import SweepProgress, show_sweep
+    from tuner.studies.sweep import RefusedJobsError, run_sweep
+
+    try:
+        with SweepProgress() as progress:
+            report = run_sweep(read.jobs, backend, progress, str(read.path))
+    except RefusedJobsError as error:
+        raise read.refused(error.refused) from error
+    try:
+        if json_path is not None:
+            write_json(json_path, report.document())
+    finally:  # a full disk costs no tables
+        show_sweep(report, console(json_path), named_database())
+    if report.trouble:
+        echo(f"Error: {report.trouble}", err=True)
+    if report.interrupted:
+        echo("interrupted; what has ended is stored", err=True)
+        return RunInterrupted.exit_code
+    return 1 if report.failed or report.left else 0
+
+
+def _check_jobs(read: "SweepFile", place: "PoolPlace | None", socket: str | None) -> None:
+    """Refuse jobs that name what is not there: by the daemon, where it would run them and answers.
+
+    Raises:
+        InputError: names the keys of the file.
+    """
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.studies.sweep import RefusedJobsError, check_workloads
+    from tuner.studies.sweep_daemon import DaemonQueues
+    from tuner.studies.sweep_local import LocalDevices
+
+    try:
+        if place is None and not read.kernel_files:
+            with suppress(DaemonUnavailableError):
+                DaemonQueues(client_of(socket)).check(read.jobs)
+                return
+        catalog = Catalog.load(read.kernel_files)
+        check_workloads(read.jobs, catalog)
+        if place is not None and place.kind == "local":
+            LocalDevices().check_all(read.jobs, catalog)
+    except RefusedJobsError as error:
+        raise read.refused(error.refused) from error
+
+
+def _list_jobs(read: "SweepFile", json_path: str | None) -> None:
+    if json_path is not None:
+        jobs = [
+            {
+                "group": job.group,
+                "workloads": list(job.workloads),
+                "objective": job.objective,
+                "device": job.device,
+                "options": dict(job.options),
+            }
+            for job in read.jobs
+        ]
+        document = {
+            "sweep": str(read.path),
+            "jobs": jobs,
+            "excluded": read.excluded,
+            "repeated": read.repeated,
+        }
+        write_json(json_path, document)
+    out = console(json_path)
+    for job in read.jobs:
+        out.print(f"{job.group}: {job.title}", markup=False, highlight=False, soft_wrap=True)
+    beside = [f"{read.excluded} excluded"] if read.excluded else []
+    beside += [f"{read.repeated} named twice"] if read.repeated else []
+    count = f"{len(read.jobs)} job{'s' if len(read.jobs) > 1 else ''}"
+    out.print(", ".join([count, *beside]), markup=False, highlight=False)
+
+
+# --- ``tuner train``: measure a kernel at many inputs, and learn which configuration fits which.
+
+_LEAST, _MOST = 2, 10_000
+
+
+@click.command(short_help="Learn which configuration fits which size of a kernel.")
+@click.argument("kernel", metavar="KERNEL")
+@click.option(
+    "--inputs", default="", metavar="RANGES", help="Where sizes are drawn from: H=2^4..2^16, W=[64, 100]."
+)
+@click.option(
+    "--input", "listed", multiple=True, metavar="SIZES", help="An input, as H=100,W=7; repeated for more."
+)
+@click.option(
+    "--limit", multiple=True, metavar="EXPR", help="What drawn inputs must satisfy, as H * W <= 2**28."
+)
+@click.option(
+    "--count",
+    type=click.IntRange(_LEAST, _MOST),
+    metavar="N",
+    default=48,
+    show_default=True,
+    help="Inputs that are drawn.",
+)
+@click.option(
+    "--evaluations",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Trials at an input. Default: a fifth of its space, 8 at least.",
+)
+@click.option(
+    "--policy",
+    default="predicted",
+    show_default=True,
+    help="How an input is looked at: predicted (as learned so far), hill-climbing, random or exhaustive.",
+)
+@click.option(
+    "--method", default="forest", show_default=True, help="Of prediction: forest, or g-adapt as in the paper."
+)
+@search_option("objective", default="time", text="What to minimise: time, energy, edp or ed2p.")
+@search_option("seed", default=SearchOptions.seed)
+@device_option
+@kernel_option
+@database_option
+@json_option
+def train(
+    kernel: str,
+    *,
+    inputs: str,
+    listed: tuple[str, ...],
+    limit: tuple[str, ...],
+    count: int,
+    evaluations: int | None,
+    policy: str,
+    method: str,
+    objective: str,
+    seed: int,
+    device: str | None,
+    kernel_files: tuple[Path, ...],
+    database: Path | None,
+    json_path: str | None,
+) -> None:
+    """Train KERNEL, a kernel or a kernel file, on many inputs.
+
+    Every input is tuned with a few trials, guided by what the inputs before it have taught. From all trials a
+    model is learned that picks one of a few versions for sizes that nobody tuned. `tuner best`, `tuner.apply`
+    and the daemon use it; `tuner export --format c-selector` writes it as a C header.
+
+    The same command goes on after an interruption, and uses what other runs have stored.
+    """
+    from tuner.database.runs import Store
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.model.objective import of_one_cost
+    from tuner.search.request import Request
+    from tuner.search.setup import open_setup
+    from tuner.studies.progress import TrainingProgress, show_training
+    from tuner.studies.training import Trainer, TrainingRequest
+
+    (spec,), files = with_files((kernel,), kernel_files)
+    catalog = Catalog.load(files)
+    name, _, sizes = spec.partition(":")
+    if sizes:
+        raise InputError(f"{spec}: a training takes a kernel without sizes; write --input {sizes}")
+    found = catalog.kernel(name)
+    of_one_cost(objective, "tuner train")
+    asked = Request(objective=objective, seed=seed, kernel_files=files)
+    asked.check()
+    with (
+        orderly_stop(),
+        TrainingProgress(objective) as progress,
+        Store(database) as store,
+        open_setup(device, asked, progress.warming) as setup,
+    ):
+        chosen = _inputs(found, setup.device, inputs, listed, limit, count=count, seed=seed)
+        request = TrainingRequest(found.name, chosen, objective, policy, evaluations, method, seed)
+        trained = Trainer(request, setup, catalog, store, progress).train()
+    document = training_document(trained)
+    if json_path is not None:
+        write_json(json_path, document)
+    show_training(document, console(json_path))
+
+
+def _inputs(
+    kernel: "KernelFile",
+    device: "Device",
+    ranges: str,
+    listed: tuple[str, ...],
+    limits: tuple[str, ...],
+    *,
+    count: int,
+    seed: int,
+) -> "list[Sizes]":
+    """The inputs, drawn or listed; drawn ones fit into half of the free memory."""
+    from tuner.expressions.callables import Expression
+    from tuner.search.candidates import plan_bytes
+    from tuner.studies.training import draw, drawn_sizes, listed_inputs
+
+    if listed:
+        if ranges:
+            raise InputError("--inputs and --input: give one of them")
+        return listed_inputs(kernel, listed)
+    try:
+        expressions = [Expression(limit) for limit in limits]
+    except InputError as e:
+        raise InputError(f"--limit: {e}") from e
+    for expression in expressions:
+        unknown = sorted(expression.names - set(kernel.sizes))
+        if unknown:
+            raise InputError(f"--limit {expression.text}: {kernel.name} has no size {unknown[0]!r}")
+    room = device.free_memory_bytes() // 2
+
+    def allowed(sizes: "Sizes") -> bool:
+        try:
+            if not all(expression.evaluate(sizes) for expression in expressions):
+                return False
+        except InputError as e:
+            raise InputError(f"--limit: {e}") from e
+        workload = kernel.workload(sizes)
+        return plan_bytes(kernel.plan(workload, kernel.default(workload))) <= room
+
+    found = draw(drawn_sizes(kernel, ranges), count, seed, allowed)
+    if len(found) < _LEAST:
+        raise InputError(
+            f"--inputs: {len(found)} different inputs of {kernel.name} fit and are allowed; two are needed"
+        )
+    return found
+
+
+def training_document(training: "Training") -> dict[str, Any]:
+    """What a training gave, as JSON has it."""
+    from tuner.prediction.accuracy import Accuracy
+    from tuner.prediction.model import rounded
+
+    model = training.model
+    return {
+        "kernel": model.kernel,
+        "device": asdict(model.device),
+        "objective": model.objective,
+        "method": model.method,
+        "inputs": len(training.data.inputs),
+        "trials": training.data.trials,
+        "looked_at": training.looked_at,
+        "known": training.known,
+        "evaluations": training.evaluations,
+        "seconds": training.seconds,
+        "accuracy": {name: rounded(asdict(Accuracy.of(one))) for name, one in training.left_out.items()},
+        "left_out": {
+            name: [
+                {**one.sizes, "slowdown": one.slowdown, "best_of_first": one.best_of_first}
+                for one in left_out
+            ]
+            for name, left_out in training.left_out.items()
+        },
+        "versions": [dict(version) for version in model.portfolio.versions],
+        "claim": model.claim,
+    }

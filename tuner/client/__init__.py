@@ -2,6 +2,6 @@
 
 from tuner.client.client import Client
 from tuner.client.values import Best, Event, Job, LiveEvent, Use, WorkloadAnswer
-from tuner.system.sockets import default_sockets
+from tuner.system.service_manager import default_sockets
 
 __all__ = ["Best", "Client", "Event", "Job", "LiveEvent", "Use", "WorkloadAnswer", "default_sockets"]

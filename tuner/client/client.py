@@ -1,19 +1,175 @@
 """``tuner.Client``: the daemon's client for programs."""
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from tuner.client.addresses import Address, address
-from tuner.client.archive import Archive
-from tuner.client.live import SILENCE_S, Pauses, live_events
-from tuner.client.messages import Message, messages
-from tuner.client.targets import target
-from tuner.client.transport import Transport
-from tuner.client.values import Best, Event, Job, LiveEvent, Status, Use, is_ended, read, read_event
+from tuner.client.transport import Address, Message, Transport, address, messages, target
+from tuner.client.values import (
+    Best,
+    Event,
+    Job,
+    LiveEvent,
+    ServedAnswer,
+    Status,
+    Use,
+    is_ended,
+    read,
+    read_event,
+)
 from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
+from tuner.model.run_document import RunDocument, TrialDocument, run_document
+from tuner.model.typed import UnfitError
+
+_PAGE = 500  # trials in one answer of the daemon
+
+Document = dict[str, Any]
+
+
+class _TrialPage(TypedDict):
+    trials: list[TrialDocument]
+    next: int | None
+
+
+class _Answers(TypedDict):
+    answers: list[ServedAnswer]
+
+
+class Archive:
+    """What is stored; the errors are those of ``Client``.
+
+    Args:
+        transport: to the daemon.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def runs(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
+        """Runs, newest first.
+
+        Args:
+            workloads: only runs of exactly these together; none for any.
+            limit: so many at most.
+            before: only runs of a lower number.
+        """
+        return self._listed("runs", {"workload": workloads, "limit": limit, "before": before})
+
+    def run(self, number: int) -> RunDocument:
+        """The document of a run, without its trials."""
+        try:
+            return run_document(self._transport.ask("GET", f"/v1/runs/{number:d}"))
+        except UnfitError as error:
+            raise self._transport.misunderstood(str(error)) from error
+
+    def trials(self, number: int) -> Iterator[TrialDocument]:
+        """Trials of a run in their order, read as they are needed."""
+        after: int | None = 0
+        while after is not None:
+            query = {"after": after, "limit": _PAGE}
+            page = self._transport.asked(_TrialPage, target(f"/v1/runs/{number:d}/trials", query))
+            yield from page["trials"]
+            after = page["next"]
+
+    def samples(self, number: int) -> list[Document]:
+        """What measuring the answer of a run again has given, oldest first."""
+        return self._rows(f"/v1/runs/{number:d}/samples", "samples")
+
+    def answers(self, *, stale: bool | None = None) -> list[ServedAnswer]:
+        """Answers that are served; with ``stale``, only those that are, or are not."""
+        query = {"stale": None if stale is None else str(stale).lower()}
+        return self._transport.asked(_Answers, target("/v1/answers", query))["answers"]
+
+    def history(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
+        """Answers over time, newest first; arguments as of ``runs``."""
+        return self._listed("history", {"workload": workloads, "limit": limit, "before": before})
+
+    def _listed(self, name: str, query: Document) -> list[Document]:
+        return self._rows(target(f"/v1/{name}", query), name)
+
+    def _rows(self, path: str, name: str) -> list[Document]:
+        answer = self._transport.ask("GET", path) or {}
+        rows = answer.get(name)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self._transport.misunderstood(f"{answer!r:.120}")
+        return rows
+
+
+# --- The stream of everything, through restarts of the daemon.
+
+SILENCE_S = 45.0
+"""Three of the daemon's signs of life, one every 15 s."""
+
+_PAUSE_S = 0.1  # before the first attempt to find the daemon again ...
+_LONGEST_PAUSE_S = 2.0  # ... and, doubling, at most
+
+
+class Pauses:
+    """Waits for a daemon that went away, longer each time, up to a limit in all.
+
+    Args:
+        patience_s: longest time without a word of the daemon.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._pause_s = _PAUSE_S
+        self._heard_s = time.monotonic()
+
+    def heard(self) -> None:
+        """Note a word of the daemon."""
+        self._pause_s = _PAUSE_S
+        self._heard_s = time.monotonic()
+
+    def wait(self, trouble: Exception) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            Exception: the trouble, where it has lasted too long.
+        """
+        if time.monotonic() - self._heard_s + self._pause_s > self._patience_s:
+            raise trouble
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+
+def live_events(
+    transport: Transport,
+    *,
+    power: bool,
+    patience_s: float,
+    away: Callable[[DaemonUnavailableError], None] | None = None,
+) -> Iterator[LiveEvent]:
+    """Everything, and on from where it was after the daemon went away; see ``Client.watch``."""
+    target = f"/v1/events{'?power=true' if power else ''}"
+    pauses, place = Pauses(patience_s if away is None else math.inf), ""
+    while True:
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
+        try:
+            for message in messages(transport.stream(target, headers, SILENCE_S)):
+                pauses.heard()
+                if message is not None:
+                    place = message.id or place
+                    yield _event(message, transport)
+                    pauses.heard()  # a caller may have taken its time
+            trouble = DaemonUnavailableError(f"the daemon at {transport.address} ended its stream")
+        except DaemonUnavailableError as error:
+            trouble = error
+        if away is not None:
+            away(trouble)
+        pauses.wait(trouble)
+
+
+def _event(message: Message, transport: Transport) -> LiveEvent:
+    try:
+        return read_event(LiveEvent, message.data)
+    except ValueError as error:
+        raise transport.misunderstood(f"the event {message.data!r:.120}: {error}") from error
+
 
 _Value = TypeVar("_Value")
 
@@ -276,3 +432,65 @@ def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:
     form = re.compile(rf'{name}\{{gpu="([^"]*)"\}} ([0-9.eE+-]+)')
     for found in filter(None, map(form.fullmatch, lines)):
         yield found[1], float(found[2])
+
+
+# --- All answers that a daemon has: those of its jobs, each asked for once.
+
+MOST_ANSWERS = 500
+"""That are asked for, the newest first."""
+
+_JOBS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """What a daemon says of workloads that it has tuned.
+
+    Attributes:
+        workloads: that run together.
+        objective: without its slowdown limit.
+        device: empty for the daemon's first.
+        best: what it serves; None where it cannot.
+        why: that it cannot, such as a kernel that is gone.
+    """
+
+    workloads: tuple[str, ...]
+    objective: str
+    device: str
+    best: Best | None
+    why: str = ""
+
+
+def known_answers(client: Client) -> list[KnownAnswer]:
+    """Answers of the workloads of all jobs that were tuned, the newest first; asking counts as no use.
+
+    Raises:
+        DaemonUnavailableError, DaemonError: see ``Client``.
+    """
+    found: dict[tuple[object, ...], KnownAnswer] = {}
+    for job in _tuned(client):
+        limit = job.options.get("max_slowdown")
+        key = (tuple(sorted(job.workloads)), job.objective, job.device, limit)
+        if key not in found and len(found) < MOST_ANSWERS:
+            found[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
+    return list(found.values())
+
+
+def _tuned(client: Client) -> Iterator[Job]:
+    before: int | None = None
+    while jobs := client.jobs(limit=_JOBS_AT_ONCE, before=before):
+        yield from (job for job in jobs if job.kind == "tune" and job.run is not None)
+        before = jobs[-1].id
+
+
+def _answer(client: Client, job: Job, max_slowdown: float | None) -> KnownAnswer:
+    best, why = None, ""
+    try:
+        best = client.best(
+            *job.workloads, objective=job.objective, device=job.device, max_slowdown=max_slowdown, count=0
+        )
+    except DaemonUnavailableError:
+        raise
+    except InputError as error:
+        why = str(error)
+    return KnownAnswer(job.workloads, job.objective, job.device, best, why)

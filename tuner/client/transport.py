@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a Unix socket or the loopback, one connection per request, all with time-outs."""
+"""HTTP/1.1 over a Unix socket or the loopback: addresses, targets, messages, and time-outs everywhere."""
 
 import errno
 import grp
@@ -8,12 +8,14 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
+from urllib.parse import urlencode, urlsplit
 
-from tuner.client.addresses import TOKEN_VARIABLE, Address
 from tuner.model.errors import (
     DaemonAbsentError,
     DaemonError,
@@ -23,6 +25,119 @@ from tuner.model.errors import (
     TunerError,
 )
 from tuner.model.typed import UnfitError, document, typed
+from tuner.system.service_manager import SOCKET_VARIABLE, default_sockets
+
+# --- Addresses of the daemon: a Unix socket, or a port of this machine.
+
+TOKEN_VARIABLE = "TUNER_TOKEN_FILE"  # noqa: S105 - the name of a file, not what is in it
+_RIGHT = "write the path of a socket, or a URL such as http://127.0.0.1:8750"
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of a daemon: a path, or a host and a port.
+
+    Attributes:
+        path: Unix socket; None over TCP.
+        host: over TCP.
+        port: over TCP.
+    """
+
+    path: Path | None
+    host: str = "localhost"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"http://{self.host}:{self.port}" if self.path is None else str(self.path)
+
+
+def address(socket: str | Path | None, environment: Mapping[str, str] = os.environ) -> Address:
+    """The address that was named; the first default socket that exists where none was, else the last.
+
+    Raises:
+        InputError: a URL that is none of a port of this machine, or a path that cannot be one.
+    """
+    if socket == "" or (socket is not None and "\0" in str(socket)):
+        raise InputError(f"daemon at {str(socket)!r}: {_RIGHT}")
+    named = socket if socket is not None else environment.get(SOCKET_VARIABLE) or None
+    if named is not None:
+        return _of_url(str(named)) if "://" in str(named) else Address(Path(named))
+    choices = default_sockets(environment)
+    return Address(next((path for path in choices if path.exists()), choices[-1]))
+
+
+def _of_url(url: str) -> Address:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise InputError(f"daemon at {url!r}: {error}; {_RIGHT}") from error
+    if parts.scheme != "http" or port is None or parts.path not in ("", "/") or parts.query:
+        raise InputError(f"daemon at {url!r}: {_RIGHT}")
+    if not _is_here(host):
+        raise InputError(
+            f"daemon at {url!r}: the token would cross the network readable by all; forward a local port"
+            f" (ssh -L {port}:127.0.0.1:{port} {host}) and use http://127.0.0.1:{port}"
+        )
+    return Address(None, host, port)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# --- Messages of an event stream (WHATWG HTML, server-sent events).
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a stream; empty fields are those that were not sent."""
+
+    id: str
+    event: str
+    data: str
+
+
+def messages(lines: Iterable[bytes]) -> Iterator[Message | None]:
+    """Messages of a stream, and None for each comment: a sign of life.
+
+    A message that the end of the stream cuts off is dropped, as the standard has it.
+
+    Args:
+        lines: with their ends, which are LF or CRLF.
+    """
+    fields: dict[str, list[str]] = {}
+    for line in lines:
+        text = line.decode(errors="replace").rstrip("\r\n")
+        if not line.endswith(b"\n"):
+            return
+        if text.startswith(":"):
+            yield None
+        elif text:
+            name, _, value = text.partition(":")
+            fields.setdefault(name, []).append(value.removeprefix(" "))
+        elif fields:
+            last = {name: values[-1] for name, values in fields.items()}
+            if "data" in fields:
+                yield Message(last.get("id", ""), last.get("event", ""), "\n".join(fields["data"]))
+            fields = {}
+
+
+def target(path: str, query: Mapping[str, object]) -> str:
+    """A path with its query; what is None is left out.
+
+    Raises:
+        InputError: a value holds bytes that are no text.
+    """
+    given = {name: value for name, value in query.items() if value is not None}
+    try:
+        return f"{path}?{urlencode(given, doseq=True)}"
+    except UnicodeEncodeError as error:
+        raise InputError(f"{error.object!r:.120} holds bytes that are no text") from error
+
 
 MOST_BYTES = 16 * 2**20  # of an answer: a thousand jobs are less than one MiB
 _SHOWN = 120  # characters of what cannot be understood

@@ -1,4 +1,4 @@
-"""Compiles stages to cubins: in parallel, each with a time-out, cached on disk by content.
+"""Compilation of stages to cubins: in child processes, each with a time-out, cached on disk by content.
 
 Every compilation happens in a child process, so that one that hangs or crashes NVRTC costs that configuration
 only. What is cached is NVRTC's answer, errors included: the same text fails the same way. Time-outs and
@@ -7,26 +7,252 @@ crashes are not, as another try may end otherwise.
 
 import hashlib
 import json
+import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p, string_at
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from types import TracebackType
 
-from tuner.compiler.children import CompileChildren
+from tuner.compiler import nvrtc
 from tuner.compiler.cubin_cache import CubinCache, default_directory
-from tuner.compiler.nvrtc import Output
-from tuner.compiler.nvrtc_choice import SERVER, choose
-from tuner.compiler.ptxas_report import resources_in
+from tuner.compiler.nvrtc import LOADER_NAMES, Output, library_files
 from tuner.compiler.toolkit_headers import ToolkitHeaders, missing_header, with_package
-from tuner.devices.base import Progress
-from tuner.model.errors import ChildCrashedError, ChildTimeoutError, CompileError, InputError
-from tuner.model.plan import Resources, Source, Stage
+from tuner.model.errors import (
+    ChildCrashedError,
+    ChildError,
+    ChildTimeoutError,
+    CompileError,
+    CompilerUnavailableError,
+    InputError,
+)
+from tuner.model.plan import Progress, Resources, Source, Stage
+from tuner.system.processes import Child
 from tuner.untrusted.compiler_options import check_name_expression, check_options
 from tuner.untrusted.includes import check_includes
+
+
+class CompileChildren:
+    """Children with one loaded NVRTC library each; may be used by several threads.
+
+    A child starts when all others are busy, up to ``jobs`` of them, and ends when nothing has been asked of
+    it for ``idle_s``: each holds about 30 MB of its own (Linux, NVRTC 12.9).
+
+    Args:
+        server: ``module:callable`` that makes of a library what compiles.
+        library: path, or a name the dynamic loader knows.
+        jobs: children at a time.
+        idle_s: seconds without work after which a child ends.
+    """
+
+    def __init__(self, server: str, library: str, jobs: int, idle_s: float) -> None:
+        self._server = server
+        self._library = library
+        self._jobs = jobs
+        self._idle_s = idle_s
+        self._changed = threading.Condition()
+        self._idle: list[tuple[float, Child]] = []  # with the time it fell idle, the latest last
+        self._children: set[Child] = set()
+        self._reaping = False
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Children that live."""
+        with self._changed:
+            return len(self._children)
+
+    def call(self, method: str, *args: object, timeout_s: float) -> object:
+        """Call a method of the server in a child that has no other work; see ``Child.call``.
+
+        Waiting for a child counts towards no time-out.
+
+        Raises:
+            ChildError: as `Child.call`; that child is gone, the others are not touched.
+            CompilerUnavailableError: these children are closed, or what the server raised.
+        """
+        child = self._take()
+        try:
+            answer: object = child.call(method, *args, timeout_s=timeout_s)
+            return answer
+        finally:
+            self._give_back(child)
+
+    def close(self) -> None:
+        """End all children, those at work too; none starts afterwards."""
+        with self._changed:
+            self._closed = True
+            children = list(self._children)
+            self._children.clear()
+            self._idle.clear()
+            self._changed.notify_all()
+        for child in children:
+            child.close(grace_s=0.0)
+
+    def _take(self) -> Child:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._idle or len(self._children) < self._jobs)
+            if self._closed:
+                raise CompilerUnavailableError("this compiler is closed")
+            if self._idle:
+                return self._idle.pop()[1]  # the latest: those that idle longest are the ones to end
+            child = Child(self._server, self._library, name="compiler")
+            self._children.add(child)
+            return child
+
+    def _give_back(self, child: Child) -> None:
+        with self._changed:
+            kept = child.alive and child in self._children
+            if kept:
+                self._idle.append((time.monotonic(), child))
+                if not self._reaping:
+                    self._reaping = True
+                    threading.Thread(target=self._reap, name="compile-reaper", daemon=True).start()
+            else:
+                self._children.discard(child)
+            self._changed.notify_all()  # the reaper waits here, too
+        if not kept:
+            child.close(grace_s=0.0)
+
+    def _reap(self) -> None:
+        """End children that have idled too long; ends itself when no child idles."""
+        while True:
+            with self._changed:
+                if self._idle:
+                    left_s = self._idle[0][0] + self._idle_s - time.monotonic()
+                    if left_s > 0:
+                        self._changed.wait(left_s)
+                        continue
+                    _, child = self._idle.pop(0)
+                    self._children.discard(child)
+                    self._changed.notify_all()
+                else:
+                    self._reaping = False  # the next child that is given back begins anew
+                    return
+            child.close()
+
+
+# --- Chooses the NVRTC library for an architecture: the newest that supports it.
+
+_log = logging.getLogger(__name__)
+
+SERVER = "tuner.compiler.nvrtc:CompileServer"
+"""What loads a library in a child."""
+
+_TIMEOUT_S = 60.0  # to load a library from a cold disk
+
+
+@dataclass(frozen=True)
+class Library:
+    """An NVRTC library.
+
+    Attributes:
+        path: file, or name the dynamic loader knows.
+        size: bytes of the file, which tell builds of one version apart; 0 for a name.
+        version: e.g. ``12.9``.
+        architectures: what it compiles for, e.g. ``(50, 52, ...)``.
+    """
+
+    path: str
+    size: int
+    version: str
+    architectures: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The version as numbers."""
+        return tuple(map(int, self.version.split(".")))
+
+
+def choose(
+    architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache, server: str = SERVER
+) -> Library:
+    """The newest library that serves an architecture.
+
+    Args:
+        architecture: e.g. ``sm_90``.
+        libraries: paths or loader names to choose from; those found on this machine if None.
+        cache: remembers what each library serves, so that none is loaded to find out again.
+        server: what loads a library in a child.
+
+    Raises:
+        CompilerUnavailableError: none serves it; the message says what each serves.
+    """
+    number = re.fullmatch(r"sm_(\d+)[af]?", architecture)
+    if number is None:
+        raise CompilerUnavailableError(f"{architecture!r} is not a real architecture such as sm_90")
+    wanted = int(number[1])
+    known = described(nvrtc.library_files() if libraries is None else libraries, cache, server)
+    if libraries is None and not any(wanted in library.architectures for library in known):
+        known += described(nvrtc.LOADER_NAMES, cache, server)
+    serving = [library for library in known if wanted in library.architectures]
+    if not serving:
+        found = "; ".join(
+            f"{library.path} ({library.version}) serves " + " ".join(f"sm_{a}" for a in library.architectures)
+            for library in known
+        )
+        raise CompilerUnavailableError(
+            f"no NVRTC compiles for {architecture}: {found or 'none is installed'}; "
+            "the package nvidia-cuda-nvrtc-cu12 serves sm_50 and up"
+        )
+    return max(serving, key=lambda library: library.order)
+
+
+def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
+    """The libraries that load, each file once; from memory where the file has not changed."""
+    known = cache.load_libraries()
+    learnt = dict(known)
+    found = {}
+    for library in map(str, libraries):
+        is_file = os.sep in library
+        path = os.path.realpath(library) if is_file else library
+        try:
+            status = Path(path).stat() if is_file else None
+            stamp = f"{path} {status.st_size} {status.st_mtime_ns}" if status else ""
+            version, architectures = learnt[stamp] if stamp in learnt else _ask(path, server)
+        except (OSError, CompilerUnavailableError, ChildError) as error:
+            _log.info("NVRTC %s: %s", path, error)
+            continue
+        if status:  # what a name stands for may change unseen
+            learnt[stamp] = version, architectures
+        found[path] = Library(path, status.st_size if status else 0, version, architectures)
+    if learnt != known:
+        cache.store_libraries(learnt)
+    return list(found.values())
+
+
+def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
+    """Load a library in a child, which may crash, and have it describe itself."""
+    with Child(server, path, name=path) as child:
+        version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
+        return version, architectures
+
+
+def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:
+    """What ptxas reports of one entry under ``--ptxas-options=-v``; None if it reports nothing of it."""
+    # The two lines stay together, also where a unit's entries are compiled at the same time.
+    report = re.search(
+        rf"Function properties for {re.escape(lowered_name)}\n"
+        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
+        r"[^\n]*Used (\d+) registers([^\n]*)",
+        log,
+    )
+    if report is None:
+        return None
+    stack, stores, loads, registers = map(int, report.groups()[:4])
+    shared = re.search(r"(\d+) bytes smem", report[5])
+    return Resources(
+        registers_per_thread=registers,
+        static_shared_bytes=int(shared[1]) if shared else 0,
+        spill_bytes=stores + loads,
+        local_bytes=stack,
+        architecture=architecture,
+    )
+
 
 MOST_JOBS = 12
 """Children at a time, on however many CPUs: each holds some 30 MB, a run 0.9 GB at most."""
@@ -300,3 +526,70 @@ def _first_error(log: str, named: str) -> str:
     first = next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
     first = re.sub(r"(is considered a host function), and .*", r"\1", first)  # what follows is NVRTC's advice
     return re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
+
+
+# --- One compilation of stages for each architecture that the NVRTC of this machine serves.
+
+_MANGLED = "_Z"
+
+
+def served_architectures() -> tuple[str, ...]:
+    """The architectures that an NVRTC of this machine compiles for, as ``sm_90``; none without NVRTC."""
+    cache = CubinCache(default_directory())
+    libraries = described(library_files(), cache, SERVER) or described(LOADER_NAMES, cache, SERVER)
+    return tuple(f"sm_{one}" for one in sorted({one for each in libraries for one in each.architectures}))
+
+
+def compiled_for(
+    stages: Mapping[str, Sequence[Stage]], progress: Progress | None = None
+) -> dict[str, list[CompiledStage | CompileError]]:
+    """Compile stages for architectures, several at a time.
+
+    Args:
+        stages: architecture -> what to compile for it.
+        progress: called in this thread with (done, total) architectures.
+
+    Returns:
+        For each architecture and stage the code or the error.
+
+    Raises:
+        CompilerUnavailableError: no NVRTC serves an architecture.
+    """
+
+    def compiled(architecture: str) -> list[CompiledStage | CompileError]:
+        with Compiler(architecture, jobs=1) as compiler:
+            return compiler.compile(stages[architecture])
+
+    found: dict[str, list[CompiledStage | CompileError]] = {}
+    with ThreadPoolExecutor(min(usual_jobs(), max(1, len(stages)))) as pool:
+        futures = {pool.submit(compiled, one): one for one in stages}
+        for future in as_completed(futures):
+            found[futures[future]] = future.result()
+            if progress is not None:
+                progress(len(found), len(stages))
+    return {one: found[one] for one in stages}
+
+
+def demangled(name: str) -> str | None:
+    """A mangled name as C++ writes it, by the C++ library of this machine.
+
+    Returns:
+        None where the name is not mangled, or the library is not here.
+    """
+    if not name.startswith(_MANGLED):
+        return None
+    try:
+        library = CDLL("libstdc++.so.6")
+        demangle, release = getattr(library, "__cxa_demangle"), CDLL(None).free
+    except (OSError, AttributeError):
+        return None
+    demangle.restype, release.argtypes = c_void_p, [c_void_p]
+    demangle.argtypes = [c_char_p, c_char_p, POINTER(c_size_t), POINTER(c_int)]
+    status = c_int()
+    pointer = demangle(os.fsencode(name), None, None, byref(status))
+    if not pointer:
+        return None
+    try:
+        return string_at(pointer).decode()
+    finally:
+        release(pointer)

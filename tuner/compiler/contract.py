@@ -1,18 +1,19 @@
-"""What compiled code asks of its launch, held against the stage that launches it.
+"""Compiled plans: their resources, and what their code asks of its launches.
 
 ``tuner kernels check``, searches, simulated devices and GPUs all ask here. What depends on the device, as
-the blocks it holds at a time does, is told by ``tuner.space.launches``.
+the blocks it holds at a time does, is told by ``tuner.space.occupancy``.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from tuner.compiler.architectures import demangled
-from tuner.compiler.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage, Compiler, demangled
 from tuner.compiler.ptx import LaunchFacts, facts_in
 from tuner.kernel_files.source_checks import Remark, findings, signature_of
 from tuner.model.elements import element_dtype
-from tuner.model.plan import Plan, Stage
+from tuner.model.errors import CompileError, LaunchMisfitError
+from tuner.model.plan import Plan, Progress, Resources, Stage
 
 _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which PTX does not show
 
@@ -91,3 +92,60 @@ def _clusters(stage: Stage, declared: tuple[int, ...] | None) -> list[str]:
 
 def _axes(sizes: tuple[int, ...]) -> str:
     return " x ".join(map(str, sizes))
+
+
+# --- The resources of plans: each piece of code is compiled once, and held against how it is launched.
+
+LIBRARY_RESOURCES = Resources(0, compiled=False)
+"""Of a stage that a library runs: what it takes is not known."""
+
+
+def plan_resources(
+    compiler: Compiler, plans: Sequence[Plan], progress: Progress | None = None
+) -> list[tuple[Resources, ...] | CompileError]:
+    """For each plan the resources of its stages, or the error that names it.
+
+    Raises:
+        CompilerUnavailableError: NVRTC itself fails.
+    """
+    wanted: dict[tuple[object, ...], Stage] = {}  # the steps of a chain launch the same code again and again
+    for stage in (stage for plan in plans for stage in plan.stages if stage.library is None):
+        wanted.setdefault(code_of(stage), stage)
+    compiled = dict(zip(wanted, compiler.compile(list(wanted.values()), progress), strict=True))
+    return [resources_of(plan, compiled) for plan in plans]
+
+
+def resources_of(
+    plan: Plan, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
+) -> tuple[Resources, ...] | CompileError:
+    """The resources of a plan's stages, or why it does not compile or is not launched as its code asks.
+
+    Args:
+        plan: the plan.
+        compiled: the code of each of its stages, by ``code_of``.
+    """
+    found = []
+    checked = set()
+    for stage in plan.stages:
+        if stage.library is not None:
+            found.append(LIBRARY_RESOURCES)
+            continue
+        item = compiled[code_of(stage)]
+        if isinstance(item, CompileError):
+            error = CompileError(f"{plan.label()}: {item}")
+            error.__cause__ = item
+            return error
+        launch = (stage.name, stage.entry, stage.block, stage.shared_bytes, stage.cluster, stage.cooperative)
+        if launch not in checked:  # the steps of a chain differ in numbers only
+            checked.add(launch)
+            text = misfit(plan, stage, item)
+            if text:
+                return LaunchMisfitError(f"{plan.label()} {LaunchMisfitError.reason}: {text}")
+        found.append(item.resources)
+    return tuple(found)
+
+
+def code_of(stage: Stage) -> tuple[object, ...]:
+    """All of a stage that the compiler sees, what its messages call it, and what is declared in its place."""
+    code = stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
+    return *code, stage.symbols, stage.declared

@@ -16,9 +16,9 @@ import threading
 from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
-from tuner.model.sealing import sealed, unsealed
+from tuner.model.records import sealed, unsealed
 from tuner.system.user_folders import make_folder, user_folder
-from tuner.untrusted.limits import CUBIN_BYTES
+from tuner.untrusted.reading import CUBIN_BYTES
 
 _log = logging.getLogger(__name__)
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from tuner.daemon.http.server import Loopback, Observe, Server, nobody, open_loopback
 from tuner.daemon.interface import ServiceInterface
-from tuner.daemon.settings.tables import Settings, TcpTable
+from tuner.daemon.settings import Settings, TcpTable
 from tuner.model.errors import InputError
-from tuner.system.service_manager import passed_socket
-from tuner.system.sockets import default_sockets
+from tuner.system.service_manager import default_sockets, passed_socket
 
 _BACKLOG = 128
 _FOR_GROUP = 0o660

@@ -13,16 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tuner.config.changes import DRIVER_FILES
 from tuner.devices.gpu_users import FREE, Contention, ContentionProbe
-from tuner.model.device import DeviceIdentity
+from tuner.kernel_files.catalog import DRIVER_FILES
 from tuner.model.errors import ChildError, ResourceError
-from tuner.system.processes import Child
-from tuner.system.threads import StartedThreads, is_shortage
+from tuner.model.jobs import DeviceIdentity
+from tuner.system.processes import Child, StartedThreads, is_shortage
 
 _RESTORE_S = 30.0  # a driver that hangs must not keep the daemon from answering
 _FIND_S = 60.0  # a first CUDA context on a machine of several GPUs
-_SURVEY = "tuner.devices.survey"
+_SURVEY = "tuner.devices.choice"
 _DRIVERS = Path("/proc/devices")  # kinds of devices: a sandbox opens those that were there when it was made
 _DEVICES = Path("/dev")
 _PROBE = "tuner.devices.gpu_users:ContentionProbe"

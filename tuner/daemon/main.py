@@ -10,18 +10,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tuner import __version__
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.launching import Launcher
-from tuner.daemon.attempts.runner import start
+from tuner.daemon.attempts.launching import Launcher, start
 from tuner.daemon.listening import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
-from tuner.daemon.process.state_watch import StateWatch
 from tuner.daemon.service import Service
-from tuner.daemon.settings.kept import keep
-from tuner.daemon.settings.tables import Settings
+from tuner.daemon.settings import Settings
+from tuner.daemon.settings_file import keep
 from tuner.daemon.state import (
     LoadedConfig,
     StartOptions,
@@ -31,14 +28,61 @@ from tuner.daemon.state import (
     signature,
     usable_kernels,
 )
-from tuner.database.storage import Storage
+from tuner.database.ledger import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError
+from tuner.model.version import VERSION
 from tuner.system.ownership import StateLock
+from tuner.system.processes import is_shortage
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
-from tuner.system.threads import is_shortage
+
+_SURE = 3  # looks in a row at another directory, before the daemon begins anew with it
+_SUBJECT = "state directory"
+_LOG = logging.getLogger(__name__)
+
+
+class StateWatch:
+    """Halts all jobs while the state directory is not what it was; answers are served from memory.
+
+    Args:
+        lock: of the directory; None to watch over nothing.
+        state: of the daemon, which is told.
+    """
+
+    def __init__(self, lock: StateLock | None, state: State) -> None:
+        self._lock = lock
+        self._state = state
+        self._others = 0
+
+    def look(self) -> bool:
+        """Look now; True where something has changed."""
+        if self._lock is None:
+            return False
+        trouble = self._lock.trouble()
+        self._others = self._others + 1 if self._lock.replaced or self.hidden else 0
+        if trouble == self._state.halted:
+            return False
+        if trouble:
+            _LOG.error("%s; jobs wait, and answers are served from memory", trouble)
+            self._state.troubles[_SUBJECT] = [f"{trouble}; jobs wait, and answers are served from memory"]
+        else:
+            _LOG.warning("%s can be used again", self._lock.directory)
+            self._state.troubles.pop(_SUBJECT, None)
+        self._state.halted = trouble
+        return True
+
+    @property
+    def another(self) -> bool:
+        """True where another directory has taken the place of the one that is gone, and stays."""
+        return self._others >= _SURE
+
+    @property
+    def hidden(self) -> bool:
+        """True where only a new process could use the directory that is there now."""
+        return self._lock is not None and self._lock.hidden
+
 
 BEGIN_ANEW = -1
 """What ``Daemon.run`` returns where another daemon is to begin in this process, with what is there now."""
@@ -52,7 +96,6 @@ _PINGS = 2  # per interval, so that none is late
 _EXIT_RESTART = 75  # EX_TEMPFAIL: the service manager starts the daemon again
 _STOP_S = 9.0  # a service has ten seconds
 _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the server
-_LOG = logging.getLogger(__name__)
 
 
 class Daemon:
@@ -112,7 +155,7 @@ class Daemon:
         self._storage_check: asyncio.Task[None] | None = None
         self._analyst = Analyst(lambda: self._state.catalog, self._remember, may_open=self._may_open)
         self._answerer = Answerer(self._state, analyse=self._analyst.ask)
-        self._metrics = metrics = Metrics(__version__)
+        self._metrics = metrics = Metrics(VERSION)
         self._count_clocks(survey)
         self._launcher = Launcher()
         self._service = Service(

@@ -6,10 +6,9 @@ from typing import Any
 
 from tuner.devices import power
 from tuner.devices.gpu_state import GpuUsage, TemperatureReader
-from tuner.interfaces.power import ClockControl, ClockReading
-from tuner.joules.watching import Gpu, opened, readable_clocks
+from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, readable_clocks
 from tuner.model.errors import ClockError, SensorUnavailableError, TunerError
-from tuner.tracing.watching import ReadingRow, WatchedReading
+from tuner.power.base import ClockControl, ClockReading
 
 _LEAST_S = 0.5  # between two samples of a counter, which costs to be read
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from tuner.devices import simulated_users
-from tuner.model.device import DeviceIdentity
+from tuner.devices import gpu_users
 from tuner.model.errors import ChildError, ResourceError
-from tuner.system.processes import Child
-from tuner.system.threads import StartedThreads
+from tuner.model.jobs import DeviceIdentity
+from tuner.system.processes import Child, StartedThreads
 
 INTERVAL_S = 1.0
 """Between two samples of a device."""
@@ -202,7 +201,7 @@ class PowerWatch:
 
     def _of_last_trial(self, device: str) -> Mapping[str, Any]:
         """What the last trial of the running job gave; of a device without a sensor of its own."""
-        users = {"processes": len(simulated_users.present(device))} if device.startswith("sim:") else {}
+        users = {"processes": len(gpu_users.present(device))} if device.startswith("sim:") else {}
         if not self._running(device):
             self._trials.pop(device, None)
         trial = self._trials.get(device)

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from tuner.daemon.metrics import Metrics
-from tuner.database.integrity.examination import Examination, IsolatedRow, Position
-from tuner.database.storage import Repositories, Storage
+from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
+from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import StoreError
 
 _ROWS = 64  # at a time: two milliseconds

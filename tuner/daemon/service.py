@@ -11,7 +11,7 @@ from typing import Any
 from tuner.daemon import status
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
-from tuner.daemon.archive.archive import Archive
+from tuner.daemon.archive import Archive
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
@@ -20,17 +20,14 @@ from tuner.daemon.devices.results import AttemptResults, FailureCount
 from tuner.daemon.interface import FeedEvent, NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
-from tuner.daemon.jobs.shares import Shares
+from tuner.daemon.jobs.shares import Placement, Shares, check_may_change
 from tuner.daemon.jobs.specs import checked, with_site_rules
-from tuner.daemon.live.event_feed import EventFeed
-from tuner.daemon.live.live_events import LiveEvents
+from tuner.daemon.live import EventFeed, LiveEvents
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.power_watch import PowerWatch
-from tuner.daemon.queue.placement import Placement
-from tuner.daemon.queue.users import check_may_change
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
-from tuner.database.storage import Storage
+from tuner.database.ledger import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 

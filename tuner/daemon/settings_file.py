@@ -1,29 +1,33 @@
-"""Reads and checks ``daemon.toml``: one line per wrong key, with what would be right.
+"""``daemon.toml`` read and checked: one line per wrong key, and the last good file kept for a start.
 
 The form of its tables is in ``tables``; the checks here are of words that must be known, and of keys that
 must fit together.
 """
 
+import hashlib
 import json
+import logging
 import os
 import re
+import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from cronsim import CronSim, CronSimError
 from pydantic import BaseModel, ValidationError
 
-from tuner.daemon.settings.tables import ServiceTable, SetTable, Settings, TuningTable, bound
+from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable, bound
 from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.kernel_files import document as messages
-from tuner.model.device_choice import DeviceChoice, wrong_choice
 from tuner.model.errors import InputError, UnknownNameError, suggestion
+from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
-from tuner.untrusted.reading import load_toml
-from tuner.untrusted.toml_lines import line_of
+from tuner.system.ownership import replace_file
+from tuner.untrusted.reading import HEADER, line_of, load_toml
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
 _GROUP = re.compile(
@@ -341,3 +345,120 @@ def table_of(name: str) -> type[BaseModel] | None:
         return None
     inner = get_args(field.annotation)[:1] if get_origin(field.annotation) is tuple else (field.annotation,)
     return inner[0] if inner and isinstance(inner[0], type) and issubclass(inner[0], BaseModel) else None
+
+
+# --- The last good ``daemon.toml``, kept in the state directory for a start that finds the file wrong.
+
+NAME = "daemon.toml.good"
+
+_MARK = "# The settings of the daemon that were in force last; checksum"
+_MOST_BYTES = MAX_BYTES + 2**13
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_LOG = logging.getLogger(__name__)
+
+
+class KeptSettings(NamedTuple):
+    """Settings that were in force before.
+
+    Attributes:
+        at: when they were kept, UTC, to the second.
+    """
+
+    settings: Settings
+    at: str
+
+
+def keep(directory: Path, file: Path, text: str) -> None:
+    """Keep the text of good settings; where that fails, those kept before stay.
+
+    Args:
+        directory: of the state.
+        file: they are of.
+        text: of the file.
+    """
+    kept = directory / NAME
+    content = f"{_MARK} {_checksum(file, text)}\n{text}"
+    try:
+        if _read(kept) != content:
+            replace_file(kept, content)
+    except (OSError, ValueError) as error:
+        _LOG.warning("%s: the settings in force cannot be kept there: %s", kept, error)
+
+
+def kept_settings(directory: Path, file: Path) -> KeptSettings | None:
+    """The settings that were kept of a file; None where there are none that can be trusted.
+
+    They must be whole, of this file, and in a file that nobody else can write.
+    """
+    kept = directory / NAME
+    why = f"it is not whole, or not of {file}"
+    try:
+        content = _read(kept)
+        if content is None:
+            return None
+        first, _, text = content.partition("\n")
+        if first == f"{_MARK} {_checksum(file, text)}":
+            at = datetime.fromtimestamp(kept.stat().st_mtime, timezone.utc)
+            return KeptSettings(parsed(text, kept), f"{at:%Y-%m-%d %H:%M:%S} UTC")
+    except (OSError, ValueError, InputError) as error:
+        why = str(error)
+    _LOG.warning("%s is not used: %s", kept, why)
+    return None
+
+
+def _checksum(file: Path, text: str) -> str:
+    return hashlib.blake2b(f"{file.absolute()}\n{text}".encode(), digest_size=16).hexdigest()
+
+
+def _read(path: Path) -> str | None:
+    """The text of a file that only root and this user can write; None where there is none.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: others can write it, or it is no text.
+    """
+    owners = (0, os.geteuid())
+    try:
+        folder = path.parent.stat()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        for name, one in ((path, status), (path.parent, folder)):
+            if one.st_uid not in owners or one.st_mode & _WRITABLE_BY_OTHERS:
+                raise ValueError(f"{name} belongs to another user, or others can write it")
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no file")
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError("it is too large")
+    return raw.decode()
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_SERVICE = "service"
+
+
+def service_table(path: Path | None) -> ServiceTable:
+    """The table ``[service]`` of a file that may be wrong elsewhere; its defaults where it is wrong."""
+    try:
+        text = "" if path is None else path.read_text("utf-8-sig", errors="replace")
+    except (OSError, ValueError):
+        return ServiceTable()
+    lines: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):  # of a table, or meant to be
+            header = HEADER.match(line)
+            inside = header is not None and header[1] == _SERVICE
+        lines += [line] if inside else []
+    try:
+        table = tomllib.loads("\n".join(lines)).get(_SERVICE, {})
+        return ServiceTable.model_validate_json(json.dumps(table), strict=True)
+    except (ValueError, TypeError, RecursionError, ValidationError):
+        return ServiceTable()

@@ -5,17 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.config.changes import ChangeWatcher
-from tuner.config.kernel_folders import ReadFolder
-from tuner.config.shipped import kernels_root
 from tuner.daemon import settings_file
-from tuner.daemon.settings.kept import kept_settings
-from tuner.daemon.settings.tables import Settings
-from tuner.daemon.settings.wrong_file import service_table
-from tuner.kernel_files.catalog import Catalog
+from tuner.daemon.settings import Settings
+from tuner.daemon.settings_file import kept_settings, service_table
+from tuner.kernel_files.catalog import Catalog, ChangeWatcher, ReadFolder
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories, usable_directories
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import InputError
+from tuner.model.jobs import DeviceIdentity
 from tuner.system.user_folders import user_folder
 
 

@@ -7,20 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tuner import __version__
 from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.shares import Shares, UserShare
+from tuner.daemon.jobs.shares import ABSENT, Placement, Shares, UserShare
 from tuner.daemon.metrics import Gauges
-from tuner.daemon.queue.placement import ABSENT, Placement
 from tuner.daemon.scrub import Scrub
-from tuner.daemon.settings.tables import Settings
+from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
-from tuner.database.storage import Storage
-from tuner.model.device import DeviceIdentity
-from tuner.model.jobs import JobRecord, JobState
-from tuner.report.words import moment
+from tuner.database.ledger import Storage
+from tuner.model.jobs import DeviceIdentity, JobRecord, JobState
+from tuner.model.units import moment
+from tuner.model.version import VERSION
 
 
 class ServiceStatus:
@@ -69,7 +67,7 @@ class ServiceStatus:
     def steady(self) -> dict[str, Any]:
         """What does not change by itself, the devices apart."""
         return {
-            "version": __version__,
+            "version": VERSION,
             "pid": os.getpid(),
             "begun_at": self._begun_at.isoformat(timespec="seconds"),
             **self._state.places,

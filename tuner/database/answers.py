@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import TunableValue
-from tuner.model.records import PROTOCOL, RunStatus, StoredRun
+from tuner.model.records import PROTOCOL, RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import AnswerDocument, AnswerTrial, RunConditions, TrialDocument
-from tuner.model.workload_name import WorkloadName
 
 ANALYSIS_VERSION = 2
 """Of the analytical model and what is kept of it; raised when either changes."""

@@ -8,15 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tuner.database.faults import MovedError, SuspectError, advice, damaged, mirror_of, translated, unreadable
-from tuner.database.file_systems import lacks_shared_memory
-from tuner.database.integrity.examination import Examination, IsolatedRow, Position
+from tuner.database.files import (
+    MovedError,
+    SuspectError,
+    advice,
+    damaged,
+    lacks_shared_memory,
+    mirror_of,
+    translated,
+    unreadable,
+)
+from tuner.database.integrity.check import isolated_rows, scrubbed
+from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
 from tuner.database.integrity.repair import put_right
-from tuner.database.integrity.scrub import isolated_rows, scrubbed
 from tuner.database.pair import Logs, Pair
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
-from tuner.system import interrupts
+from tuner.system import signals
 from tuner.system.user_folders import make_folder, user_folder
 
 if TYPE_CHECKING:
@@ -149,7 +157,7 @@ class Database:
     def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
         """Do something with files that are whole as far as can be told."""
         trouble: Exception = SuspectError("never tried")
-        before = interrupts.count()
+        before = signals.count()
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
@@ -159,7 +167,7 @@ class Database:
                 trouble = error
                 self.close()
             except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
-                interrupts.raise_again(before)  # SQLite says of it that a function of its own has failed
+                signals.raise_again(before)  # SQLite says of it that a function of its own has failed
                 if isinstance(error, sqlite3.Error) and not self._can_be_put_right(error):
                     raise translated(error, self.path) from error
                 if not heals:

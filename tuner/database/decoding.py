@@ -4,20 +4,22 @@ A row whose checksum is sound is what this program wrote, but which version of i
 or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, and is named.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from tuner.database.connection import Database
+from tuner.database.integrity.checksums import verified
 from tuner.model.errors import StoreError, UnknownNameError
 from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
 from tuner.model.objective import Objective
 from tuner.model.plan import TunableValue
-from tuner.model.power_series import unpacked
-from tuner.model.records import RunOrigin, RunStatus, StoredRun, measurement_from, trial_from
+from tuner.model.records import RunOrigin, RunStatus, StoredRun, StoredTrial, measurement_from, trial_from
 from tuner.model.run_document import run_conditions, run_document
-from tuner.model.trial import Measurement, Trial
+from tuner.model.trial import Measurement, Trial, unpacked
 from tuner.model.typed import UnfitError, document, typed
 
 T = TypeVar("T")
@@ -269,3 +271,84 @@ def amount(what: str, key: object, *values: object) -> tuple[float, ...] | NotUn
 def typed_key(key: object) -> int | str:
     """A key for people."""
     return key if isinstance(key, int) else str(key)[:80]
+
+
+# --- The content key of a run: equal wherever the run is stored, and whatever its number is there.
+
+RUN_COLUMNS = ("objective", "status", "started_at", "ended_at", "conditions", "answer")
+TRIAL_COLUMNS = (
+    *("number", "trial", "measurement", "confirmed", "status"),
+    *("makespan_s", "energy_j", "ended_at"),
+)
+
+
+def content_key(run: Sequence[object], trials: Iterable[str]) -> str:
+    """SHA-256 over all that a run says: conditions with the GPU, times, answer and every trial.
+
+    Args:
+        run: its ``RUN_COLUMNS``, as stored.
+        trials: the literal of each, in the order of their numbers.
+    """
+    digest = hashlib.sha256(ascii(tuple(run)).encode())
+    for trial in trials:
+        digest.update(b"\n" + trial.encode())
+    return digest.hexdigest()
+
+
+def literal(trial: Sequence[object]) -> str:
+    """A trial's ``TRIAL_COLUMNS`` as literals of Python in ASCII, with commas between them.
+
+    Its checksum is that of this text between the number of its run and its version, in brackets.
+    """
+    return ascii(tuple(trial))[1:-1]
+
+
+# --- Trials of a run, a page at a time.
+
+_PAGE = (
+    "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text
+    f" WHERE run_id = ? AND number > ? AND {verified('trials')} ORDER BY number LIMIT ?"
+)
+
+_FAILED = (
+    "SELECT count(*) FROM trials WHERE run_id = ? AND status <> 'ok'"  # noqa: S608 - constant text
+    f" AND {verified('trials')}"
+)
+
+
+def trials_page(
+    database: Database, run_id: int, names: Sequence[str], *, after: int = 0, limit: int
+) -> tuple[list[StoredTrial], int | None]:
+    """Trials of a run in their order; what is not understood is left out.
+
+    Args:
+        database: that has them.
+        run_id: number of the run.
+        names: its workloads.
+        after: only trials of higher numbers.
+        limit: so many at most.
+
+    Returns:
+        The trials, and the number after which the next page begins; None after the last page.
+
+    Raises:
+        StoreError: the database cannot be used just now.
+    """
+    rows = database.read(lambda view: view.rows(_PAGE, (run_id, after, limit)))
+    found = []
+    for number, settings, measured, again, ended_at in rows:
+        searched = trial(run_id, number, (settings, measured), names)
+        known = searched if again is None else trial(run_id, number, (settings, again), names)
+        if not isinstance(searched, NotUnderstood) and not isinstance(known, NotUnderstood):
+            found.append(StoredTrial(number, *searched, known[1], ended_at))
+    return found, rows[-1][0] if len(rows) == limit else None
+
+
+def failed_trials(database: Database, run_id: int) -> int:
+    """How many trials of a run are not ok.
+
+    Raises:
+        StoreError: the database cannot be used just now.
+    """
+    found = database.read(lambda view: view.row(_FAILED, (run_id,)))
+    return 0 if found is None else int(found[0])

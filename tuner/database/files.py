@@ -1,20 +1,278 @@
-"""The files of a database: their names, how they are opened, and the lock that putting them right needs."""
+"""The files of a database: names, locks, file systems, and SQLite's faults in the words of this package."""
 
 import fcntl
+import logging
+import mmap
 import os
 import sqlite3
 import stat
+import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, unquote
 
-from tuner.database import faults
-from tuner.database.integrity import checksums, raw_file
-from tuner.model.errors import StoreBusyError, StoreReadOnlyError
-from tuner.system.lock_files import open_lock, open_made_lock, try_lock
+from tuner.database.integrity import checksums
+from tuner.model.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+)
+from tuner.system.ownership import open_lock, open_made_lock, try_lock
+
+# --- SQLite's faults in the words of this package, and whether a database and its mirror are whole.
+
+_BUSY_S = 1.0  # a reader is hardly ever kept out of a database with a write-ahead log
+_TABLES = {"runs", "trials", "migrations"}
+BUSY_TIMEOUT_S = 5.0  # of waiting for another process; a transaction takes less than a millisecond
+
+ELSEWHERE = "name a file on a local disk with --database (of the daemon: a directory with --state)"
+NO_LOCKS = "its file system has no file locks, which keep processes apart"
+_CANNOT_OPEN = "cannot be opened"
+NO_SHARED_MEMORY = "its file system has no shared memory, which SQLite needs"
+
+# Begin of SQLite's name of the error; what it says; the error here; what that means.
+_KNOWN = (
+    ("SQLITE_BUSY", "is locked", StoreBusyError, "locked by another process for more than {s:g} s"),
+    ("SQLITE_NOTADB", "not a database", StoreDamagedError, "not a database"),
+    ("SQLITE_CORRUPT", "malformed", StoreDamagedError, "the database is corrupted"),
+    ("SQLITE_FULL", "is full", StoreFullError, "the disk is full"),
+    # a quota or the largest size of a file is reached
+    ("SQLITE_IOERR_WRITE", "no text of its own", StoreFullError, "the disk takes no more"),
+    ("SQLITE_IOERR_SHMSIZE", "no text of its own", StoreFullError, "the disk takes no more"),
+    *(
+        (f"SQLITE_IOERR_SHM{part}", "no text of its own", StoreError, NO_SHARED_MEMORY)
+        for part in ("MAP", "OPEN")
+    ),
+    *(
+        (f"SQLITE_IOERR_{part}", "no text of its own", StoreError, NO_LOCKS)
+        for part in ("LOCK", "RDLOCK", "UNLOCK", "CHECKRESERVEDLOCK", "SHMLOCK")
+    ),
+    ("SQLITE_PROTOCOL", "locking protocol", StoreError, NO_LOCKS),
+    ("SQLITE_READONLY", "readonly", StoreReadOnlyError, "not writable by this user"),
+    ("SQLITE_CANTOPEN", "unable to open", StoreError, _CANNOT_OPEN),
+)
+# What may come from damage: a table that is gone is an error like any other to SQLite.
+_DAMAGE = (
+    *(("SQLITE_NOTADB", "not a database"), ("SQLITE_CORRUPT", "malformed"), ("SQLITE_IOERR", "I/O error")),
+    *(("SQLITE_ERROR", "no such table"), ("SQLITE_FORMAT", "format")),
+    # said by Python: a text that is none, a row that is not what its checksum says, columns that are gone
+    *(("no name", "Could not decode to UTF-8"), ("no name", "user-defined function raised exception")),
+    ("SQLITE_ERROR", "no such column"),
+)
+
+
+def mirror_of(path: Path) -> Path:
+    """The second file that every transaction goes to."""
+    return path.with_name(f"{path.name}.mirror")
+
+
+def check_database(path: Path) -> int:
+    """Read all pages of a database and return how many runs it holds.
+
+    Args:
+        path: an existing file.
+
+    Raises:
+        StoreError: it is none of this program's, damaged, or not readable.
+    """
+    try:
+        with closing(_opened(path)) as connection:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            if verdict != "ok":
+                raise StoreError(f"{path} is damaged: {verdict}")
+            if not tables >= _TABLES:
+                raise StoreError(f"{path} is no database of tuner")
+            return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+def check_mirror(path: Path) -> str:
+    """Read all pages of the mirror of a whole database and say what is wrong with it; empty if nothing is.
+
+    Args:
+        path: of the database.
+    """
+    mirror = mirror_of(path)
+    if not mirror.exists():
+        return f"{mirror} is not there"
+    try:
+        check_database(mirror)
+        there = _standing(path)
+        followed = _standing(mirror)  # asked later, as a transaction is in the database first
+    except (StoreError, sqlite3.Error) as error:
+        return str(error)
+    if there is None or followed is None or there[0] != followed[0]:
+        return f"{mirror} is that of another database"
+    if followed[1] < there[1]:
+        return f"{mirror} lacks {there[1] - followed[1]} transactions"
+    return ""
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    # Without a log nobody has it open; then it is read as it is, and not even its shared memory file appears.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=_BUSY_S)
+
+
+def _standing(path: Path) -> tuple[str, int] | None:
+    """Identity of a database and number of its last transaction; None where an earlier version made it."""
+    with closing(_opened(path)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'writes'").fetchone():
+            return None
+        identity, count = connection.execute("SELECT identity, count FROM writes").fetchone()
+        return identity, count
+
+
+class SuspectError(Exception):
+    """The files may be damaged, or one of them is behind: they are to be looked at and put right.
+
+    Args:
+        why: what was seen.
+        distrusted: the file that is not believed, even if nothing can be seen on it.
+    """
+
+    def __init__(self, why: str, distrusted: Path | None = None) -> None:
+        super().__init__(why)
+        self.distrusted = distrusted
+
+
+class MovedError(Exception):
+    """What is open is not what has the name any more: it is to be opened again."""
+
+
+def translated(error: sqlite3.Error, path: Path) -> StoreError:
+    """The error of this package for one of SQLite's."""
+    known = _known(error)
+    if known is None:
+        return StoreError(f"{path}: {error}; {advice(path)}")
+    kind, meaning = known
+    if meaning == _CANNOT_OPEN and path.is_file() and not os.access(path.absolute().parent, os.W_OK):
+        return StoreReadOnlyError(
+            f"{path}: {path.absolute().parent} cannot be written, as SQLite needs also to read ({error});"
+            f" `tuner db copy --database {path} --output FILE` copies it to a directory that can be written"
+        )
+    what = ELSEWHERE if meaning in (NO_LOCKS, NO_SHARED_MEMORY) else advice(path)
+    if kind is StoreFullError:
+        what = f"make room on it; {what}"
+    return kind(f"{path}: {meaning.format(s=BUSY_TIMEOUT_S)} ({error}); {what}")
+
+
+def unreadable(error: OSError, path: Path) -> StoreError:
+    """The error of this package where the system refuses a file, as in a folder of another user."""
+    return StoreError(f"{path}: {error.strerror}; name a file of yours with --database")
+
+
+def damaged(error: sqlite3.Error) -> bool:
+    """True where an error may come from a damaged file."""
+    known = _known(error)
+    if known is not None and (known[0] is StoreFullError or known[1] in (NO_LOCKS, NO_SHARED_MEMORY)):
+        return False  # some errors of writing have a name of reading's
+    name = getattr(error, "sqlite_errorname", "")
+    return any(name.startswith(code) if name else text in str(error) for code, text in _DAMAGE)
+
+
+def _known(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
+    name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on; below, the text is all there is
+    for code, text, kind, meaning in _KNOWN:
+        if name.startswith(code) if name else text in str(error):
+            return kind, meaning
+    return None
+
+
+def advice(path: Path) -> str:
+    """What a user can do about a database that cannot be used; nothing that would cost what is in it."""
+    return (
+        f"keep {path.name} and {mirror_of(path).name}, and name another file with --database"
+        " (of the daemon: a directory with --state) until they can be used"
+    )
+
+
+# --- Files of a database read beside SQLite, without taking its locks away.
+#
+# When a process closes a file, POSIX releases all locks that the process has on it, those of SQLite too. A
+# file that was read here is closed when no connection of this process has it open any more.
+
+Place = tuple[int, int]  # device and inode
+_lock = threading.Lock()
+_connections: Counter[Place] = Counter()
+_left_open: dict[Place, list[int]] = {}
+
+
+class Connection(sqlite3.Connection):
+    """A connection that is known to have its file open."""
+
+    def __init__(self, name: str, *args: Any, **options: Any) -> None:  # noqa: ANN401 - SQLite's
+        self._place = _place(name)
+        if self._place is not None:
+            with _lock:
+                _connections[self._place] += 1
+        try:
+            super().__init__(name, *args, **options)
+        except BaseException:
+            self._leave()
+            raise
+
+    def close(self) -> None:
+        """Close it; safe to call twice."""
+        super().close()
+        self._leave()
+
+    def _leave(self) -> None:
+        place, self._place = self._place, None
+        if place is None:
+            return
+        with _lock:
+            _connections[place] -= 1
+            if _connections[place] <= 0:
+                del _connections[place]
+                for file in _left_open.pop(place, []):
+                    os.close(file)
+
+
+class RawFile:
+    """A file of a database, open to read its bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY)
+        there = os.fstat(self._file)
+        self.size = there.st_size
+        self._place = (there.st_dev, there.st_ino)
+
+    def read(self, place: int, size: int) -> bytes:
+        """Some bytes; fewer where the file ends or cannot be read."""
+        try:
+            return os.pread(self._file, size, place)
+        except OSError:  # a sector that cannot be read
+            return b""
+
+    def close(self) -> None:
+        """Close it, now or with the last connection to the same file."""
+        with _lock:
+            if _connections[self._place]:
+                _left_open.setdefault(self._place, []).append(self._file)
+            else:
+                del _connections[self._place]
+                os.close(self._file)
+
+
+def _place(name: str) -> Place | None:
+    """Which file a URI names; None for one that is not there yet."""
+    try:
+        there = Path(unquote(name.removeprefix("file:").partition("?")[0])).stat()
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
+
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a file."""
@@ -55,9 +313,9 @@ def _connection(path: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?{how}",
         uri=True,
-        timeout=faults.BUSY_TIMEOUT_S,
+        timeout=BUSY_TIMEOUT_S,
         isolation_level=None,  # transactions are begun by hand
-        factory=raw_file.Connection,
+        factory=Connection,
     )
     checksums.teach(connection)
     connection.execute("PRAGMA trusted_schema = OFF")  # a file of another hand calls no function
@@ -122,8 +380,64 @@ def _own(file: int, model: os.stat_result) -> None:
 
 
 def _wait(lock: int, path: Path, *, alone: bool) -> None:
-    patience = time.monotonic() + faults.BUSY_TIMEOUT_S
+    patience = time.monotonic() + BUSY_TIMEOUT_S
     while not try_lock(lock, path, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
         if time.monotonic() > patience:
-            raise StoreBusyError(f"{path}: being put right for more than {faults.BUSY_TIMEOUT_S:g} s")
+            raise StoreBusyError(f"{path}: being put right for more than {BUSY_TIMEOUT_S:g} s")
         time.sleep(_LOOK_AGAIN_S)
+
+
+# --- File systems that lack what a database needs: locks of files, or memory that processes share through
+# one.
+#
+# SQLite's write-ahead log has its index in shared memory. Where there is none, such as on some network file
+# systems, a journal does instead: it is slower, and who writes keeps readers waiting for that long.
+
+_LOG = logging.getLogger(__name__)
+_NO_MEMORY = ("SQLITE_IOERR_SHMMAP", "SQLITE_IOERR_SHMOPEN")
+
+
+def lacks_shared_memory(error: sqlite3.Error, path: Path) -> bool:
+    """True where an error comes from a file system without shared memory.
+
+    Args:
+        error: SQLite's.
+        path: of the database.
+    """
+    name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on
+    return name in _NO_MEMORY if name else "I/O error" in str(error) and not _shares_memory(path.parent)
+
+
+def use_log(path: Path, connection: sqlite3.Connection) -> None:
+    """Give a new file a write-ahead log, or a journal where there is no shared memory."""
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        if not lacks_shared_memory(error, path):
+            raise
+        connection.close()
+        use_journal(path)
+
+
+def use_journal(path: Path) -> None:
+    """Give a file a journal instead of its write-ahead log; nobody else may have it open."""
+    with closing(connect(path)) as connection:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is in memory of its own
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("PRAGMA journal_mode = DELETE")
+    _LOG.warning(
+        "%s: its file system has no shared memory, so that storing is slower and readers wait for it;"
+        " better name a file on a local disk with --database (of the daemon: a directory with --state)",
+        path,
+    )
+
+
+def _shares_memory(folder: Path) -> bool:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, suffix="-shm") as file:
+            file.truncate(mmap.PAGESIZE)
+            mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Runs of another database file taken over.
+"""Runs of another database file taken over, each believed only as far as it is checked.
 
 Taken over are finished runs with all their trials. Others may be gone on with where they were measured, and
 would then be there twice. A run is known by its content key, so that merging a file again, or the same run by
@@ -10,19 +10,314 @@ A merge that is killed leaves whole runs; the next one adds what is missing.
 """
 
 import logging
-from collections.abc import Iterator
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tuner.database import decoding
 from tuner.database.connection import Database
-from tuner.database.files import now
-from tuner.database.integrity.checksums import literal_checksum, verified
-from tuner.database.merge_source import LONGEST_NAME, IncomingRun, MergeSource, RefusedRun
-from tuner.database.run_content import RUN_COLUMNS, TRIAL_COLUMNS, content_key, literal
+from tuner.database.decoding import RUN_COLUMNS, TRIAL_COLUMNS, NotUnderstood, content_key, literal
+from tuner.database.files import SuspectError, connect_to_read, damaged, now, translated
+from tuner.database.integrity.checksums import TABLES, is_sound, literal_checksum, verified
+from tuner.database.integrity.rows import CHECKSUMMED, NAMES, has_our_tables, has_tables_of
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
-from tuner.database.transaction import Transaction
-from tuner.model.records import fingerprint
+from tuner.database.transaction import Row, Transaction, standing
+from tuner.model.errors import InputError
+from tuner.model.records import RunStatus, StoredRun, fingerprint
+from tuner.model.trial import Status
+from tuner.untrusted.reading import DATABASE_BYTES, RUN_BYTES, shown_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# --- Runs of a database file that somebody else wrote: read as data, and believed only as far as it is
+# checked.
+#
+# The file is opened to read only. Its tables must be those that this program makes, without triggers and
+# views; an authorizer of SQLite allows nothing but reading their columns. A row whose checksum is not right,
+# and a page that SQLite cannot read, cost the run that they belong to.
+
+RUN_TABLES = ("runs", "trials", "merged")
+"""Tables with rows that are read of another database."""
+
+LONGEST_NAME = 400
+"""Characters of an owner, an identity, a source."""
+
+_OURS = {"runs", "trials", "migrations"}
+_NUL = r"\x00"  # in a literal; JSON has none
+_FIRST_COLUMNS = (  # of runs, as the first version made them
+    *("id", "fingerprint", "workload_key", "objective", "device_uuid", "status", "owner"),
+    *("started_at", "ended_at", "conditions", "answer"),
+)
+_STATUSES = {status.value for status in Status}
+
+
+class UnfitRunError(Exception):
+    """A run cannot be taken over; the message says why."""
+
+
+@dataclass(frozen=True)
+class IncomingRun:
+    """A finished run of another database, checked.
+
+    Attributes:
+        run: as that database has it; its number is that of there, and its origin where it was merged from.
+        columns: its ``RUN_COLUMNS``.
+        trials: their ``TRIAL_COLUMNS``, in the order of their numbers.
+        literals: of the trials (``run_content.literal``).
+        key: its content key.
+        size_bytes: of its texts.
+    """
+
+    run: StoredRun
+    columns: Row
+    trials: Sequence[Row]
+    literals: Sequence[str]
+    key: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class RefusedRun:
+    """A run that is not taken over.
+
+    Attributes:
+        why: a sentence that names it; empty where it is merely not finished.
+        status: of a search that is not finished.
+    """
+
+    why: str = ""
+    status: str = ""
+
+
+class MergeSource:
+    """A database file to take runs from. A context manager; all is read at one transaction of the file.
+
+    Args:
+        path: of the file; its mirror is not read.
+        told: what messages call it; its path if not given.
+        limited: runs that a budget or a time limit has ended are read too.
+
+    Attributes:
+        identity: of the database; empty where the file is of a version without one.
+
+    Raises:
+        InputError: (on entry) it is no database of this program, of a newer version, or too large.
+        StoreError: (on entry) it cannot be opened.
+    """
+
+    def __init__(self, path: Path, told: str = "", *, limited: bool = False) -> None:
+        self.path = path
+        self._told = told or str(path)
+        self._ended = {RunStatus.FINISHED.value, *([RunStatus.LIMITED.value] if limited else [])}
+        self.identity = ""
+        self._changes = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Self":
+        _check_file(self.path, self._told)
+        with ExitStack() as stack:
+            try:
+                self._connection = stack.enter_context(closing(connect_to_read(self.path)))
+                _harden(self._connection)
+                self._connection.execute("BEGIN")
+                self._look()
+            except sqlite3.Error as error:
+                if damaged(error):
+                    raise InputError(
+                        f"{self._told} is damaged, or no database ({error}); {_REPAIR}"
+                    ) from error
+                raise translated(error, self.path) from error
+            except (SuspectError, UnicodeDecodeError) as error:
+                raise InputError(f"{self._told} is damaged: {error}; {_REPAIR}") from error
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    def _look(self) -> None:
+        connection = self._connection
+        tables = {name for (name,) in connection.execute("SELECT name FROM main.sqlite_master LIMIT 200")}
+        if not tables >= _OURS:
+            raise InputError(f"{self._told} is no database of tuner; name a file that `tuner run` wrote")
+        names = [name for (name,) in connection.execute("SELECT name FROM main.migrations LIMIT 200")]
+        if unknown := {str(name) for name in names} - set(NAMES):
+            raise InputError(
+                f"{self._told} was written by a newer version of tuner (it has {', '.join(sorted(unknown))});"
+                " update tuner here"
+            )
+        self._changes = len(names)
+        as_made = (
+            has_our_tables(connection) if names == list(NAMES) else has_tables_of(connection, len(names))
+        )
+        if not as_made:
+            raise InputError(f"{self._told}: its tables are not as tuner makes them; {_REPAIR}")
+        if "writes" in tables:
+            self.identity, _ = standing(connection)
+        connection.set_authorizer(_only_reads)
+
+    def runs(self) -> Iterator[IncomingRun | RefusedRun]:
+        """Every run of the file, oldest first."""
+        numbers = self._connection.execute("SELECT id FROM runs ORDER BY id")
+        last: object = None
+        while True:
+            try:
+                found = numbers.fetchone()
+            except sqlite3.Error as error:
+                yield RefusedRun(f"the runs after {last} cannot be read: {error}")
+                return
+            if found is None:
+                return
+            if type(found[0]) is not int or (isinstance(last, int) and found[0] <= last):
+                yield RefusedRun(f"the runs after {last} cannot be read: they are out of order")
+                return
+            last = found[0]
+            yield self._taken(last)
+
+    def _taken(self, number: int) -> IncomingRun | RefusedRun:
+        try:
+            return self._read(number)
+        except UnfitRunError as error:
+            return RefusedRun(f"run {number}: {error}")
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            return RefusedRun(f"run {number}: it cannot be read ({error})")
+
+    def _read(self, number: int) -> IncomingRun | RefusedRun:
+        """A run; refused without a reason where it is not finished."""
+        row = self._row("runs", number, _FIRST_COLUMNS)
+        if row is None or number < 1:
+            raise UnfitRunError("its row is gone")
+        status = decoding.run_status(row["status"])
+        if status is None:
+            raise UnfitRunError(f"its status is {row['status']!r:.40}, which is not known")
+        if status.value not in self._ended:
+            return RefusedRun(status=status.value)
+        columns = tuple(row[name] for name in RUN_COLUMNS)
+        size = len(ascii(columns))
+        trials: list[Row] = []
+        literals: list[str] = []
+        for trial, text in self._trials(number):
+            size += len(text)
+            if size > RUN_BYTES:
+                raise UnfitRunError(f"it is larger than {shown_bytes(RUN_BYTES)}")
+            trials.append(trial)
+            literals.append(text)
+        if len({trial[1] for trial in trials}) < len(trials):
+            raise UnfitRunError("it has a trial twice")
+        run = self._decoded(row, len(trials))
+        return IncomingRun(run, columns, trials, literals, content_key(columns, literals), size)
+
+    def _trials(self, number: int) -> Iterator[tuple[Row, str]]:
+        """The checked trials of a run, with their literals."""
+        table = TABLES["trials"]
+        summed = self._changes >= CHECKSUMMED
+        names = table.all_columns if summed else table.columns
+        listed = ", ".join(names)
+        expected = 1
+        for row in self._connection.execute(
+            f"SELECT {listed} FROM trials WHERE run_id = ? ORDER BY number",  # noqa: S608 - names of ours
+            (number,),
+        ):
+            trial = row[1 : 1 + len(TRIAL_COLUMNS)]
+            text = literal(trial)
+            if summed and literal_checksum("trials", f"({number}, {text}, {row[-2]})") != row[-1]:
+                raise UnfitRunError(f"its trial {expected} is damaged")
+            if trial[0] != expected:
+                raise UnfitRunError(f"its trial {expected} is gone")
+            if not _is_trial(trial) or _NUL in text:
+                raise UnfitRunError(f"its trial {expected} is not understood")
+            yield trial, text
+            expected += 1
+
+    def _row(self, name: str, key: int, columns: Sequence[str]) -> dict[str, Any] | None:
+        """A row by its key; its checksum is right where it has one."""
+        table = TABLES[name]
+        summed = self._changes >= CHECKSUMMED
+        names = table.all_columns if summed else columns
+        row = self._connection.execute(
+            f"SELECT {', '.join(names)} FROM {name} WHERE {table.where_key}",  # noqa: S608 - names of ours
+            (key,),
+        ).fetchone()
+        if row is not None and summed and not is_sound(name, row):
+            raise UnfitRunError(f"its row of {name} is damaged")
+        return None if row is None else dict(zip(names, row, strict=True))
+
+    def _decoded(self, row: dict[str, Any], trials: int) -> StoredRun:
+        names = ("id", "status", "owner", "objective", "started_at", "ended_at", "conditions", "answer")
+        origin = self._row("merged", row["id"], ()) if self._changes > NAMES.index("merged") else None
+        first = None if origin is None else tuple(origin[name] for name in _ORIGIN_COLUMNS)
+        if first is not None:
+            _check_origin(first)
+        run = decoding.run((*(row[name] for name in names), trials), first)
+        if isinstance(run, NotUnderstood):
+            raise UnfitRunError(f"it is not understood ({run.why})")
+        if len(run.owner) > LONGEST_NAME:
+            raise UnfitRunError("the name of its process is too long")
+        measured = 0 if run.answer is None else run.answer["space"]["measured"]
+        if measured > trials:
+            raise UnfitRunError(f"{measured - trials} of its {measured} trials are gone")
+        return run
+
+
+_ORIGIN_COLUMNS = ("source", "identity", "number", "at")
+_REPAIR = "`tuner db repair --database FILE` where it was written puts such a file right"
+
+
+def _check_file(path: Path, told: str) -> None:
+    try:
+        there = path.stat()
+    except OSError as error:
+        raise InputError(f"{told}: {error.strerror}; name a database file of tuner") from error
+    if not stat.S_ISREG(there.st_mode):
+        raise InputError(f"{told} is not a file; name a database file of tuner")
+    if there.st_size > DATABASE_BYTES:
+        raise InputError(f"{told} is larger than {shown_bytes(DATABASE_BYTES)}, the most that is merged")
+
+
+def _harden(connection: sqlite3.Connection) -> None:
+    """Let nothing be done with a file but read it, and no value of it be larger than a run."""
+    for pragma in ("query_only = ON", "cell_size_check = ON", "mmap_size = 0"):
+        connection.execute(f"PRAGMA {pragma}")
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, RUN_BYTES)
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE)
+
+
+def _only_reads(action: int, table: str | None, *_: str | None) -> int:
+    """An authorizer: columns of our tables are read, and nothing else is done."""
+    if action == sqlite3.SQLITE_SELECT or (action == sqlite3.SQLITE_READ and table in RUN_TABLES):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _is_trial(trial: Row) -> bool:
+    """True where columns have the types of a trial's; its documents are looked at where they are read."""
+    _, configurations, measurement, confirmed, status, makespan_s, energy_j, ended_at = trial
+    return (
+        type(configurations) is type(measurement) is type(ended_at) is str
+        and (confirmed is None or type(confirmed) is str)
+        and (makespan_s is None or type(makespan_s) is float)
+        and (energy_j is None or type(energy_j) is float)
+        and status in _STATUSES
+    )
+
+
+def _check_origin(origin: Row) -> None:
+    source, identity, number, at = origin
+    if not (type(number) is int and number > 0) or not all(
+        type(text) is str and len(text) <= LONGEST_NAME for text in (source, identity, at)
+    ):
+        raise UnfitRunError("its origin is not understood")
+
 
 _LOG = logging.getLogger(__name__)
 _BATCH_BYTES = 4 * 2**20  # of a transaction: a tenth of a second

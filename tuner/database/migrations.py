@@ -11,7 +11,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 objective TEXT NOT NULL,
                 device_uuid TEXT NOT NULL,
                 status TEXT NOT NULL,           -- running, finished, interrupted, limited, failed
-                owner TEXT NOT NULL,            -- process that measures it (tuner.system.owner)
+                owner TEXT NOT NULL,            -- process that measures it (tuner.system.ownership)
                 started_at TEXT NOT NULL,       -- UTC, ISO 8601
                 ended_at TEXT,
                 conditions TEXT NOT NULL,       -- JSON: what the answer is bound to

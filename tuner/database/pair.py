@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tuner.database.faults import MovedError, SuspectError, mirror_of
-from tuner.database.files import connect, cut_off, locked, side_file
+from tuner.database.files import MovedError, SuspectError, connect, cut_off, locked, mirror_of, side_file
 from tuner.database.integrity.checksums import watch
-from tuner.database.integrity.log_counts import says_more
-from tuner.database.integrity.pages import log_of
-from tuner.database.integrity.schema import has_our_tables
+from tuner.database.integrity.pages import log_of, says_more
+from tuner.database.integrity.rows import has_our_tables
 from tuner.database.transaction import Transaction, standing
 
 _LOG = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.database.faults import SuspectError
+from tuner.database.files import SuspectError
 
 Values = Sequence[object]
 Row = tuple[Any, ...]

@@ -1,16 +1,15 @@
-"""The border to devices: where trials run."""
+"""The border to devices, and the child's side of a worker process that serves one."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.errors import CompileError
-from tuner.model.plan import Plan, Resources
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Flag, Status, WorkloadResult
-
-Progress = Callable[[int, int], None]
-"""Called with (done, total) while something long goes on."""
+from tuner.power.base import LoadSource
 
 
 @dataclass(frozen=True)
@@ -106,21 +105,80 @@ class Device(Protocol):
         """Release everything; the device is not used afterwards."""
 
 
-class LoadSource(Protocol):
-    """A device that can draw a square wave of power, for calibrating a sensor."""
+# --- The child's side of a worker process: a device that answers calls with plain values.
+
+
+class HostedDevice(LoadSource, Protocol):
+    """What a worker hosts: the verbs of a device that it is asked for."""
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """See ``Device.identity``."""
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """See ``Device.limits``; a GPU's are known."""
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        """See ``Device.check``."""
+
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """Make what the plan's answers are held against."""
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """Run a plan once, and write arrays of it to files."""
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """See ``Device.run``."""
+
+    def free_memory_bytes(self) -> int:
+        """See ``Device.free_memory_bytes``."""
+
+    def close(self) -> None:
+        """See ``Device.close``."""
+
+
+class DeviceServer:
+    """Builds a device and answers for it.
+
+    Args:
+        target: ``module:callable`` that builds the device.
+        args: of the callable.
+    """
+
+    def __init__(self, target: str, *args: object) -> None:
+        module, _, attribute = target.partition(":")
+        build: Callable[..., HostedDevice] = getattr(importlib.import_module(module), attribute)
+        self._device = build(*args)
+
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        """Who it is, and its limits."""
+        return self._device.identity, self._device.limits
+
+    def check(self, plan: Plan, seed: int) -> Check:
+        """See ``Device.check``."""
+        return self._device.check(plan, seed)
+
+    def prepare(self, plan: Plan, seed: int) -> None:
+        """See ``HostedDevice.prepare``."""
+        self._device.prepare(plan, seed)
+
+    def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
+        """See ``HostedDevice.outputs``."""
+        return self._device.outputs(plan, seed, names, folder)
+
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """See ``Device.run``."""
+        return self._device.run(plans, window_s)
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Load all of the GPU steadily, then leave it idle, again and again.
+        """See ``LoadSource.pulse``."""
+        return self._device.pulse(pulses)
 
-        Args:
-            pulses: (busy, idle) durations in seconds, played in order.
+    def free_memory_bytes(self) -> int:
+        """See ``Device.free_memory_bytes``."""
+        return self._device.free_memory_bytes()
 
-        Returns:
-            (start, end) of each busy time on the clock of ``Device.now_s``, as it really was.
-
-        Raises:
-            DeviceError: the load could not be run.
-        """
-
-    def now_s(self) -> float:
-        """See ``Device.now_s``."""
+    def close(self) -> None:
+        """See ``Device.close``."""
+        self._device.close()

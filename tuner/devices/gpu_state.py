@@ -1,10 +1,10 @@
-"""What is told of the GPUs of this machine beside power: clocks and their owners, health, other users."""
+"""The border to GPUs of this machine beside power: clocks and their owners, health, other users."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from tuner.interfaces.power import ClockReading, Response
+from tuner.power.base import ClockReading, Response
 
 
 class ClockPlaces(Protocol):
@@ -41,7 +41,7 @@ class GpuControl(Protocol):
 
 
 class GpuClockState(Protocol):
-    """The clock of one GPU as it is; see ``tuner.power.clocks.survey``."""
+    """The clock of one GPU as it is; see ``tuner.power.clocks.control``."""
 
     @property
     def control(self) -> str:
@@ -85,7 +85,7 @@ class GpuClockState(Protocol):
 
 
 class GpuPowerLimitState(Protocol):
-    """The power limit of one GPU as it is; see ``tuner.power.clocks.survey``."""
+    """The power limit of one GPU as it is; see ``tuner.power.clocks.control``."""
 
     @property
     def gpu(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.base import Device, LoadSource
+from tuner.devices.base import Device
 from tuner.devices.gpu_state import (
     ClockPlaces,
     ClockRestoration,
@@ -22,24 +22,23 @@ from tuner.devices.gpu_state import (
     ResponseIdentification,
     TemperatureReader,
 )
-from tuner.interfaces.power import (
+from tuner.model.errors import ClockError
+from tuner.power.base import (
     ClockControl,
     ClockReading,
+    CorrectedPower,
+    EnergyTotal,
+    LoadSource,
+    Meter,
     PowerLimitControl,
     PowerSampler,
     PowerSource,
+    ProgramEnergy,
+    ProgramTimeline,
     Reading,
     Response,
     Sample,
     SensorInfo,
-)
-from tuner.model.errors import ClockError
-from tuner.power.base import (
-    CorrectedPower,
-    EnergyTotal,
-    Meter,
-    ProgramEnergy,
-    ProgramTimeline,
     Span,
     SpanEnergy,
 )
@@ -53,8 +52,8 @@ TARGETS = {
     "restore_all": "clocks.control:restore_all",
     "reset_clock": "clocks.control:reset",
     "reset_power_limit": "clocks.control:reset_power_limit",
-    "survey_clocks": "clocks.survey:survey",
-    "survey_power_limits": "clocks.survey:survey_power_limits",
+    "survey_clocks": "clocks.control:survey",
+    "survey_power_limits": "clocks.control:survey_power_limits",
     "clock_actuators": "clocks.control:actuators",
     "power_limit_actuators": "clocks.control:limit_actuators",
     "clock_paths": "clocks.actuator:ClockPaths",
@@ -70,13 +69,13 @@ TARGETS = {
     "store_calibrations": "response.calibrations:store",
     "simulated_sampler": "sensors.simulated:SimulatedSampler",
     "sampling_meter": "energy.meter:SamplingMeter",
-    "summed_meter": "energy.sums:SummedMeter",
-    "trace_reading": "sensors.replay:readings",
+    "summed_meter": "energy.meter:SummedMeter",
+    "trace_reading": "sensors.recorded:readings",
     "pipe_reading": "sensors.pipe:reading",
     "trace_file": "sensors.recorded:TraceFile",
     "program_energies": "energy.programs:program_energies",
     "corrected_power": "energy.programs:corrected_power",
-    "running_energy": "energy.totals:RunningEnergy",
+    "running_energy": "energy.meter:RunningEnergy",
     "span_energy": "energy.spans:span_energy",
 }
 """What each function below calls, under ``tuner.power``."""

@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 
-from tuner.devices.base import Check, Device, Progress, RunRecord
-from tuner.interfaces.power import ClockReading
-from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.devices.base import Check, Device, RunRecord
 from tuner.model.errors import ClockError, CompileError, DeviceError
-from tuner.model.plan import Configuration, Plan, Resources
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Configuration, Plan, Progress, Resources
 from tuner.model.records import digest
 from tuner.model.trial import GpuSetting, Measurement, Status, Trial
-from tuner.recordings.encoding import document
-from tuner.recordings.opening import matching, open_recording
+from tuner.power.base import ClockReading
+from tuner.recordings.files import matching, open_recording
+from tuner.recordings.json_format import document
 from tuner.recordings.values import NOT_RECORDED, RecordedSpace
 
 PREFIX = "replay:"
@@ -25,7 +25,7 @@ _DIGITS = 12  # of a hash: enough that no two recordings of one GPU share them
 
 
 class ReplayDevice:
-    """Implements ``Device`` (``tuner.interfaces``) by what was recorded.
+    """Implements ``Device`` (``tuner.devices``) by what was recorded.
 
     Args:
         spec: ``replay:h200``, or ``replay:`` and a file (see ``recordings.opening``).

@@ -1,9 +1,12 @@
-"""The power meter, the clock control and the calibrations that belong to a device."""
+"""The power meter, the clock control and the calibrations of a device; what energy is counted of."""
 
 import functools
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +14,124 @@ from tuner import registry
 from tuner.devices import power
 from tuner.devices.base import Device
 from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice, replayed
-from tuner.devices.scopes import GPU, host_samplers, parts_of
-from tuner.interfaces.power import (
+from tuner.model.errors import (
+    ClockError,
+    InputError,
+    PowerError,
+    SensorUnavailableError,
+    StoreError,
+    UnknownNameError,
+)
+from tuner.model.jobs import DeviceIdentity
+from tuner.power.base import (
     ClockControl,
+    Meter,
     PowerLimitControl,
     PowerSampler,
     Reading,
     Response,
+    Sample,
     SensorInfo,
 )
-from tuner.model.device import DeviceIdentity
-from tuner.model.errors import ClockError, InputError, SensorUnavailableError, StoreError, UnknownNameError
-from tuner.power.base import Meter
 from tuner.system.user_folders import user_folder
+
+# --- What energy is counted of: the GPU, and with it the processors and the memory of its host.
+
+GPU = "gpu"
+HOST = ("package", "dram")
+"""What a host has beside its GPUs, in the order of a sum."""
+
+_SOURCES = ("powercap", "hwmon")
+_GRACE = "grace"  # a processor with its memory: what package and DRAM are of other hosts
+_SHORT = {"cpu": HOST}
+SCOPES = (GPU, *_SHORT, *HOST)
+"""Words of ``--scope``."""
+
+
+def parts_of(scope: str) -> tuple[str, ...]:
+    """The parts of a scope such as ``gpu+cpu``, each once, the GPU first.
+
+    ``cpu`` is all packages, and DRAM where the host counts it apart: as ``cpu`` itself until it is opened.
+
+    Raises:
+        UnknownNameError: a part is none of ``SCOPES``.
+        InputError: a part is named twice.
+    """
+    words = [word.strip() for word in scope.split("+")]
+    shown = scope or "''"
+    for word in words:
+        if word not in SCOPES:
+            raise UnknownNameError(
+                f"--scope {shown}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
+            )
+    spelt = [part for word in words for part in _SHORT.get(word, (word,))]
+    twice = next((part for part in spelt if spelt.count(part) > 1), None)
+    if twice is not None:
+        raise InputError(f"--scope {scope}: {twice} would be counted twice")
+    return tuple(sorted(words, key=(GPU, "cpu", *HOST).index))
+
+
+def normalised(scope: str) -> str:
+    """The scope as every user of it writes it: parts in their order, joined by ``+``.
+
+    Raises:
+        InputError: see ``parts_of``.
+    """
+    return "+".join(parts_of(scope))
+
+
+def is_of_host(info: SensorInfo) -> bool:
+    """True for a reading of what the host has beside its GPUs."""
+    return info.name.startswith(tuple(f"{name}:" for name in _SOURCES))
+
+
+def host_readings(now: Callable[[], float] = time.monotonic) -> list[Reading]:
+    """The energy readings of this host beside its GPUs; each is found by opening it."""
+    return [
+        reading
+        for name in _SOURCES
+        for reading in registry.load("readings", name)(0, responses=lambda _: None, now=now)
+    ]
+
+
+def host_samplers(
+    scope: str, parts: Sequence[str], now: Callable[[], float] = time.monotonic
+) -> Iterator[PowerSampler]:
+    """Open the samplers of the host's parts of a scope; the caller closes them.
+
+    Args:
+        scope: as the user wrote it, for messages.
+        parts: of the scope, see ``parts_of``; the GPU's is passed over.
+        now: clock of the samples, in seconds.
+
+    Raises:
+        InputError: the host does not count a part, or this user may not read it.
+    """
+    wanted = [part for part in parts if part != GPU]
+    if not wanted:
+        return
+    readings = host_readings(now)
+    known = {reading.name.partition(":")[2]: reading for reading in readings}
+    for part in wanted:
+        names = _SHORT.get(part, (part,))
+        if part in _SHORT and HOST[0] not in known and _GRACE in known:
+            names = (_GRACE,)
+        for name in names:
+            if name == "dram" and part in _SHORT and name not in known:
+                continue  # counted with the package, or by nobody
+            yield _opened(scope, name, known, readings)
+
+
+def _opened(scope: str, name: str, known: dict[str, Reading], readings: Sequence[Reading]) -> PowerSampler:
+    there = ", ".join(sorted(word for word in known if word))
+    reading = known.get(name) or (None if there else readings[0])
+    if reading is None:
+        raise InputError(f"--scope {scope}: this host does not count {name}; it counts {there}")
+    try:
+        return reading.open()
+    except SensorUnavailableError as error:
+        raise InputError(f"--scope {scope}: {error}; --scope gpu counts the GPU alone") from error
+
 
 SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all users
 _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
@@ -283,3 +391,137 @@ def _responses(identity: DeviceIdentity) -> Callable[[str], Response | None]:
     except StoreError as error:
         _LOG.warning("readings are taken as uncalibrated: %s", error)
         return lambda _: None
+
+
+# --- Surveys the power readings of a device by reading each for a moment.
+
+_FEW = 3  # samples that have a period between them
+_NAP_S = 0.002  # between two looks at all readings
+_LONG_S = 0.5  # a mean over more than this answers late
+
+
+@dataclass(frozen=True)
+class SensorReport:
+    """A power reading that was looked for.
+
+    Attributes:
+        name: of the reading.
+        info: what is known of it; None where it does not answer.
+        measured: True when the period in ``info`` was seen, not assumed.
+        watts: mean of what it showed meanwhile, uncorrected; None where it showed too little.
+        chosen: True for the one that is taken when none is named.
+        why: why it is not, or does not answer; empty for the one chosen.
+    """
+
+    name: str
+    info: SensorInfo | None = None
+    measured: bool = False
+    watts: float | None = None
+    chosen: bool = False
+    why: str = ""
+
+
+def survey(
+    readings: Iterable[Reading],
+    *,
+    seconds: float,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+    choose: bool = True,
+) -> list[SensorReport]:
+    """Open every reading, look at all of them for a while, and say which is to be taken.
+
+    Args:
+        readings: best first.
+        seconds: how long.
+        now: clock of the samples, in seconds.
+        pause: waits for so many seconds of that clock.
+        choose: False for readings of the host, which a scope adds to the one that is taken.
+    """
+    reports = []
+    with ExitStack() as stack:
+        looks: dict[str, _SensorProbe] = {}
+        for reading in readings:
+            try:
+                sampler = reading.open()
+            except SensorUnavailableError as error:
+                reports.append(SensorReport(reading.name, why=str(error).removeprefix(f"{reading.name}: ")))
+                continue
+            stack.callback(sampler.close)
+            looks[reading.name] = _SensorProbe(sampler)
+            reports.append(SensorReport(reading.name, sampler.info))
+        end_s = now() + seconds
+        while looks and now() < end_s:
+            for look in looks.values():
+                look.poll(now())
+            pause(_NAP_S)
+        for look in looks.values():
+            look.poll(math.inf)  # a ring, for one, is asked a few times a second
+        reports = [looks[report.name].report(report) if report.info else report for report in reports]
+    return _judged(reports) if choose else [_of_host(report) for report in reports]
+
+
+@dataclass
+class _SensorProbe:
+    """What one sampler showed."""
+
+    sampler: PowerSampler
+    samples: list[Sample] = field(default_factory=list)
+    due_s: float = 0.0
+    failure: str = ""
+
+    def poll(self, now_s: float) -> None:
+        """Take what is there, no more often than the reading asks for."""
+        if self.failure or now_s < max(self.due_s, self.sampler.due_s):
+            return
+        self.due_s = now_s + self.sampler.info.poll_interval_s
+        try:
+            self.samples += self.sampler.poll()
+        except PowerError as error:
+            self.failure = str(error)
+
+    def report(self, opened: SensorReport) -> SensorReport:
+        """The report of the reading."""
+        info = self.sampler.info
+        watts = None
+        if info.kind != "counter" and self.samples:
+            watts = sum(sample.value for sample in self.samples) / len(self.samples)
+        elif len(self.samples) > 1:
+            first, last = self.samples[0], self.samples[-1]
+            watts = (last.value - first.value) / (last.time_s - first.time_s)
+        return replace(opened, info=info, measured=len(self.samples) >= _FEW, watts=watts, why=self.failure)
+
+
+def _judged(reports: list[SensorReport]) -> list[SensorReport]:
+    """The same reports, with the choice and the reasons against the others."""
+    best = next((report for report in reports if report.info and not _objection(report)), None)
+    if best is None:
+        return [replace(report, why=_objection(report)) for report in reports]
+    return [
+        replace(report, chosen=True)
+        if report is best
+        else replace(report, why=_objection(report) or _second(report, best.name))
+        for report in reports
+    ]
+
+
+def _of_host(report: SensorReport) -> SensorReport:
+    """The report of a reading that is not the GPU's."""
+    return replace(report, why=report.why or "added by --scope of run, trace and watch")
+
+
+def _objection(report: SensorReport) -> str:
+    """Why a reading is not to be used; empty where it may be."""
+    if report.info is not None and is_advised_against(report.info):
+        return "misreads power, as its calibration found: no energy is to be taken from it"
+    return report.why
+
+
+def _second(report: SensorReport, best: str) -> str:
+    """What is weaker about a reading that works."""
+    response = report.info.response if report.info else None
+    if response is not None and not response.averages:
+        return "may miss part of a periodic load"
+    if response is not None and response.window_s > _LONG_S:
+        return f"a mean over {response.window_s:.3g} s, which answers late"
+    return f"works; {best} comes first"

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.compiler.compiler import Compiler
-from tuner.compiler.resources import plan_resources
-from tuner.devices.base import Check, Progress, RunRecord
+from tuner.compiler.contract import plan_resources
+from tuner.devices.base import Check, RunRecord
 from tuner.devices.gpus import gpu_names
-from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.errors import (
     ChildCrashedError,
     ChildError,
@@ -35,7 +34,8 @@ from tuner.model.errors import (
     UnknownNameError,
     suggestion,
 )
-from tuner.model.plan import Plan, ProblemSpec, Resources, Workload
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan, ProblemSpec, Progress, Resources, Workload
 from tuner.model.trial import Status, WorkloadResult
 from tuner.system.processes import Child
 
@@ -275,9 +275,7 @@ class WorkerDevice:
         if self._closed:
             raise DeviceError(f"{self._spec}: the device is closed")
         self._drop()
-        child = Child(
-            "tuner.devices.device_server:DeviceServer", *self._server, name=f"worker of {self._spec}"
-        )
+        child = Child("tuner.devices.base:DeviceServer", *self._server, name=f"worker of {self._spec}")
         try:
             described: tuple[DeviceIdentity, DeviceLimits] = child.call("describe", timeout_s=_START_S)
         except ChildError as error:

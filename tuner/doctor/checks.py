@@ -1,21 +1,79 @@
-"""Checks of each GPU: health, compiler, other users, power readings, clocks."""
+"""Checks of a machine in order: host, software and each GPU, with findings."""
 
-from collections.abc import Iterator
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tuner import registry
+from tuner.compiler.compiler import choose
 from tuner.compiler.cubin_cache import CubinCache, default_directory
-from tuner.compiler.nvrtc_choice import choose
+from tuner.compiler.nvrtc import library_files
+from tuner.database.connection import default_path
+from tuner.database.files import check_database, check_mirror, mirror_of
 from tuner.devices import power
+from tuner.devices.cuda.probe import driver_problem, kernel_module_version
 from tuner.devices.gpu_state import ClockPlaces, GpuClockState, GpuControl, GpuFacts
-from tuner.devices.sensor_survey import SensorReport, survey
-from tuner.devices.sensors import calibrated
-from tuner.doctor.finding import Finding
+from tuner.devices.sensors import SensorReport, calibrated, is_jetson, survey
 from tuner.joules.watching import find_gpu, readings
-from tuner.model.device import DeviceIdentity
-from tuner.model.errors import ClockError, CompilerUnavailableError, SensorUnavailableError, StoreError
-from tuner.report.words import response_words
+from tuner.model.errors import (
+    ClockError,
+    CompilerUnavailableError,
+    SensorUnavailableError,
+    StoreError,
+    TunerError,
+)
+from tuner.model.jobs import DeviceIdentity
+from tuner.report.layout import response_words
+
+# --- One finding of the doctor.
+
+Severity = Literal["ok", "note", "warning", "error"]
+
+SEVERITIES: tuple[Severity, ...] = ("ok", "note", "warning", "error")
+"""From harmless to what must be mended."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        check: what was looked at, e.g. ``driver``, ``cuda:0 sensors``.
+        severity: ``ok``; ``note``: good to know, something optional is not there; ``warning``: measurements
+            are possible and less trustworthy; ``error``: something must be mended first.
+        text: what was found.
+        remedy: what to do; empty where nothing need be done.
+    """
+
+    check: str
+    severity: Severity
+    text: str
+    remedy: str = ""
+
+
+def counts(findings: Iterable[Finding]) -> str:
+    """Count the findings by severity, e.g. ``0 errors, 1 warning, 3 notes``."""
+    severities = [finding.severity for finding in findings]
+    words = []
+    for severity in ("error", "warning", "note"):
+        number = severities.count(severity)
+        words.append(f"{number} {severity}{'' if number == 1 else 's'}")
+    return ", ".join(words)
+
+
+def worst(findings: Iterable[Finding]) -> Severity:
+    """The highest severity among findings; ``ok`` where there are none."""
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
+
 
 _MEND = "tuner clocks restore"
 _CALIBRATE = "tuner power calibrate (a minute; sets nothing)"
@@ -245,3 +303,355 @@ def _compiler(check: str, capability: tuple[int, int]) -> Iterator[Finding]:
         yield Finding(check, "error", str(error), "pip install nvidia-cuda-nvrtc-cu12")
         return
     yield Finding(check, "ok", f"NVRTC {library.version} compiles for {architecture}")
+
+
+# --- Checks of the host: other readers of the GPU, directories, disk space, the database, Jetson power modes.
+
+_MODEL = re.compile(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>")
+_STATUS = re.compile(r"pmode:(\d+)")
+_TEGRASTATS = ("usr/bin/tegrastats", "home/nvidia/tegrastats", "home/ubuntu/tegrastats")
+MONITORS = (
+    *("dcgm-exporter", "nv-hostengine", "dcgmi", "nvidia-smi", "nvitop", "nvtop", "gpustat", "zeusd"),
+    *("jtop", "tegrastats", "nvidia_gpu_exporter", "nvidia_gpu_prometheus_exporter", "all-smi", "btop"),
+)
+"""Programs that ask the GPU for its state again and again: work for it, and power."""
+
+_NAME_BYTES = 15  # the kernel keeps so much of a program's name
+_LITTLE_BYTES = 2**30
+_NOTHING_BYTES = 2**26  # a run's database and compiled code need tens of MB
+
+
+def jetson(root: Path) -> Iterator[Finding]:
+    """Which power mode holds, and is tegrastats there? Silent on other machines.
+
+    Args:
+        root: below which ``/proc``, ``/etc`` and ``/var`` are.
+    """
+    if not is_jetson(root):
+        return
+    mode = power_mode(root)
+    if mode is None:
+        yield Finding("power mode", "note", "not to be read from nvpmodel's files", "see nvpmodel -q")
+    elif mode.upper().startswith("MAXN"):
+        yield Finding("power mode", "ok", f"nvpmodel: {mode} (heat or current may still throttle the board)")
+    else:
+        yield Finding(
+            "power mode",
+            "note",
+            f"nvpmodel: {mode} caps clocks and power; results hold for this mode",
+            "nvpmodel -m selects another (MAXN has no caps)",
+        )
+    if any((root / path).exists() for path in _TEGRASTATS):
+        yield Finding("tegrastats", "ok", "is there")
+    else:
+        yield Finding("tegrastats", "note", "not found; the power monitors may be read without it")
+
+
+def power_mode(root: Path) -> str | None:
+    """Name of nvpmodel's present mode; its number where the configuration names none; None if unknown."""
+    try:
+        status = _STATUS.search((root / "var/lib/nvpmodel/status").read_text(errors="replace"))
+    except OSError:
+        return None
+    if status is None:
+        return None
+    try:
+        models = _MODEL.findall((root / "etc/nvpmodel.conf").read_text(errors="replace"))
+    except OSError:
+        models = []
+    number = int(status[1])
+    return next((name for found, name in models if int(found) == number), f"mode {number}")
+
+
+def monitors(proc: Path) -> Iterator[Finding]:
+    """Do other programs poll the GPU?
+
+    Args:
+        proc: the ``/proc`` to look through.
+    """
+    found: dict[str, list[int]] = {}
+    for pid, names in processes(proc):
+        for monitor in MONITORS:
+            if monitor in names or (monitor[:_NAME_BYTES] in names and len(monitor) > _NAME_BYTES):
+                found.setdefault(monitor, []).append(pid)
+                break
+    for monitor, pids in sorted(found.items()):
+        yield Finding(
+            "monitors",
+            "warning",
+            f"{monitor} (process {', '.join(map(str, sorted(pids)))}) polls the GPU, which costs it power",
+            f"stop {monitor} while measuring",
+        )
+    if not found:
+        yield Finding("monitors", "ok", "no other program that is known to poll GPUs")
+
+
+def processes(proc: Path) -> Iterator[tuple[int, set[str]]]:
+    """Every process with the names it goes by: the kernel's, its program's, and that of its script."""
+    for folder in proc.glob("[0-9]*"):
+        try:
+            name = (folder / "comm").read_text(errors="replace").strip()
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        # a script follows its interpreter, a module of Python follows -m
+        words = words[:3:2] if words[1:2] == [b"-m"] else words[:2]
+        yield int(folder.name), {name, *(Path(word.decode(errors="replace")).name for word in words)}
+
+
+def directory(what: str, path: Path) -> Iterator[Finding]:
+    """Can a directory be written, or made where it does not exist? And is there room?"""
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        yield Finding(what, "error", f"{path} cannot be written", f"let this user write {nearest}")
+        return
+    free_bytes = shutil.disk_usage(nearest).free
+    room = f"{path}, {free_bytes / 2**30:.1f} GiB free"
+    if free_bytes < _NOTHING_BYTES:
+        yield Finding(what, "error", room, "free some space")
+    elif free_bytes < _LITTLE_BYTES:
+        yield Finding(what, "warning", room, "free some space before a long run")
+    else:
+        yield Finding(what, "ok", room)
+
+
+def database(path: Path) -> Iterator[Finding]:
+    """Is the database whole? One that does not exist yet is not made."""
+    if not path.exists():
+        yield Finding("database", "ok", f"{path} does not exist yet; the first run makes it")
+        return
+    try:
+        runs = check_database(path)
+    except StoreError as error:
+        if _is_whole(mirror_of(path)):
+            remedy = "`tuner db repair` rebuilds it from its mirror"
+            yield Finding("database", "warning", f"{error}; its mirror is whole", remedy)
+        else:
+            yield Finding("database", "error", str(error), "move it aside, or name another with --database")
+        return
+    yield Finding("database", "ok", f"{path} is whole and holds {runs} runs")
+    trouble = check_mirror(path)
+    if trouble:
+        yield Finding("database", "warning", trouble, "`tuner db repair` rebuilds it from the database")
+
+
+def _is_whole(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        check_database(path)
+    except StoreError:
+        return False
+    return True
+
+
+# --- Checks of the driver and of what is installed beside it. Nothing here opens a GPU.
+
+_NVIDIA = "0x10de"
+_DISPLAY = "0x03"  # class of PCI devices that GPUs belong to
+_CUPY = re.compile(r"cupy(?:-cuda(\d+)\w*)?", re.IGNORECASE)
+_NO_GPU = "simulated devices (sim:...) work all the same"
+
+
+def driver(root: Path, libcuda: str) -> Iterator[Finding]:
+    """Is there a GPU, and a driver that answers for it?
+
+    Args:
+        root: below which ``/sys``, ``/proc`` and ``/dev`` are.
+        libcuda: name or path of the driver's library.
+    """
+    problem = driver_problem(libcuda, root / "dev/nvidiactl")
+    version = kernel_module_version(root / "proc/driver/nvidia/version")
+    if problem is None:
+        yield Finding("driver", "ok", f"NVIDIA driver {version or 'of unknown version'}")
+        return
+    if not expects_gpu(root):
+        yield Finding("driver", "note", f"no NVIDIA GPU in this machine; {_NO_GPU}")
+        return
+    remedy = "install the NVIDIA driver, or in a container pass the GPU in (docker run --gpus all)"
+    if "permission" in problem:
+        remedy = "add the user to the group that owns /dev/nvidiactl (often video or render)"
+    yield Finding("driver", "error", problem, remedy)
+
+
+def expects_gpu(root: Path) -> bool:
+    """True on a machine that has an NVIDIA GPU, whether or not a driver serves it."""
+    version = kernel_module_version(root / "proc/driver/nvidia/version")
+    return bool(_pci_gpus(root)) or is_jetson(root) or version is not None
+
+
+def _pci_gpus(root: Path) -> list[Path]:
+    found = []
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        try:
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        if vendor == _NVIDIA and kind.startswith(_DISPLAY):
+            found.append(device)
+    return found
+
+
+def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1") -> Iterator[Finding]:
+    """Is there exactly one CuPy, and does the driver serve its CUDA?
+
+    Args:
+        installed: name and version of the packages; those of this environment if None.
+        libcuda: name or path of the driver's library.
+    """
+    packages = _installed() if installed is None else installed
+    found = {name: version for name, version in packages.items() if _CUPY.fullmatch(name)}
+    if not found:
+        yield Finding(
+            "CuPy",
+            "note",
+            "not installed: nothing can run on a GPU",
+            "in tuner's checkout: pip install '.[cuda12]' or '.[cuda13]'",
+        )
+        return
+    named = ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
+    if len(found) > 1:
+        yield Finding(
+            "CuPy", "error", f"several are installed and share their files: {named}", "keep one of them"
+        )
+        return
+    (name,) = found
+    wanted = _CUPY.fullmatch(name)
+    served = _cuda_of_driver(libcuda)
+    if wanted and wanted[1] and served and int(wanted[1]) > served:
+        yield Finding(
+            "CuPy",
+            "error",
+            f"{named} needs CUDA {wanted[1]}, and the driver serves CUDA {served}",
+            f"in tuner's checkout: pip install '.[cuda{served}]', or a newer driver",
+        )
+        return
+    yield Finding("CuPy", "ok", named)
+
+
+def _installed() -> dict[str, str]:
+    found = ((entry.metadata["Name"], entry.version) for entry in importlib.metadata.distributions())
+    return {name.lower(): version for name, version in found if name}
+
+
+def _cuda_of_driver(libcuda: str) -> int | None:
+    """Major version of CUDA that the driver serves; asking for it starts nothing."""
+    version = ctypes.c_int()
+    try:
+        result = ctypes.CDLL(libcuda).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return None
+    return None if result else version.value // 1000
+
+
+def nvml_binding() -> Iterator[Finding]:
+    """Can NVML be called at all?"""
+    if importlib.util.find_spec("pynvml") is None:
+        yield Finding(
+            "NVML binding",
+            "note",
+            "nvidia-ml-py is not installed: no power and no clocks of GPUs other than a Jetson's",
+            "pip install nvidia-ml-py",
+        )
+        return
+    yield Finding("NVML binding", "ok", "nvidia-ml-py is installed")
+
+
+def nvrtc() -> Iterator[Finding]:
+    """Is there a compiler? Whether it serves a GPU is asked where the GPU is known."""
+    files = library_files()
+    if not files:
+        yield Finding(
+            "compiler", "error", "no NVRTC: no kernel can be compiled", "pip install nvidia-cuda-nvrtc-cu12"
+        )
+        return
+    yield Finding("compiler", "ok", f"NVRTC: {', '.join(sorted({path.name for path in files}))}")
+
+
+# --- All checks in order, each of which may fail without the others.
+
+Check = tuple[str, Callable[[], Iterable[Finding]]]
+_SOCKET = "run/tuner/clockd.sock"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where the checks look.
+
+    Attributes:
+        root: below which ``/proc``, ``/sys``, ``/dev``, ``/etc``, ``/run`` and ``/var`` are.
+        libcuda: name or path of the driver's library.
+        journals: where changed clocks are announced; None for the usual places.
+        database: of results.
+        cache: of compiled kernels.
+        look_s: how long power readings are looked at; five updates of the slowest one of a GPU by default.
+    """
+
+    root: Path = Path("/")
+    libcuda: str = "libcuda.so.1"
+    journals: Path | None = None
+    database: Path = field(default_factory=default_path)
+    cache: Path = field(default_factory=default_directory)
+    look_s: float = 0.5
+
+
+def examine(around: Surroundings) -> Iterator[Finding]:
+    """Run every check, without changing a setting or using a GPU."""
+    for name, check in _checks(around):
+        yield from _guarded(name, check)
+
+
+def _guarded(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except (TunerError, OSError, ImportError) as error:
+        yield Finding(name, "error", f"this check failed: {error}")
+
+
+def _checks(around: Surroundings) -> Iterator[Check]:
+    root = around.root
+    where = _where(around)
+    yield "driver", partial(driver, root, around.libcuda)
+    yield "CuPy", partial(cupy, libcuda=around.libcuda)
+    yield "NVML binding", nvml_binding
+    yield "compiler", nvrtc
+    names = _gpus(where)
+    for name in names:
+        known = name.startswith("GPU-")  # to NVML; a Jetson's GPU goes by its devfreq node
+        if known:
+            yield name, partial(gpu, name, root / "proc")
+        yield f"power of {name}", partial(sensors, name if known else None, around.look_s)
+    expected = expects_gpu(root)
+    if not names:
+        yield "power", partial(sensors, None, around.look_s) if expected else no_sensors
+    yield "clocks", partial(clocks, where, expected=expected)
+    yield "jetson", partial(jetson, root)
+    yield "monitors", partial(monitors, root / "proc")
+    yield "state directory", partial(directory, "state directory", around.database.parent)
+    yield "cache directory", partial(directory, "cache directory", around.cache)
+    (runtime, *_) = power.journal_directories(around.journals)
+    yield "runtime directory", partial(directory, "runtime directory", runtime)
+    yield "database", partial(database, around.database)
+
+
+def _where(around: Surroundings) -> ClockPlaces:
+    return power.clock_paths(
+        devfreq=around.root / "sys/class/devfreq",
+        config=around.root / "etc/tuner/clockd.toml",
+        directory=around.journals,
+        socket=around.root / _SOCKET,
+    )
+
+
+def _gpus(where: ClockPlaces) -> list[str]:
+    """What the clock controls know the GPUs of this machine by: NVML's UUID, or a devfreq node."""
+    found: list[str] = []
+    try:
+        actuators = power.clock_actuators(where)
+    except TunerError:  # told by the check of the clocks
+        return found
+    for actuator in actuators:
+        if not isinstance(actuator, ClockError):
+            with closing(actuator):
+                found.append(actuator.gpu)
+    return found

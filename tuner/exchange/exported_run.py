@@ -1,19 +1,94 @@
-"""What a run gave, in the form that every export starts from: of a document, the database, a recording."""
+"""A run in the form that every export starts from, and Kernel Tuner's results file."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.config.stream_priority import stored_configuration
-from tuner.exchange.build import Build, build_of
 from tuner.kernel_files.build_record import build_record
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError, suggestion
-from tuner.model.plan import Configuration, TunableValue
+from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
+from tuner.model.records import WorkloadName
 from tuner.model.trial import Measurement, Status, Trial
-from tuner.model.workload_name import WorkloadName
 from tuner.recordings import checks
 from tuner.recordings.values import RecordedSpace
+from tuner.untrusted.build_texts import define_words, is_plain_word, macro_value
+from tuner.untrusted.compiler_options import check_options
+
+# --- What builds a configuration, read from the record that a run has stored of it.
+
+
+@dataclass(frozen=True)
+class Build:
+    """What builds a configuration.
+
+    Attributes:
+        macros: what the compiler is told of the tunables.
+        options: what else it is told.
+        source: with pragmas the name of the source, of which ``tuner kernels expand`` writes the one that
+            takes the macros; else None.
+        entries: functions that are launched, with template arguments; none where that is not known.
+        parameters: tunables that launches are told, as block sizes.
+    """
+
+    macros: Mapping[str, TunableValue]
+    options: tuple[str, ...] = ()
+    source: str | None = None
+    entries: tuple[str, ...] = ()
+    parameters: Mapping[str, TunableValue] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        """Options of nvcc, each a word that is safe unquoted.
+
+        Raises:
+            InputError: one is not, or no kernel may have it: whoever wrote the record may name a program.
+        """
+        check_options(self.options)
+        for option in self.options:
+            if not is_plain_word(option) or "," in option:
+                raise InputError(f"the option {option!r} is not safe in a command of a shell")
+        return [*define_words(self.macros), *self.options]
+
+    def launches(self) -> list[str]:
+        """What is launched with template arguments, and what launches are told: ``f<4> with block=64``."""
+        entries = [one for one in self.entries if "<" in one]
+        told = ", ".join(f"{name}={macro_value(value)}" for name, value in self.parameters.items())
+        if not told:
+            return entries
+        if not entries and len(self.entries) == 1:
+            entries = list(self.entries)
+        return [f"{entries[0]} with {told}"] if len(entries) == 1 else [*entries, f"each with {told}"]
+
+
+def build_of(configuration: Mapping[str, TunableValue], record: Mapping[str, Any] | None) -> Build:
+    """What builds a configuration.
+
+    Args:
+        configuration: the values.
+        record: as ``tuner.kernel_files.build_record.build_record`` makes it; None where all tunables are
+            macros.
+
+    Raises:
+        ValueError: the record is none.
+    """
+    if record is None:
+        launch = {name: value for name, value in configuration.items() if name == STREAM_PRIORITY}
+        return Build({n: v for n, v in configuration.items() if n not in launch}, parameters=launch)
+    where = "expanded"
+    macros = checks.table(record, "macros", where)
+    lists = {
+        key: checks.one(record, key, where, checks.TEXTS) if key in record else ()
+        for key in ("options", "entries", "parameters")
+    }
+    return Build(
+        macros={name: checks.one(macros, name, "expanded macros", checks.TEXT) for name in macros},
+        options=tuple(lists["options"]),
+        source=None if record.get("source") is None else checks.one(record, "source", where, checks.NAME),
+        entries=tuple(lists["entries"]),
+        parameters={name: configuration[name] for name in lists["parameters"]},
+    )
+
 
 _MS = 1e3  # of a second
 
@@ -271,3 +346,61 @@ def _exported(trial: Trial, measurement: Measurement) -> ExportedTrial:
         clock_mhz=trial.clock_mhz,
         power_limit_w=trial.power_limit_w,
     )
+
+
+# --- Kernel Tuner's results file (``store_results``, version 1.0), which its applications select from.
+
+TOP = 0.03
+"""Relative distance from the best within which configurations are kept."""
+
+
+def results_document(runs: Sequence[ExportedRun], kernel_string: str = "") -> dict[str, Any]:
+    """The JSON value of the file.
+
+    Args:
+        runs: of one kernel and objective.
+        kernel_string: source of the kernel.
+
+    Raises:
+        InputError: the runs are of different kernels or objectives, or nothing valid was measured.
+    """
+    kernels = {" + ".join(run.kernels) for run in runs}
+    objectives = {run.objective for run in runs}
+    if len(kernels) > 1 or len(objectives) > 1:
+        found = ", ".join(sorted(kernels if len(kernels) > 1 else objectives))
+        raise InputError(f"a results file is of one kernel and one objective; these runs have {found}")
+    data = [row for run in runs for row in _rows(run)]
+    return {
+        "version_number": "1.0",
+        "kernel_name": kernels.pop(),
+        **({"kernel_string": kernel_string} if kernel_string else {}),
+        "objective": objectives.pop(),
+        "objective_higher_is_better": False,
+        "tunable_parameters": list(dict.fromkeys(name for run in runs for name in run.parameter_names())),
+        "data": data,
+    }
+
+
+def _rows(run: ExportedRun) -> list[dict[str, Any]]:
+    trials = [*run.trials, *([] if run.best is None or run.trials else [run.best])]
+    costs = [(cost, one) for one in trials if (cost := one.cost(run.objective)) is not None]
+    if not costs:
+        raise InputError(
+            f"{' + '.join(run.workloads)}: no trial has a valid {run.objective}; nothing to export"
+        )
+    best = min(cost for cost, _ in costs)
+    return [
+        {
+            "device_name": device_word(run.device),
+            "problem_size": "x".join(map(str, run.problem_size)),
+            "tunable_parameters": run.parameters(one),
+            run.objective: milliseconds(cost) if run.objective == "time" else cost,
+        }
+        for cost, one in sorted(costs, key=lambda pair: pair[0])
+        if cost <= best * (1 + TOP)
+    ]
+
+
+def device_word(name: str) -> str:
+    """A device as the file names it: every run of characters but letters and digits is one underscore."""
+    return re.sub("[^0-9a-zA-Z]+", "_", name.strip())

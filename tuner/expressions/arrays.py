@@ -1,9 +1,4 @@
-"""References over whole arrays: the arithmetic of expressions with NumPy's functions, and nothing else.
-
-Reals are float64, whole numbers int64, complex numbers complex128. Axes, broadcasting and results are
-those of the NumPy functions of the same names. An expression is parsed into closures; nothing is ever
-handed to Python to evaluate, and ``file(...)`` only names what the caller has read.
-"""
+"""Expressions over whole arrays, and expressions with some of their names known."""
 
 import ast
 import operator
@@ -14,10 +9,92 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.expressions.arithmetic import TroubleError
-from tuner.expressions.array_functions import ARRAY_FUNCTIONS, WITH_AXIS, folded, whole, wide
-from tuner.expressions.parser import MAX_DEPTH, MAX_NODES, syntax_tree
+from tuner.expressions.arithmetic import TroubleError, Value
+from tuner.expressions.callables import Expression
+from tuner.expressions.parser import FUNCTIONS, MAX_DEPTH, MAX_NODES, syntax_tree
 from tuner.model.errors import ExpressionError, suggestion
+
+# --- The functions of references over whole arrays.
+
+_MANY = MAX_NODES
+WITH_AXIS = frozenset({"sum", "mean", "cumsum", "min", "max"})
+
+
+def wide(value: Any) -> Any:  # noqa: ANN401 - a scalar or an array
+    """A value in the widest type of its kind, so that whole numbers have 64 bits wherever they come from."""
+    array = np.asarray(value)
+    target = {"f": np.float64, "i": np.int64, "u": np.int64, "c": np.complex128}.get(array.dtype.kind)
+    if array.dtype == np.uint64 or target is None:
+        return array
+    return array.astype(target, copy=False)
+
+
+def folded(function: Callable[[Any, Any], Any], values: list[Any]) -> Any:  # noqa: ANN401 - arrays
+    """The values put together from the left, two at a time."""
+    result = values[0]
+    for value in values[1:]:
+        result = function(result, value)
+    return result
+
+
+def whole(value: Any) -> int:  # noqa: ANN401 - a number of whatever type
+    """An axis as an int.
+
+    Raises:
+        TroubleError: it is no whole number.
+    """
+    if np.ndim(value) or np.asarray(value).dtype.kind not in "iu":
+        raise TroubleError("an axis is a whole number")
+    return int(value)
+
+
+def _along(function: Callable[..., Any]) -> Callable[..., Any]:
+    def applied(x: Any, axis: Any = None) -> Any:  # noqa: ANN401 - arrays
+        return function(x, axis=None if axis is None else whole(axis))
+
+    return applied
+
+
+def _extreme(pairwise: Callable[[Any, Any], Any], reduced: Callable[..., Any]) -> Callable[..., Any]:
+    """The extreme of one array, or element by element of several."""
+
+    def applied(*values: Any, axis: int | None = None) -> Any:  # noqa: ANN401 - arrays
+        if len(values) == 1:
+            return reduced(values[0], axis=axis)
+        if axis is not None:
+            raise TroubleError("axis needs a single array")
+        return folded(pairwise, list(values))
+
+    return applied
+
+
+def _transposed(x: Any, *axes: Any) -> Any:  # noqa: ANN401 - arrays
+    return np.transpose(x, [whole(axis) for axis in axes] or None)
+
+
+ARRAY_FUNCTIONS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # least and most values
+    "sqrt": (1, 1, np.sqrt),
+    "exp": (1, 1, np.exp),
+    "log": (1, 1, np.log),
+    "log2": (1, 1, np.log2),
+    "sin": (1, 1, np.sin),
+    "cos": (1, 1, np.cos),
+    "tanh": (1, 1, np.tanh),
+    "abs": (1, 1, np.abs),
+    "floor": (1, 1, np.floor),
+    "ceil": (1, 1, np.ceil),
+    "int": (1, 1, lambda x: np.trunc(x).astype(np.int64)),
+    "min": (1, _MANY, _extreme(np.minimum, np.min)),
+    "max": (1, _MANY, _extreme(np.maximum, np.max)),
+    "sum": (1, 2, _along(np.sum)),
+    "mean": (1, 2, _along(np.mean)),
+    "cumsum": (1, 2, _along(np.cumsum)),
+    "matmul": (2, 2, np.matmul),
+    "transpose": (1, 9, _transposed),
+    "where": (3, 3, np.where),
+    "select": (3, 3, np.where),
+}
+
 
 Array = NDArray[Any]
 FileName = tuple[str, str]
@@ -253,3 +330,146 @@ _LANGUAGE = (
     "a reference is made of numbers, names, + - * / // % **, comparisons, and, or, not, a if c else b, and "
     f"{' '.join(ARRAY_FUNCTIONS)} file"
 )
+
+
+# --- Expressions with some of their names known: what is left over the others.
+
+_MOST_INLINED = 20_000  # characters: formulas that name formulas may grow beyond all use
+
+
+def reduced(text: str, values: Mapping[str, Value], formulas: Mapping[str, str]) -> str:
+    """The expression with known names replaced, and everything that they decide worked out.
+
+    Args:
+        text: the expression.
+        values: names that are known: bool, int, float or str. The others are whole numbers or texts.
+        formulas: names that stand for an expression; those may name each other, but not in a circle.
+
+    Returns:
+        An expression over the other names; ``True`` or ``False`` where none is left of a condition.
+
+    Raises:
+        ExpressionError: it is no expression, or too long with all that it names.
+    """
+    return reducer(values, formulas)(text)
+
+
+def reducer(values: Mapping[str, Value], formulas: Mapping[str, str]) -> Callable[[str], str]:
+    """What does the same as ``reduced`` to many expressions; what is left of formulas is found once."""
+    reduction = _Reduction(values, formulas)
+
+    def reduced_text(text: str) -> str:
+        try:
+            found = ast.unparse(reduction.reduced(text))
+        except TroubleError as e:
+            raise ExpressionError(f"expression {text!r:.120}: {e}") from None
+        if len(found) > _MOST_INLINED:
+            raise ExpressionError(f"expression {text!r:.120}: it is too long with all that it names")
+        return found
+
+    return reduced_text
+
+
+class _Reduction(ast.NodeTransformer):
+    """Folds what has no unknown name, and the sides of conditions that are not taken."""
+
+    def __init__(self, values: Mapping[str, Value], formulas: Mapping[str, str]) -> None:
+        self._values = values
+        self._formulas = formulas
+        self._under_way: set[str] = set()
+        self._found: dict[str, ast.expr] = {}  # what is left of formulas
+
+    def reduced(self, text: str) -> ast.expr:
+        """What is left of an expression."""
+        self._under_way.clear()  # of one that was too long
+        found: ast.expr = self.visit(syntax_tree(text))
+        return found
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._values:
+            return ast.Constant(self._values[node.id])
+        if node.id not in self._formulas or node.id in self._under_way:
+            return node
+        if node.id not in self._found:
+            self._under_way.add(node.id)
+            found: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
+            self._under_way.discard(node.id)
+            if any(count >= _MOST_INLINED for count, _ in enumerate(ast.walk(found))):  # a character each
+                raise TroubleError(f"{node.id} is too long with all that it names")
+            self._found[node.id] = found
+        return self._found[node.id]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id == "select" and len(node.args) == 3:  # noqa: PLR2004
+            test, body, orelse = node.args
+            return self.visit_IfExp(ast.IfExp(test, body, orelse))
+        return _folded(ast.Call(node.func, [self.visit(one) for one in node.args], node.keywords))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        test = self.visit(node.test)
+        if isinstance(test, ast.Constant):
+            found: ast.expr = self.visit(node.body if test.value else node.orelse)
+            return found
+        return ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        until = isinstance(node.op, ast.Or)
+        left: list[ast.expr] = []
+        for value in node.values:
+            part = self.visit(value)
+            if not isinstance(part, ast.Constant):
+                left.append(part)
+            elif bool(part.value) is until:  # decides, if what stands before it does not
+                left.append(ast.Constant(until))
+                break
+        if not left or (isinstance(left[-1], ast.Constant) and len(left) == 1):
+            return ast.Constant(until if left else not until)
+        return left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        if len(node.ops) == 1:
+            return self._compared(node)
+        lefts = [node.left, *node.comparators]
+        pairs: list[ast.expr] = [
+            ast.Compare(left, [op], [right])
+            for left, op, right in zip(lefts, node.ops, node.comparators, strict=False)
+        ]
+        return self.visit_BoolOp(ast.BoolOp(ast.And(), pairs))
+
+    def _compared(self, node: ast.Compare) -> ast.expr:
+        (op,), (right,) = node.ops, node.comparators
+        if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.Tuple | ast.List):
+            listed = ast.Tuple([self.visit(one) for one in right.elts], ast.Load())
+            return _folded(ast.Compare(self.visit(node.left), [op], [listed]))
+        return _folded(ast.Compare(self.visit(node.left), [op], [self.visit(right)]))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(left, ast.Name) and isinstance(right, ast.Constant) and right.value == 1:
+            if isinstance(node.op, ast.Mod):  # names that are left are whole numbers, or no numbers
+                return ast.Constant(0)
+            if isinstance(node.op, ast.FloorDiv | ast.Mult):
+                return left
+        return _folded(ast.BinOp(left, node.op, right))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return _folded(ast.UnaryOp(node.op, self.visit(node.operand)))
+
+
+def _folded(node: ast.expr) -> ast.expr:
+    """A constant where all parts are, as what could be folded of them is, and there is a result."""
+    if not all(map(_is_known, ast.iter_child_nodes(node))):
+        return node
+    try:
+        return ast.Constant(Expression(ast.unparse(node)).evaluate({}))
+    except ExpressionError:  # whoever comes to it hears of it
+        return node
+
+
+def _is_known(part: ast.AST) -> bool:
+    """Whether a part of an operation is a value, a list of values, or no operand."""
+    if isinstance(part, ast.Tuple):
+        return all(isinstance(one, ast.Constant) for one in part.elts)
+    if isinstance(part, ast.Name):
+        return part.id in FUNCTIONS
+    return isinstance(part, ast.Constant) or not isinstance(part, ast.expr)

@@ -1,18 +1,231 @@
-"""One recording in the background that all open regions of a device share."""
+"""Recordings in the background that all open regions of a device share."""
 
+import atexit
+import bisect
+import contextlib
 import math
+import os
+import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 from weakref import ref
 
+import numpy.random  # noqa: F401 - now, not first in a recording's thread: a fork would cut that short
+
 from tuner.devices import power
-from tuner.interfaces.power import PowerSampler, SensorInfo
-from tuner.power.base import Span
-from tuner.regions.channel import Channel, Signal
-from tuner.regions.span import Readings, RecordedSpan
-from tuner.tracing.recorder import RING_S
+from tuner.devices.gpus import gpu_model
+from tuner.devices.sensors import GPU, host_samplers, parts_of
+from tuner.devices.simulated.time_model import idle_watts, load_watts
+from tuner.joules.traces import RING_S, pause_s
+from tuner.joules.watching import find_gpu, opened
+from tuner.model.errors import InputError, PowerError, UnknownNameError
+from tuner.power.base import PowerSampler, Sample, SensorInfo, Span, SpanEnergy
+
+# --- A sampler that a recording polls, its latest samples, and how a thread is woken.
+
+_LATER = 3.0  # periods of a reading of power after a region's end that tell the power after it
+_TICKS = 2.0  # the same of a counter alone; beside a reading of power one tick does
+_CONTEXT_S = 3.0  # of samples before the oldest time that is asked for
+_CONTEXT_PERIODS, _CONTEXT_WINDOWS = 20.0, 3.0  # likewise
+
+
+class Signal:
+    """Wakes one thread, at a third of the cost of an ``Event``: regions pay for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Let the thread go on, or not wait the next time."""
+        with contextlib.suppress(RuntimeError):  # it is set already
+            self._lock.release()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until it is set, for so long at most."""
+        self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s)
+
+
+class Channel:
+    """A sampler and its latest samples.
+
+    Attributes:
+        failure: why it shows nothing more; empty otherwise.
+        due_s: when it is to be polled.
+    """
+
+    def __init__(self, sampler: PowerSampler, *, alone: bool) -> None:
+        self.sampler = sampler
+        self.failure = ""
+        self.due_s = 0.0
+        self._alone = alone
+        self._polled_s = -math.inf
+        self._samples: deque[Sample] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def info(self) -> SensorInfo:
+        """The reading."""
+        return self.sampler.info
+
+    @property
+    def late_s(self) -> float:
+        """How long after a time a sample is due that tells what was after it, by the period learnt so far."""
+        info = self.info
+        counts = info.kind == "counter"
+        periods = _LATER if not counts else _TICKS if self._alone else 1.0
+        age_s = info.response.delay_s + (info.response.mean_age_s if counts else 0.0)
+        return max(0.0, age_s) + (periods + 1.0) * info.period_s
+
+    @property
+    def oldest_s(self) -> float:
+        """Time of the oldest sample that is kept; infinite without."""
+        with self._lock:
+            return self._samples[0].time_s if self._samples else math.inf
+
+    def has_shown(self, end_s: float) -> bool:
+        """True when the sensor has shown a time, or shows nothing any more."""
+        with self._lock:
+            newest_s = self._samples[-1].time_s if self._samples else -math.inf
+        return bool(self.failure) or newest_s >= end_s + self.late_s - self.info.period_s
+
+    def hasten(self, end_s: float) -> None:
+        """Be polled when a time can be known, not when it is convenient."""
+        wanted_s = max(end_s + self.late_s, self._polled_s + self.info.period_s / 2.0)
+        self.due_s = min(self.due_s, max(wanted_s, self.sampler.due_s))
+
+    def poll(self, now: Callable[[], float]) -> None:
+        """Take fresh samples, if they are due."""
+        if self.failure or now() < self.due_s:
+            return
+        self._polled_s = now()
+        try:
+            fresh = self.sampler.poll()
+        except PowerError as error:
+            name = self.info.name
+            self.failure = f"{name} stopped answering: {str(error).removeprefix(f'{name}: ')}"
+            self.due_s = math.inf
+            return
+        with self._lock:
+            self._samples.extend(fresh)
+        info = self.info
+        counts = info.kind == "counter" and info.poll_interval_s > 0
+        self.due_s = max(
+            now() + (info.poll_interval_s if counts else min(pause_s(info), RING_S)), self.sampler.due_s
+        )
+
+    def snapshot(self) -> tuple[Sample, ...]:
+        """The samples that are kept, oldest first."""
+        with self._lock:
+            return tuple(self._samples)
+
+    def mark_s(self, time_s: float) -> float | None:
+        """The time of a counter's tick from a time on, where joules are known best; None without."""
+        if self.info.kind != "counter":
+            return None
+        samples = self.snapshot()
+        place = bisect.bisect_left(samples, time_s, key=lambda sample: sample.time_s)
+        age_s = self.info.response.delay_s + self.info.response.mean_age_s
+        return samples[place].time_s - age_s if place < len(samples) else None
+
+    def drop(self, mark_s: float) -> None:
+        """Forget samples that no time after a mark needs."""
+        info = self.info
+        needed_s = max(
+            _CONTEXT_S, _CONTEXT_PERIODS * info.period_s, _CONTEXT_WINDOWS * info.response.window_s
+        )
+        with self._lock:
+            while self._samples and self._samples[0].time_s < mark_s - needed_s:
+                self._samples.popleft()
+
+
+Readings = Sequence[tuple[SensorInfo, Sequence[Sample]]]
+
+
+class RecordedSpan:
+    """A region as one recording sees it; the recording lets one thread at a time add to it.
+
+    Args:
+        start_s: when it began.
+
+    Attributes:
+        start_s: see above.
+        end_s: when it ended; None while it has not.
+        energy: once it is known.
+        problem: why it cannot be known; empty otherwise.
+    """
+
+    __slots__ = ("__weakref__", "_parts", "_since_s", "end_s", "energy", "problem", "start_s")
+
+    def __init__(self, start_s: float) -> None:
+        self.start_s = start_s
+        self.end_s: float | None = None
+        self.energy: SpanEnergy | None = None
+        self.problem = ""
+        self._parts: SpanEnergy | None = None  # until ``_since_s``
+        self._since_s = start_s
+
+    def carry(self, readings: Readings, mark_s: float) -> None:
+        """Add what was spent until a time whose samples are about to be dropped."""
+        if mark_s <= self._since_s or self.energy is not None:
+            return
+        span = Span(self._since_s, mark_s, starts=self._since_s == self.start_s, ends=False)
+        if self._add(readings, span):
+            self._since_s = mark_s
+
+    def settle(self, readings: Readings, failures: Sequence[str], notes: Sequence[str] = ()) -> None:
+        """Find the energy of a region that has ended.
+
+        Args:
+            readings: with samples until after its end.
+            failures: why readings show nothing more.
+            notes: on the readings.
+        """
+        if self.energy is not None or self.end_s is None:
+            return
+        starts = self._since_s == self.start_s
+        known = self._add(readings, Span(self._since_s, self.end_s, starts=starts))
+        if not known or self._parts is None:
+            names = ", ".join(info.name for info, _ in readings)
+            self.problem = "; ".join(failures) or f"{names} showed nothing of the region"
+            return
+        self.energy = replace(self._parts, notes=(*self._parts.notes, *failures, *notes))
+
+    def known(self) -> SpanEnergy:
+        """The energy.
+
+        Raises:
+            PowerError: it cannot be known.
+        """
+        if self.energy is None:
+            raise PowerError(self.problem or "the region has not ended")
+        return self.energy
+
+    def _add(self, readings: Readings, span: Span) -> bool:
+        """Add the joules of a span; False where the readings show nothing of it."""
+        found = power.span_energy(readings, span)
+        if found is None:
+            return False
+        before = self._parts
+        if before is None:
+            self._parts = found
+            return True
+        highest = max((before, found), key=lambda part: -math.inf if part.peak_w is None else part.peak_w)
+        self._parts = replace(
+            found,
+            joules=before.joules + found.joules,
+            sigma_j=math.hypot(before.sigma_j, found.sigma_j),
+            peak_w=highest.peak_w,
+            peak_window_s=highest.peak_window_s,
+            notes=tuple(dict.fromkeys((*before.notes, *found.notes))),
+        )
+        return True
+
 
 KEEP_S = 60.0
 """Samples of so long are kept; what regions spent before is one number for each of them."""
@@ -234,3 +447,249 @@ class BackgroundRecording:
 def _alive(spans: "dict[int, ref[RecordedSpan]]") -> "dict[int, ref[RecordedSpan]]":
     """Those that somebody holds."""
     return {key: one for key, one in spans.items() if one() is not None}
+
+
+# --- A simulated GPU in real time: it computes while a region is open, and is idle otherwise.
+
+_LEAST_S = 0.001  # shorter pieces are joined to one at their mean power
+_HISTORY_S = 3.0  # of idle power before the first region
+_PIECES = 8192  # that are kept: more than sensors look back
+
+
+class SimulatedLoad:
+    """Power over real time: that of the model's load while regions are open, else idle power.
+
+    Implements ``tuner.power.base.PowerSource`` and what a recording tells of regions.
+
+    Args:
+        name: of a simulated GPU, with or without ``sim:``.
+        now: the clock, in seconds.
+
+    Raises:
+        UnknownNameError: no such GPU.
+    """
+
+    def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
+        self.gpu = gpu_model(name)
+        mhz = self.gpu.clocks_mhz[0]
+        self.idle_w, self.load_w = idle_watts(self.gpu, mhz), load_watts(self.gpu, mhz)
+        self._now = now
+        self._lock = threading.Lock()
+        self._pieces: deque[tuple[float, float, float]] = deque(maxlen=_PIECES)
+        self._since_s = now() - _HISTORY_S
+        self._open = 0
+        self._seen = False
+
+    def begin(self, time_s: float) -> None:
+        """A region begins."""
+        with self._lock:
+            self._pass(time_s)
+            self._open += 1
+
+    def end(self, time_s: float) -> None:
+        """A region ends."""
+        with self._lock:
+            self._pass(time_s)
+            self._open -= 1
+
+    def now_s(self) -> float:
+        """Present time; three seconds ago until ``seen``, so that sensors opened then have a history."""
+        return self._now() if self._seen else self._since_s
+
+    def seen(self) -> None:
+        """All sensors are opened."""
+        self._seen = True
+
+    def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        """(start, end, watts) pieces from ``since_s`` to now; before what is kept the GPU was idle."""
+        with self._lock:
+            self._pass(self._now())
+            known = [(max(start, since_s), end, w) for start, end, w in self._pieces if end > since_s]
+        first_s = known[0][0] if known else self._since_s
+        return [(since_s, first_s, self.idle_w), *known] if since_s < first_s else known
+
+    def _pass(self, time_s: float) -> None:
+        """Let time pass at the present power."""
+        begin_s, self._since_s = self._since_s, max(self._since_s, time_s)
+        watts = self.load_w if self._open > 0 else self.idle_w
+        if self._since_s <= begin_s:
+            return
+        if self._pieces and self._since_s - self._pieces[-1][0] < _LEAST_S:
+            start, end, before_w = self._pieces.pop()
+            joules = before_w * (end - start) + watts * (self._since_s - begin_s)
+            self._pieces.append((start, self._since_s, joules / (self._since_s - start)))
+        else:
+            self._pieces.append((begin_s, self._since_s, watts))
+
+
+def simulated_samplers(load: SimulatedLoad, sensor: str | None = None) -> list[PowerSampler]:
+    """The samplers of a simulated GPU: its best reading of power, and its counter.
+
+    Args:
+        load: the GPU's power.
+        sensor: a reading by its name, instead.
+
+    Raises:
+        InputError: it has no such reading, or none at all.
+    """
+    models = {f"simulated-{model.name}": model for model in load.gpu.sensors}
+    if not models:
+        raise InputError(f"device='sim:{load.gpu.name}' has no power sensor")
+    if sensor is not None and sensor not in models:
+        raise UnknownNameError(f"sensor={sensor!r}: choose from {', '.join(models)}")
+    if sensor is not None:
+        chosen = [models[sensor]]
+    else:
+        counters = [model for model in models.values() if model.kind == "counter"]
+        chosen = [*counters[:1], *[model for model in models.values() if model.kind != "counter"][:1]]
+    samplers = [power.simulated_sampler(load, asdict(model)) for model in chosen]
+    load.seen()
+    return samplers
+
+
+# --- The recordings of this process: one for each GPU and each part of the host, opened once.
+
+_SIMULATED = "sim:"
+_CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the power of one part of a scope is read.
+
+    Attributes:
+        device: as the user names it; ``host`` for packages and DRAM.
+        recording: shared by all regions.
+        cuda: CUDA's number of the GPU; None where it has none, or nobody tells.
+        modelled: True for a simulated GPU.
+    """
+
+    device: str
+    recording: BackgroundRecording
+    cuda: int | None = None
+    modelled: bool = False
+
+    @property
+    def is_gpu(self) -> bool:
+        """True for a real GPU, whose work runs on when a call has returned."""
+        return self.device != HOST and not self.modelled
+
+
+HOST = "host"
+"""The device of packages and DRAM."""
+
+
+class SourceRegistry:
+    """The sources that are open; they stay so until the process ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._sources: dict[tuple[str, str], tuple[Source, ...]] = {}
+        self._recordings: dict[str, BackgroundRecording] = {}
+        self._opened = ExitStack()
+
+    def sources(self, scope: str, devices: Sequence[str], sensor: str | None) -> tuple[Source, ...]:
+        """The sources of a scope, the GPUs first.
+
+        Args:
+            scope: see ``scopes.parts_of``.
+            devices: the GPUs.
+            sensor: the GPUs' reading; None for the best.
+
+        Raises:
+            InputError: what is asked for is not there; a part of it would be counted twice.
+            SensorUnavailableError: no reading of a GPU answers.
+            DeviceUnavailableError: there is no such GPU.
+        """
+        parts = parts_of(scope)
+        found: list[Source] = []
+        with self._lock:
+            if GPU in parts:
+                found += [self._gpu(device, sensor) for device in devices]
+            _check_apart(scope, parts, found)
+            for part in parts:
+                if part != GPU:
+                    found += self._host(scope, part)
+        return tuple(found)
+
+    def close(self) -> None:
+        """End all recordings, and release the sensors unless one of them does not return."""
+        with self._lock:
+            ended = [recording.close() for recording in self._recordings.values()]
+            if all(ended):
+                self._opened.close()
+            self._recordings.clear()
+            self._sources.clear()
+
+    def _gpu(self, device: str, sensor: str | None) -> Source:
+        known = self._sources.get((device, sensor or ""))
+        if known is None:
+            opener = self._simulated if device.startswith(_SIMULATED) else self._real
+            known = self._sources[device, sensor or ""] = (opener(device, sensor),)
+        return known[0]
+
+    def _simulated(self, device: str, sensor: str | None) -> Source:
+        load = SimulatedLoad(device)
+        recording = BackgroundRecording(simulated_samplers(load, sensor), load=load)
+        self._recordings[f"{device} {sensor or ''}"] = recording
+        return Source(device, recording, modelled=True)
+
+    def _real(self, device: str, sensor: str | None) -> Source:
+        gpu = find_gpu(device or None, "tuner.energy", "sim:NAME of a simulated GPU")
+        key = f"{gpu.gpu} {sensor or ''}"
+        if key not in self._recordings:
+            samplers = self._opened.enter_context(opened(gpu, [sensor] if sensor else []))
+            self._recordings[key] = BackgroundRecording(samplers)
+        cuda = _CUDA.fullmatch(device or "cuda:0")
+        return Source(device or gpu.name, self._recordings[key], int(cuda[1] or 0) if cuda else None)
+
+    def _host(self, scope: str, part: str) -> tuple[Source, ...]:
+        known = self._sources.get((HOST, part))
+        if known is None:
+            found = []
+            for sampler in host_samplers(scope, (part,)):
+                self._opened.callback(sampler.close)
+                name = sampler.info.name
+                if name not in self._recordings:
+                    self._recordings[name] = BackgroundRecording([sampler])
+                found.append(Source(HOST, self._recordings[name]))
+            known = self._sources[HOST, part] = tuple(found)
+        return known
+
+
+def _check_apart(scope: str, parts: Sequence[str], gpus: Sequence[Source]) -> None:
+    """Refuse to count a host twice, or one that is not there."""
+    if len(parts) == 1 or GPU not in parts:
+        return
+    for source in gpus:
+        info = source.recording.info
+        if source.modelled:
+            raise InputError(
+                f"scope={scope!r}: {source.device} is simulated and has no host; scope='gpu' counts it"
+            )
+        if info.scope != GPU:
+            raise InputError(
+                f"scope={scope!r}: {info.name} sees {info.scope}, more than the GPU, and the host would be"
+                " counted twice; scope='gpu' counts it once"
+            )
+
+
+REGISTRY = SourceRegistry()
+"""The sources of this process."""
+
+_INHERITED: list[SourceRegistry] = []  # of the processes that forked this one: not released here
+
+
+def _forget() -> None:
+    """Begin anew in a forked child: threads and locks were not forked with it."""
+    global REGISTRY  # noqa: PLW0603 - the one of the process
+    _INHERITED.append(REGISTRY)
+    REGISTRY = SourceRegistry()
+
+
+def _close() -> None:
+    REGISTRY.close()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_close)

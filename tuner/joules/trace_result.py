@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from platform import node
 
-from tuner import __version__
 from tuner.devices import power
 from tuner.devices.gpu_state import RecordedTrace
-from tuner.devices.scopes import is_of_host
-from tuner.interfaces.power import ClockReading, Sample, SensorInfo
-from tuner.joules.traces import CommandOutcome
+from tuner.devices.sensors import is_of_host
+from tuner.joules.traces import CommandOutcome, Recorder
 from tuner.joules.watching import Gpu
-from tuner.power.base import CorrectedPower, ProgramEnergy
-from tuner.tracing.recorder import Recorder
+from tuner.model.version import VERSION
+from tuner.power.base import ClockReading, CorrectedPower, ProgramEnergy, Sample, SensorInfo
 
 _APART = (
     0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
@@ -224,7 +222,7 @@ class ProgramTrace:
         """Where the trace comes from, and what it comes to; uncertainties are standard ones."""
         energy = self.energy
         return {
-            "program": f"tuner {__version__}",
+            "program": f"tuner {VERSION}",
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "host": node(),
             "gpu": self.gpu.name,

@@ -1,4 +1,4 @@
-"""Runs a command between two idle times while its power is recorded."""
+"""Traces of a command: it runs between two idle times while its power is recorded."""
 
 import contextlib
 import math
@@ -6,16 +6,235 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
-from tuner.interfaces.power import SensorInfo
-from tuner.model.errors import InputError, RunInterrupted
-from tuner.power.base import ProgramTimeline
+from tuner.model.errors import ClockError, InputError, PowerError, RunInterrupted
+from tuner.power.base import ClockControl, ClockReading, PowerSampler, ProgramTimeline, Sample, SensorInfo
 from tuner.system.marks import VARIABLE, MarkPipe
-from tuner.tracing.recorder import Recorder
-from tuner.tracing.signals import FROM_THE_TERMINAL, TO_PASS_ON, SignalPipe, in_foreground
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# --- Records samplers and clocks at the lowest rate that loses nothing.
+
+RING_S = 1.0
+"""Time between polls of a driver's ring: an H200's holds 2.4 s."""
+
+CLOCK_S = 1.0
+"""Time between readings of the clock."""
+
+EDGE_S = 0.35
+"""How long a counter's tick is waited for; those known come every 10 to 100 ms."""
+
+_EDGE_POLL_S = 0.002  # a tick is dated as well as it is polled
+_HALF = 0.5  # a number that is shown for a period is not missed at two looks a period
+
+
+def pause_s(info: SensorInfo) -> float:
+    """Time between polls of a reading; of a counter, which is read at the edges, what its wraps ask for."""
+    if info.kind == "counter":
+        return _HALF * info.longest_pause_s or math.inf
+    if info.kind == "ring" or info.poll_interval_s == 0:
+        return RING_S
+    return max(info.poll_interval_s, _HALF * info.period_s)
+
+
+class SensorChannel:
+    """One sampler and what it gave; should it fail, the others go on.
+
+    Args:
+        sampler: closed by whoever opened it.
+        now: the clock of the samples, in seconds.
+    """
+
+    def __init__(self, sampler: PowerSampler, now: Callable[[], float]) -> None:
+        self.sampler = sampler
+        self.samples: list[Sample] = []
+        self.failure = ""
+        self._now = now
+        self.due_s = 0.0
+
+    @property
+    def info(self) -> SensorInfo:
+        """The reading."""
+        return self.sampler.info
+
+    def poll(self) -> bool:
+        """Take fresh samples; False when there were none."""
+        if self.failure:
+            return False
+        try:
+            fresh = self.sampler.poll()
+        except PowerError as error:
+            why = str(error).removeprefix(f"{self.info.name}: ")
+            self.failure = f"{self.info.name} stopped answering: {why}"
+            self.due_s = math.inf
+            return False
+        self.samples += fresh
+        self.due_s = max(self._now() + pause_s(self.info), self.sampler.due_s)
+        return bool(fresh)
+
+
+class Recorder:
+    """Channels and the GPU's clock, polled when they are due.
+
+    Args:
+        samplers: what is recorded.
+        clocks: read beside them, never asked to set anything; None for no clock.
+        now: the clock of the samples, in seconds.
+    """
+
+    def __init__(
+        self,
+        samplers: Sequence[PowerSampler],
+        clocks: ClockControl | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.channels = tuple(SensorChannel(sampler, now) for sampler in samplers)
+        self.clocks: list[tuple[float, ClockReading]] = []
+        self._control = clocks
+        self._clock_due_s = 0.0 if clocks is not None else math.inf
+        self.now = now
+
+    @property
+    def due_s(self) -> float:
+        """When the next poll is due."""
+        return min((self._clock_due_s, *(channel.due_s for channel in self.channels)))
+
+    def poll(self) -> None:
+        """Poll what is due."""
+        for channel in self.channels:
+            if self.now() >= channel.due_s:
+                channel.poll()
+        if self.now() >= self._clock_due_s:
+            self._read_clock()
+
+    def edge(self, pause: Callable[[float], object], ticks: int = 1) -> None:
+        """Poll all, and counters until each has ticked: a difference of dated ticks is exact.
+
+        Args:
+            pause: waits so many seconds.
+            ticks: that are waited for; two of them tell the power between them.
+        """
+        for channel in self.channels:
+            channel.poll()
+        missing = {channel: ticks for channel in self.channels if channel.info.kind == "counter"}
+        until_s = self.now() + ticks * EDGE_S
+        while any(missing.values()) and self.now() < until_s:
+            pause(_EDGE_POLL_S)
+            self.poll()
+            for channel, count in missing.items():
+                if count and (channel.failure or channel.poll()):
+                    missing[channel] = 0 if channel.failure else count - 1
+
+    def _read_clock(self) -> None:
+        self._clock_due_s = self.now() + CLOCK_S
+        if self._control is None:
+            return
+        try:
+            self.clocks.append((self.now(), self._control.read()))
+        except ClockError:  # there is none to be had any more; power goes on
+            self._clock_due_s = math.inf
+
+
+# --- Signals as a descriptor to wait for, beside pipes and times.
+
+_ROOM_BYTES = 4096  # signals that can arrive between two looks
+
+TO_PASS_ON = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+"""Signals that a program which runs another passes on to it."""
+
+TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a program to end."""
+
+FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""Of these, what a terminal sends to every process in its foreground (Ctrl-C and Ctrl-backslash)."""
+
+
+class SignalPipe:
+    """Collects signals while it is open, instead of what they would do; ignored ones stay ignored.
+
+    A program started meanwhile has the default handlers. To be used in the main thread.
+
+    Args:
+        numbers: the signals.
+    """
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        self._numbers = tuple(numbers)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._mouth.fileno()
+
+    def take(self) -> list[signal.Signals]:
+        """Signals that came since the last call, in order."""
+        try:
+            came = self._mouth.recv(_ROOM_BYTES)
+        except BlockingIOError:
+            return []
+        return [signal.Signals(number) for number in came if number in self._numbers]
+
+    def quiet_for(self, duration_s: float) -> bool:
+        """Wait for so long; False, and sooner, when a signal came."""
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLIN)
+        waiting.poll(math.ceil(duration_s * 1e3))
+        return not self.take()
+
+    def __enter__(self) -> "Self":
+        self._mouth, self._ear = socket.socketpair()
+        self._mouth.setblocking(False)
+        self._ear.setblocking(False)
+        self._old_ear = signal.set_wakeup_fd(self._ear.fileno(), warn_on_full_buffer=False)
+        found = {number: signal.getsignal(number) for number in self._numbers}
+        self._handlers = {number: old for number, old in found.items() if _is_replaced(number, old)}
+        for number in self._handlers:
+            signal.signal(number, _heard)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_ear)
+        self._mouth.close()
+        self._ear.close()
+
+
+def _is_replaced(number: signal.Signals, handler: object) -> bool:
+    """False for an ignored signal; who ignores SIGCHLD would never learn how its own children ended."""
+    return handler is not None and (handler is not signal.SIG_IGN or number == signal.SIGCHLD)
+
+
+def _heard(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the interpreter has written the number into the pipe."""
+
+
+def in_foreground() -> bool:
+    """True when this process is in the foreground of its terminal, whose Ctrl-C then goes to its children."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # no terminal
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
 
 IDLE_S = 2.0
 """How long idle power is measured unless something else is asked for."""

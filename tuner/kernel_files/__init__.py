@@ -1,0 +1,1 @@
+"""Kernel files: ``kernel.toml`` to workloads, spaces and plans."""

@@ -4,7 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config.argument_recipes import (
+from tuner.kernel_files.formulas import Formula, Place, Template
+from tuner.kernel_files.input_reader import InputRecipe, read_input
+from tuner.kernel_files.kernel_file import check_in_place, check_rows
+from tuner.kernel_files.recipe import (
     ArgumentRecipe,
     BufferRecipe,
     ScalarRecipe,
@@ -12,7 +15,7 @@ from tuner.config.argument_recipes import (
     TensorMapRecipe,
     known_dtype,
 )
-from tuner.config.argument_schema import (
+from tuner.kernel_files.schema import (
     DTYPES,
     MAPPED_DTYPES,
     Argument,
@@ -21,9 +24,6 @@ from tuner.config.argument_schema import (
     StructArgument,
     TensorMapArgument,
 )
-from tuner.config.row_names import check_in_place, check_rows
-from tuner.kernel_files.formulas import Formula, Place, Template
-from tuner.kernel_files.input_reader import InputRecipe, read_input
 from tuner.model.errors import suggestion
 from tuner.model.plan import BufferRole
 

@@ -1,11 +1,9 @@
 """What builds a configuration beside its source: options, template arguments, launch parameters."""
 
-from tuner.config.assignment import environment
-from tuner.config.recipe import Recipe
-from tuner.config.stage_recipe import StageRecipe
-from tuner.config.unused_names import follow_derived
 from tuner.kernel_files.formulas import Environment, Template
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.kernel_file import KernelFile, environment
+from tuner.kernel_files.recipe import Recipe, StageRecipe
+from tuner.kernel_files.source_checks import follow_derived
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, Workload, without_priority
 from tuner.model.run_document import Expanded

@@ -1,21 +1,388 @@
-"""The catalogue of kernels: shipped ones, those of the system and of the user, and single files.
+"""The catalogue of kernels: shipped ones, those of the system and of the user, single files; their changes.
 
 A later place overrides an earlier one by the name of the kernel. A broken file hides no other kernel.
 """
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tuner.config.kernel_folders import LayeredKernels, ReadFolder, UnreadFolder
-from tuner.config.loading import load_kernel_file
-from tuner.config.shipped import kernels_root
+from tuner.expressions.callables import PythonExpression
+from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.reader import read_recipe, recipe_of
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import InputError, KernelFileError, UnknownNameError, suggestion
-from tuner.model.plan import Workload
-from tuner.model.workload_name import WorkloadName
+from tuner.model.plan import Source, Workload
+from tuner.model.records import WorkloadName
+from tuner.pragmas.directives import has_pragmas
 from tuner.system.user_folders import user_folder
+from tuner.untrusted.reading import SOURCE_BYTES
+
+# --- Detects changes of kernel files, the driver or the GPUs.
+#
+# Looking costs a few stat calls, so that it may be done often: nothing is read again, and no GPU is asked,
+# until something looks different. What is then read decides: a file that was only touched makes no answer
+# stale.
+
+DRIVER_FILES = (
+    Path("/sys/module/nvidia/version"),
+    Path("/proc/driver/nvidia/version"),
+    Path("/etc/nv_tegra_release"),  # of a Jetson
+)
+"""What tells the version of the driver without asking it."""
+
+GPU_FILES = Path("/proc/driver/nvidia/gpus")
+"""A folder per GPU, with its UUID in ``information``."""
+
+MOST_FILES = 20_000
+"""That are looked at below the kernel directories: what may be in one that is trusted."""
+
+_LONGEST = 64 * 1024  # bytes of a file of the driver
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes since the last look.
+
+    Attributes:
+        sources: kernel files or sources: the catalogue is to be read again.
+        devices: the driver, or which GPUs there are: they are to be asked who they are.
+    """
+
+    sources: bool = False
+    devices: bool = False
+
+
+class ChangeWatcher:
+    """Compares the conditions of answers with those of the last look.
+
+    Args:
+        directories: trusted folders of kernel files, beside those shipped.
+        shipped: folder of the kernels that come with the package.
+        driver_files: whose text tells the version of the driver.
+        gpu_files: a folder per GPU.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[Path] = (),
+        *,
+        shipped: Path | None = None,
+        driver_files: Sequence[Path] = DRIVER_FILES,
+        gpu_files: Path = GPU_FILES,
+    ) -> None:
+        self._folders = (kernels_root() if shipped is None else shipped, *directories)
+        self._driver_files = tuple(driver_files)
+        self._gpu_files = gpu_files
+        self._sources = sources_seen(self._folders)
+        self._devices = self._devices_seen()
+
+    def look(self) -> Changes:
+        """Return the changes since the last look; reads small files and the times of others."""
+        sources, devices = sources_seen(self._folders), self._devices_seen()
+        changes = Changes(sources != self._sources, devices != self._devices)
+        self._sources, self._devices = sources, devices
+        return changes
+
+    def _devices_seen(self) -> tuple[str, ...]:
+        gpus = sorted(self._gpu_files.glob("*/information"))
+        return (*map(_text, self._driver_files), *(_uuid(_text(path)) for path in gpus))
+
+
+def sources_seen(folders: Iterable[Path]) -> frozenset[tuple[object, ...]]:
+    """Every file below folders, by path, times, size and number; those of links are what they lead to."""
+    return frozenset(_seen(folders))
+
+
+def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
+    left = [Path(folder) for folder in folders]
+    entered: set[tuple[int, int]] = set()
+    files = 0
+    while left and files < MOST_FILES:
+        folder = left.pop()
+        try:
+            status = folder.stat()
+            here = list(os.scandir(folder))
+        except OSError as error:
+            yield str(folder), error.errno
+            continue
+        if (status.st_dev, status.st_ino) in entered:  # a link leads back
+            continue
+        entered.add((status.st_dev, status.st_ino))
+        for entry in here:
+            if _is_folder(entry):
+                left.append(Path(entry.path))
+                continue
+            files += 1
+            try:
+                status = entry.stat()
+            except OSError as error:
+                yield entry.path, error.errno
+                continue
+            yield entry.path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # it went just now
+        return False
+
+
+def _text(path: Path) -> str:
+    """The text of a small file; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LONGEST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _uuid(text: str) -> str:
+    """The line of a GPU's information that names it; the others may change as it works."""
+    return next((line for line in text.splitlines() if "UUID" in line), "")
+
+
+# --- Makes kernels of files, and of documents that are no files.
+
+
+def load_kernel_file(path: str | Path) -> KernelFile:
+    """Read and validate a kernel file, its sources and headers.
+
+    Raises:
+        KernelFileError: it cannot be read or is not a kernel file; the message names the key.
+    """
+    path = Path(path)
+    recipe = read_recipe(path)
+    return KernelFile(path, recipe, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def kernel_of(
+    document: Mapping[str, Any],
+    sources: Mapping[str, Source],
+    *,
+    label: str,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    restrictions: Sequence[Callable[..., Any]] = (),
+    data: Path | None = None,
+) -> KernelFile:
+    """A kernel that is described by a program instead of a file.
+
+    Args:
+        document: what a kernel file of the same kernel says, as a mapping; paths in it are absolute.
+        sources: CUDA C++ by the names that the document calls it by.
+        label: what messages call the kernel instead of the file.
+        functions: further derived names: functions of a configuration, see ``PythonExpression``.
+        restrictions: functions that are true for the configurations that may be tried.
+        data: folder of the files that the document names; not part of the fingerprint, as their content is.
+
+    Raises:
+        KernelFileError: a key is wrong.
+        InputError: a function has a parameter that is no size, tunable or derived name.
+    """
+    path = Path(label)
+    recipe = recipe_of(path, parsed_document(path, document), sources, functions or {}, restrictions)
+    text = json.dumps(document, sort_keys=True, default=str)
+    digest = hashlib.sha256((text if data is None else text.replace(str(data), "")).encode())
+    expressions = [*(rule.expression for rule in recipe.rules)]
+    expressions += [recipe.derived[name].expression for name in functions or {}]
+    for expression in expressions:
+        if isinstance(expression, PythonExpression):
+            digest.update(f"{expression.text}\0{expression.digest}\0".encode())
+    return KernelFile(path, recipe, digest.hexdigest())
+
+
+# --- Folders of kernel files: which files are in them, and reading them, all at once or one by one.
+
+
+def kernel_files(folder: Path) -> list[Path]:
+    """The kernel files of a folder: ``NAME.toml``, ``NAME/kernel.toml``, and ``.cu`` files with pragmas.
+
+    A source without pragmas belongs to a kernel file, unless it is the only ``kernel`` file of its folder.
+    """
+    files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml")]
+    alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
+    sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
+    return sorted([*files, *alone, *(path for path in sources if _has_pragmas(path))])
+
+
+@dataclass(frozen=True)
+class ReadFolder:
+    """The kernels of a folder as they were read; the folder refers to no kernel file outside it.
+
+    Attributes:
+        folder: of kernel files.
+        kernels: name -> kernel file.
+        broken: why files could not be used.
+        stamp: of the folder's files when they were read.
+    """
+
+    folder: Path
+    kernels: dict[str, KernelFile]
+    broken: list[KernelFileError]
+    stamp: frozenset[tuple[str, int, int, int]]
+
+    @classmethod
+    def read(cls, folder: Path) -> "ReadFolder":
+        """Read the kernel files of a folder; one that is not there has none."""
+        stamp = _stamp(folder)  # before: what changes meanwhile is read again
+        paths, broken = _listed(folder)
+        kernels, unreadable = _read(paths)
+        return cls(folder, kernels, broken + unreadable, stamp)
+
+    @property
+    def is_current(self) -> bool:
+        """True while no file of the folder has changed, come or gone."""
+        return _stamp(self.folder) == self.stamp
+
+
+class UnreadFolder:
+    """A folder whose kernels have the names of their folders, so that one is read without the others.
+
+    Args:
+        folder: of kernel files; one that is not there has none.
+
+    Attributes:
+        kernels: name -> kernel file, read when it is asked for.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        paths, self._unlisted = _listed(folder)
+        self.kernels = KernelsOnDemand(paths)
+
+    @property
+    def broken(self) -> list[KernelFileError]:
+        """Why files could not be used; reads them all."""
+        return self._unlisted + self.kernels.broken
+
+
+class KernelsOnDemand(Mapping[str, KernelFile]):
+    """Kernels by name, each read when it is first asked for. May be used by several threads.
+
+    Names, their number and whether there is one are those of the files that can be read: to iterate or count
+    reads them all.
+
+    Args:
+        paths: of kernel files that are called as their kernels: ``NAME/kernel.toml`` or ``NAME.toml``.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths: dict[str, list[Path]] = {}
+        for path in paths:
+            self._paths.setdefault(path.parent.name if path.stem == "kernel" else path.stem, []).append(path)
+        self._found: dict[str, tuple[dict[str, KernelFile], list[KernelFileError]]] = {}
+
+    def __getitem__(self, name: str) -> KernelFile:
+        """The kernel of a name.
+
+        Raises:
+            KeyError: no file is called so, or it is broken.
+        """
+        return self._of(name)[0][name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the kernels."""
+        return (name for name in self._paths if name in self)
+
+    def __len__(self) -> int:
+        """The number of the kernels."""
+        return sum(1 for _ in self)
+
+    @property
+    def broken(self) -> list[KernelFileError]:
+        """Why files could not be used; reads them all."""
+        return [error for name in self._paths for error in self._of(name)[1]]
+
+    def _of(self, name: str) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
+        if name not in self._found:
+            kernels, broken = _read(self._paths[name])
+            broken += [
+                KernelFileError(f"{kernel.path}: [kernel] name: must be {name!r}, as the file is called")
+                for kernel in kernels.values()
+                if kernel.name != name
+            ]
+            self._found.setdefault(name, (kernels, broken))  # another thread may have been first
+        return self._found[name]
+
+
+class LayeredKernels(Mapping[str, KernelFile]):
+    """Kernels of several places by name, in the order of names; a later place overrides an earlier one.
+
+    Args:
+        places: the strongest last.
+    """
+
+    def __init__(self, *places: Mapping[str, KernelFile]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> KernelFile:
+        """The kernel of the strongest place that has the name.
+
+        Raises:
+            KeyError: none has it.
+        """
+        for place in reversed(self._places):
+            if name in place:
+                return place[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, sorted."""
+        return iter(sorted(set().union(*self._places)))
+
+    def __len__(self) -> int:
+        """The number of names."""
+        return len(set().union(*self._places))
+
+
+def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
+    try:
+        return (kernel_files(folder) if folder.is_dir() else []), []
+    except OSError as e:
+        return [], [KernelFileError(f"{folder}: cannot be read: {e.strerror}")]
+
+
+def _has_pragmas(path: Path) -> bool:
+    """Whether a source beside kernel files is one itself; the sources of others have no pragmas."""
+    return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
+
+
+def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
+    """The kernels of the files of a folder, and why others cannot be used."""
+    kernels: dict[str, KernelFile] = {}
+    broken: list[KernelFileError] = []
+    for path in paths:
+        try:
+            kernel = load_kernel_file(path)
+        except KernelFileError as e:
+            broken.append(e)
+            continue
+        first = kernels.setdefault(kernel.name, kernel)
+        if first is not kernel:
+            taken = f"{path}: [kernel] name: {kernel.name!r} is taken by {first.path}"
+            broken.append(KernelFileError(taken))
+    return kernels, broken
+
+
+def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
+    """Name, size and times of every file below a folder, which change with its content."""
+    found = set()
+    with suppress(OSError):  # of a folder that this user may not read
+        for path in folder.rglob("*"):
+            try:
+                status = path.stat()
+            except OSError:  # gone since, or a broken link
+                continue
+            found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return frozenset(found)
+
 
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")

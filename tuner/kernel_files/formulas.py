@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from tuner.expressions.arithmetic import NoValue
-from tuner.expressions.expression import Expression
+from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.plan import TunableValue
 

@@ -6,20 +6,20 @@ the file, the key and what would be right.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tuner.config.argument_recipes import BufferTable
-from tuner.config.assignment import Assignment, constants, environment
-from tuner.config.pragma_file import SUFFIXES
-from tuner.config.recipe import Recipe
-from tuner.config.shipped import kernels_root
-from tuner.kernel_files.formulas import Formula, Place
+from tuner.expressions.arithmetic import NoValue
+from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
-from tuner.kernel_files.short_files import assumed_work
+from tuner.kernel_files.recipe import BufferRecipe, BufferTable, Recipe
+from tuner.kernel_files.schema import Argument, BufferArgument
+from tuner.kernel_files.short_files import SUFFIXES, assumed_work
 from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,
@@ -29,18 +29,247 @@ from tuner.model.errors import (
     suggestion,
 )
 from tuner.model.plan import (
+    DENSE,
     STREAM_PRIORITY,
     Configuration,
     Plan,
     ProblemSpec,
+    RowLayout,
     Stage,
     TunableValue,
     Work,
     Workload,
+    without_priority,
 )
-from tuner.model.row_layout import DENSE, RowLayout
-from tuner.space.sampled import space_of
+from tuner.space.sampling import space_of
 from tuner.space.space import Space
+
+# --- Names by which expressions of a kernel file tell how the rows of arrays lie in memory.
+#
+# They are there where an array has ``row_pitch`` or ``in_place``: ``x_pitch`` for an array x, ``row_align``
+# and ``in_place``.
+
+ROW_ALIGN = "row_align"
+"""Where rows lie apart, they begin at multiples of so many elements: 1, 2, 4, 8 or 16. Else 0."""
+IN_PLACE = "in_place"
+"""Whether the output takes the place of its input."""
+
+_MOST_ALIGNED = 16  # no access is wider than 16 elements, and code is compiled for each alignment
+
+
+def pitch_name(buffer: str) -> str:
+    """The name of the elements from one row of an array to the next."""
+    return f"{buffer}_pitch"
+
+
+def row_names(arguments: Sequence[Argument]) -> list[str]:
+    """The names that the arrays of a kernel file bring."""
+    buffers = [one for one in arguments if isinstance(one, BufferArgument)]
+    pitches = [pitch_name(one.buffer) for one in buffers if one.row_pitch]
+    shared = [IN_PLACE] if any(one.in_place is not None for one in buffers) else []
+    return [*pitches, *([ROW_ALIGN] if pitches else []), *shared]
+
+
+def check_rows(
+    place: Place, argument: BufferArgument, shape: Sequence[Formula], known: Collection[str]
+) -> None:
+    """Refuse an array without rows, or with some whose length is not known before a configuration is.
+
+    Args:
+        place: of the key.
+        argument: the array.
+        shape: its axes.
+        known: names that may decide the length of a row.
+
+    Raises:
+        KernelFileError: the first axis is not the batch or the only one, or a row depends on a tunable.
+    """
+    if not argument.row_pitch:
+        return
+    if shape[0].expression.text != "batch" or len(shape) == 1:
+        raise place.error(f'{argument.buffer} needs a shape of rows, as ["batch", "N"]')
+    names = frozenset[str]().union(*(axis.expression.names for axis in shape[1:]))
+    beyond = ", ".join(sorted(names.difference(known)))
+    if beyond:
+        raise place.error(f"the length of a row depends on {beyond}; sizes alone may decide it")
+
+
+def check_in_place(place: Place, argument: BufferArgument, buffers: Mapping[str, BufferArgument]) -> None:
+    """Refuse an output that cannot take the place of what it names.
+
+    Raises:
+        KernelFileError: the array is no output, or names no input of its own type and shape.
+    """
+    if argument.in_place is None:
+        return
+    if argument.role != "out":
+        raise place.error(f"only an out array takes the place of another, and this is {argument.role}")
+    other = buffers.get(argument.in_place)
+    if other is None or other.role != "in":
+        choices = ", ".join(one.buffer for one in buffers.values() if one.role == "in")
+        raise place.error(f"no in array is called {argument.in_place!r}; choose from {choices}")
+    if (argument.dtype, argument.shape) != (other.dtype, other.shape):
+        raise place.error(f"{other.buffer} has another type or shape")
+
+
+def row_values(buffers: Sequence[BufferRecipe], env: Environment, layout: RowLayout) -> dict[str, int | bool]:
+    """The values of the names.
+
+    Args:
+        buffers: of the kernel file.
+        env: sizes and batch.
+        layout: of a call's arrays.
+
+    Raises:
+        InputError: the kernel file does not say that rows may lie apart, or that it works in place.
+    """
+    given = dict(layout.pitches)
+    values: dict[str, int | bool] = {}
+    for buffer in buffers:
+        if buffer.row_pitch:
+            length = math.prod(axis.whole(env, least=1) for axis in buffer.shape[1:])
+            values[pitch_name(buffer.name)] = given.pop(buffer.name, length)
+    if given:
+        raise InputError(f"rows of {', '.join(given)} must follow each other")
+    if values:
+        values[ROW_ALIGN] = math.gcd(_MOST_ALIGNED, *values.values()) if layout.pitches else 0
+    if any(buffer.in_place is not None for buffer in buffers):
+        values[IN_PLACE] = layout.in_place
+    elif layout.in_place:
+        raise InputError("outputs must be arrays of their own")
+    return values
+
+
+# --- Values for the tunables of a workload, found one by one: those of a table, or those of a caller.
+
+
+def constants(recipe: Recipe, workload: Workload, layout: RowLayout = DENSE) -> dict[str, TunableValue]:
+    """The names for expressions that no configuration decides: sizes, batch and rows.
+
+    Raises:
+        InputError: arrays of this layout are not taken.
+    """
+    sizes: dict[str, TunableValue] = {**dict(workload.sizes), "batch": workload.batch}
+    return {**sizes, **row_values(recipe.buffers, sizes, layout)}
+
+
+class Assignment:
+    """A configuration in the making.
+
+    Args:
+        recipe: of the kernel.
+        workload: at its problem.
+
+    Attributes:
+        env: the sizes, the batch, and of every tunable so far its value or what stands for it.
+    """
+
+    def __init__(self, recipe: Recipe, workload: Workload) -> None:
+        self._recipe = recipe
+        self._workload = workload
+        self._values: dict[str, TunableValue] = {}
+        self.env: dict[str, TunableValue | NoValue] = {**dict(workload.sizes), "batch": workload.batch}
+
+    @property
+    def configuration(self) -> Configuration:
+        """The values in the order of declaration."""
+        values = self._values
+        return Configuration([(name, values[name]) for name in self._recipe.tunables if name in values])
+
+    def take_table(self, given: Mapping[str, Formula | str | None], table: str) -> Configuration:
+        """The values of ``[default]``, or of a table of an analytical answer.
+
+        Args:
+            given: what the table says.
+            table: its name.
+
+        Raises:
+            KernelFileError: one is not in its list, or is missing.
+        """
+        recipe, path = self._recipe, self._recipe.place.path
+        for name, formula in given.items():
+            if not self._has_value(name):
+                continue
+            if formula is None:
+                condition = recipe.conditions[name].when
+                raise Place(path, table).error(
+                    f"a value is missing for {name}, whose condition {condition} is true at {self._workload}"
+                )
+            value = formula if isinstance(formula, str) else formula.value(self._env_of(formula))
+            if value not in recipe.tunables[name]:
+                listed = ", ".join(map(str, recipe.tunables[name]))
+                raise Place(path, f"{table} {name}").error(
+                    f"{value!r} at {self._workload} is not a value of {name} ({listed})"
+                )
+            self._set(name, value)
+        return self.configuration
+
+    def take(self, values: Mapping[str, TunableValue]) -> Configuration:
+        """The caller's values; those of tunables that have none are left out.
+
+        Raises:
+            UnknownNameError: they name what is no tunable.
+            InputError: they lack a tunable, or have a value that is not in the kernel file.
+        """
+        tunables, conditions = self._recipe.tunables, self._recipe.conditions
+        for name in values:
+            if name not in tunables:
+                raise UnknownNameError(
+                    f"configuration: {self._recipe.name} has no tunable {name!r}; choose from "
+                    f"{', '.join(tunables)}{suggestion(str(name), tunables)}"
+                )
+        always = [name for name in tunables if name not in conditions]
+        missing = [name for name in always if name not in values]
+        if missing:
+            raise InputError(
+                f"configuration: {', '.join(missing)} missing; it names all of {', '.join(always)}"
+            )
+        for name, choices in tunables.items():
+            if not self._has_value(name):
+                continue
+            if name not in values:
+                raise InputError(
+                    f"configuration: {name} missing; with {self.configuration} its condition "
+                    f"{conditions[name].when} is true"
+                )
+            if values[name] not in choices:
+                listed = ", ".join(map(str, choices))
+                raise InputError(f"configuration: {name} is {values[name]!r}; choose from {listed}")
+            self._set(name, values[name])
+        return self.configuration
+
+    def _env_of(self, formula: Formula) -> Environment:
+        """With the derived names that a formula needs, which need no tunable that is still to come."""
+        return with_derived(self.env, derived_for(formula.expression.names, self._recipe.derived))
+
+    def _has_value(self, name: str) -> bool:
+        """Whether a tunable has a value, by those above; else ``env`` gets what stands for it."""
+        condition = self._recipe.conditions.get(name)
+        if condition is None or condition.holds(self.env):
+            return True
+        self.env[name] = condition.instead(self.env)
+        return False
+
+    def _set(self, name: str, value: TunableValue) -> None:
+        """A value as the file writes it: 8 for NumPy's 8."""
+        choices = self._recipe.tunables[name]
+        self.env[name] = self._values[name] = choices[choices.index(value)]
+
+
+def environment(
+    recipe: Recipe, workload: Workload, configuration: Configuration, layout: RowLayout = DENSE
+) -> Environment:
+    """The names for expressions of a launch: sizes, batch, rows, tunables and derived names.
+
+    Raises:
+        InputError: arrays of this layout are not taken.
+    """
+    env: dict[str, TunableValue | NoValue] = dict(constants(recipe, workload, layout))
+    env.update(configuration.items())
+    for name, condition in recipe.conditions.items():
+        if name not in env:
+            env[name] = condition.instead(env)
+    return with_derived(env, recipe.derived)
 
 
 @dataclass(frozen=True)
@@ -405,3 +634,59 @@ class KernelFile:
                 f"{self.name} has no {name}={given[name]}; choose {name} from {described(values)}"
             )
         return value
+
+
+# --- Stream priorities as a tunable of workloads that run together.
+#
+# Blocks that wait are dispatched by the priority of their stream, so that of kernels which run at the same
+# time the urgent ones get free multiprocessors first (CUDA C++ Programming Guide, "Stream Priorities").
+# Alone, a workload takes the same time at every priority: no kernel file has this tunable of its own.
+
+_MOST_LEVELS = 6  # as of --stream-priorities
+
+
+def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
+    """A kernel file whose configurations also have a stream priority, 0 by default.
+
+    Args:
+        kernel: the file; sources and fingerprint stay as they are.
+        levels: priorities to choose from, 0 to ``levels`` - 1; the highest is the most urgent.
+
+    Raises:
+        KernelFileError: the file has something else of this name.
+    """
+    recipe = kernel.recipe
+    place = Place(str(kernel.path), f"[tunables] {STREAM_PRIORITY}")
+    if STREAM_PRIORITY in {*recipe.tunables, *recipe.derived, *recipe.sizes}:
+        raise place.error("is the name of the tunable of --stream-priorities; choose another name")
+    lowest = {STREAM_PRIORITY: Formula(place, 0, ())}
+    tunables = {**recipe.tunables, STREAM_PRIORITY: tuple(range(levels))}
+    priority = Formula(place, STREAM_PRIORITY, (STREAM_PRIORITY,))
+    several = replace(
+        recipe,
+        tunables=tunables,
+        default={**recipe.default, **lowest} if recipe.default else {},
+        stated=tuple(replace(one, values={**one.values, **lowest}) for one in recipe.stated),
+        measured=recipe.measured and replace(recipe.measured, further={STREAM_PRIORITY: 0}),
+        stream_priority=priority,
+    )
+    return replace(kernel, recipe=several)
+
+
+def stored_configuration(
+    kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]
+) -> Configuration:
+    """The values of a stored trial as the kernel file writes them, with a stream priority if they have one.
+
+    Raises:
+        InputError: they are no configuration of the workload; whoever wrote them had another kernel.
+    """
+    found = kernel.configuration(workload, without_priority(Configuration(values)))
+    if STREAM_PRIORITY not in values:
+        return found
+    priority = values[STREAM_PRIORITY]
+    if type(priority) is not int or not 0 <= priority < _MOST_LEVELS:
+        raise InputError(
+            f"configuration: {STREAM_PRIORITY} is {priority!r}; it must be 0 to {_MOST_LEVELS - 1}"
+        )
+    return Configuration({**found, STREAM_PRIORITY: priority})

@@ -4,13 +4,13 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.config.shipped import kernels_root
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.records import PROTOCOL
+from tuner.model.version import VERSION
 
 _BESIDE = ("power", "policies")  # in a checkout; installed they are in the package
 _DECIDE = {".py", ".cu", ".cuh", ".toml", ".csv"}
@@ -52,8 +52,7 @@ class PackageBuild(NamedTuple):
 @functools.cache
 def own_build() -> PackageBuild:
     """The build of this process, read from the disk when it is first asked for."""
-    version: str = import_module("tuner").__version__  # which imports this room, for tuner.tune
-    return PackageBuild(version, PROTOCOL, content_of(decisive_files()))
+    return PackageBuild(VERSION, PROTOCOL, content_of(decisive_files()))
 
 
 def decisive_files() -> dict[str, Path]:

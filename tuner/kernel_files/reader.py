@@ -1,28 +1,185 @@
-"""Reads a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
+"""Reading of a kernel file (TOML, schema, names, sources) into a recipe; errors name the key."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.config.argument_schema import ScalarArgument
-from tuner.config.chain_reader import ChainReader
-from tuner.config.pragma_file import SUFFIXES, line_of, read_pragma_file
-from tuner.config.problem_reader import read_problem
-from tuner.config.recipe import Recipe, Rule, StatedAnswer, WorkRecipe
-from tuner.config.row_names import row_names
-from tuner.config.size_reader import read_sizes
-from tuner.expressions.callables import PythonExpression
-from tuner.expressions.expression import is_free_name
+from tuner.expressions.arrays import ArrayExpression
+from tuner.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.kernel_files.argument_reader import ArgumentReader
 from tuner.kernel_files.document import argument_key, read_document
-from tuner.kernel_files.formulas import Formula, Place, named, parsed
+from tuner.kernel_files.formulas import Formula, Place, known_names, named, parsed
+from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
+from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
-from tuner.kernel_files.schema import KernelDocument, WorkTable
-from tuner.kernel_files.short_files import default_name
+from tuner.kernel_files.recipe import BufferRecipe, Recipe, Rule, StatedAnswer, WorkRecipe
+from tuner.kernel_files.schema import KernelDocument, ProblemTable, ScalarArgument, SizeRange, WorkTable
+from tuner.kernel_files.short_files import SUFFIXES, default_name, line_of, read_pragma_file
+from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text
 from tuner.kernel_files.source_folder import SourceFolder, SourceTexts, split_includes
-from tuner.kernel_files.stage_reader import StageReader
+from tuner.kernel_files.stage_reader import ChainReader, StageReader
 from tuner.kernel_files.tunable_reader import TunableReader, declarations
-from tuner.model.plan import Source
+from tuner.model.errors import ExpressionError, InputError
+from tuner.model.plan import ProblemSpec, PythonFunction, Source, Workload
+from tuner.space.space import count_configurations
+
+
+def configuration_counts(kernel: KernelFile, workloads: Sequence[Workload]) -> list[int]:
+    """The lengths of the spaces of workloads, counted together; no space is made.
+
+    Args:
+        kernel: of all workloads.
+        workloads: at least one.
+
+    Returns:
+        A count for each; 0 where the rules allow nothing.
+
+    Raises:
+        InputError: a rule has no result, the rules allow nothing at all, or too much is left.
+    """
+    recipe = kernel.recipe
+    return count_configurations(
+        recipe.tunables,
+        [rule.expression for rule in recipe.rules],
+        [constants(recipe, workload) for workload in workloads],
+        {name: formula.expression for name, formula in recipe.derived.items()},
+        {name: one.condition for name, one in recipe.conditions.items()},
+    )
+
+
+ReferenceFiles = dict[tuple[str, str], FileRecipe]
+
+
+def read_problem(
+    at: Callable[[str], Place],
+    problem: ProblemTable,
+    buffers: Sequence[BufferRecipe],
+    fixed: Collection[str],
+    folder: Path,
+    *,
+    values: Mapping[str, Any],
+) -> tuple[ProblemSpec, ReferenceFiles]:
+    """The problem, and the files of data that its expressions name.
+
+    Args:
+        at: makes the place of a key.
+        problem: the table.
+        buffers: of the kernel.
+        fixed: names of the sizes, and ``batch``.
+        folder: paths are relative to it.
+        values: what arguments passed by value are, by their names; an expression may name them.
+
+    Raises:
+        KernelFileError: an output has no expression, a name is unknown, or a file cannot be used.
+    """
+    files: ReferenceFiles = {}
+    written = [b.name for b in buffers if b.role in ("out", "inout")]
+    read = [b.name for b in buffers if b.role in ("in", "inout")]
+    given = {name: value for name, value in values.items() if name not in {*read, *fixed}}
+    reference = {name: _written_out(text, given) for name, text in problem.reference.items()}
+    for name, text in reference.items():
+        place = at(f"[problem.reference] {name}")
+        if name not in written:
+            raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
+        files |= {
+            file: read_file(place, *file, folder) for file in _check_names(place, text, [*read, *fixed])
+        }
+    missing = [name for name in written if name not in problem.reference]
+    if problem.reference and missing:
+        raise at("[problem.reference]").error(f"an expression is missing for {', '.join(missing)}")
+    spec = ProblemSpec(
+        problem.kind,
+        problem.tolerance,
+        tuple(reference.items()),
+        function=_function(at, problem, folder),
+        entry=problem.reference_entry or "",
+    )
+    return spec, files
+
+
+_NAME_OR_TEXT = re.compile(r"""("[^"]*"|'[^']*')|(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()""")
+
+
+def _written_out(text: str, values: Mapping[str, Any]) -> str:
+    """An expression with the values of arguments in place of their names, but not in quotes."""
+    return _NAME_OR_TEXT.sub(lambda match: f"({values[match[0]]})" if match[0] in values else match[0], text)
+
+
+def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The files of an expression, which is one over elements or over whole arrays."""
+    expression: Expression | ArrayExpression
+    try:
+        try:
+            expression = Expression(text)
+        except ExpressionError:
+            expression = ArrayExpression(text)
+    except ExpressionError as e:
+        words = [name for name in known if not is_free_name(name) and re.search(rf"\b{name}\b", text)]
+        hint = f"; {words[0]!r} cannot stand in one: call the argument {words[0]}_" if words else ""
+        raise place.error(f"{e}{hint}") from e
+    known_names(place, text, expression.names, known)
+    return expression.files if isinstance(expression, ArrayExpression) else ()
+
+
+def _function(at: Callable[[str], Place], problem: ProblemTable, folder: Path) -> PythonFunction | None:
+    key = "law" if problem.law else "reference_function"
+    text = problem.law or problem.reference_function
+    if text is None:
+        return None
+    file, _, name = text.rpartition(":")
+    path = (folder / file).absolute()
+    try:
+        return PythonFunction(str(path), name, file_sha256(path), problem.reference_arrays)
+    except InputError as e:
+        raise at(f"[problem] {key}").error(e) from e
+
+
+MAX_WORKLOADS = 10_000  # commands list them all
+
+
+def read_sizes(problem: ProblemTable, at: Callable[[str], Place]) -> dict[str, SizeValues]:
+    """The values that workloads may take, by the names of the sizes.
+
+    Raises:
+        KernelFileError: a value stands twice or cannot be named, there are too many combinations, or what is
+            optional is no size.
+    """
+    sizes: dict[str, SizeValues] = {
+        name: range(given.first, given.last + 1) if isinstance(given, SizeRange) else tuple(given)
+        for name, given in problem.sizes.items()
+    }
+    _check(sizes, problem.optional, at)
+    return sizes
+
+
+def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Place]) -> None:
+    for name, values in sizes.items():
+        if isinstance(values, range):
+            continue  # as long as it may be
+        if len(set(map(str, values))) < len(values):
+            raise at(f"[problem.sizes] {name}").error("a value stands twice")
+        unnamed = next((value for value in values if isinstance(value, str) and not is_text(value)), None)
+        if unnamed is not None:
+            raise at(f"[problem.sizes] {name}").error(
+                f"no workload can name {unnamed!r}: a text is not empty, is printable, has no spaces"
+                " around it, and neither ',' nor '='"
+            )
+    for name in optional:
+        place = at("[problem] optional")
+        if optional.count(name) > 1:
+            raise place.error(f"{name} stands twice")
+        if name not in sizes:
+            choices = ", ".join(sizes) or "there is none"
+            raise place.error(f"no size is called {name!r}; choose from {choices}")
+        if isinstance(sizes[name], range):
+            raise place.error(f"{name} is a range, which has no first choice; give it a list of values")
+    combinations = count_combinations(sizes)
+    if combinations > MAX_WORKLOADS:
+        raise at("[problem.sizes]").error(
+            f"{combinations} combinations of sizes, at most {MAX_WORKLOADS} are allowed"
+        )
+
 
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 

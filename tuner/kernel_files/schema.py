@@ -1,12 +1,448 @@
-"""The schema of a kernel file: its tables, keys and types; ``config`` evaluates its expressions."""
+"""The schema of a kernel file: its tables, keys and types; expressions are evaluated elsewhere."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from tuner.config.argument_schema import Argument, FileTable, Formula, Geometry, Name
-from tuner.config.chain_schema import ChainedTable, LibraryStageTable, LoopTable, StageArgument, Swaps
-from tuner.config.problem_schema import ProblemTable, ReferenceLaunchTable
+# --- The form of ``[[argument]]``: arrays, values, structs and tensor maps; and the base of all tables.
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Formula = int | float | bool | str
+Geometry = int | str | Annotated[list[int | str], Field(min_length=1, max_length=3)]
+Dtype = Literal[
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
+DTYPES: tuple[str, ...] = get_args(Dtype)
+MAPPED_DTYPES = (
+    *("uint8", "uint16", "uint32", "uint64", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+"""Those a tensor map can have (``CUtensorMapDataType``)."""
+
+
+class FileTable(BaseModel):
+    """A table of a kernel file: no other keys, no conversion between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _or_template(dtypes: tuple[str, ...]) -> dict[str, Any]:
+    """JSON Schema of a type name, or of text with an expression in braces."""
+    return {"anyOf": [{"enum": list(dtypes)}, {"pattern": r"\{.*\}"}]}
+
+
+ArgumentRole = Literal["in", "out", "inout", "scratch", "zeroed", "constant"]
+
+
+class BufferArgument(FileTable):
+    """A device array: handed to the kernel as a pointer, or copied to a variable of the source."""
+
+    buffer: Name = Field(description="Name of the array.")
+    dtype: str = Field(
+        description="Element type, as NumPy names it; {expression} over the sizes is replaced by its value.",
+        json_schema_extra=_or_template(DTYPES),
+    )
+    shape: list[int | str] = Field(
+        min_length=1, description="Elements along each axis, the batch first; numbers or expressions."
+    )
+    role: ArgumentRole = Field(
+        description="in is read; out is written completely; inout is both; scratch is not checked; zeroed is "
+        "scratch set to zero before every run; constant is copied to a __constant__ or __device__ variable "
+        "of the source, and is no parameter."
+    )
+    input: str | None = Field(
+        default=None,
+        description="How the values of an in or inout array are made, e.g. integers(0, N), csr_offsets(nnz) "
+        'or file("x.npy"); as the problem has it where it is left out.',
+    )
+    restored: bool | None = Field(
+        default=None,
+        description="Of inout: whether every run of a measurement finds the input, and not what the run "
+        "before has left; true where the file has a loop, false otherwise.",
+    )
+    symbol: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(::[A-Za-z_]\w*)*$",
+        description="For the role constant: the variable of the source; that of the buffer's name otherwise.",
+    )
+
+    row_pitch: bool = Field(
+        default=False,
+        description="Whether rows may lie apart: tuner.apply then takes x[:, :N] of a wider array as it is,"
+        " and expressions may use x_pitch, elements from one row of x to the next, and row_align.",
+    )
+    in_place: str | None = Field(
+        default=None,
+        description="Of out: the in array whose memory it may be; expressions may use in_place.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_texture(cls, given: Any) -> Any:  # noqa: ANN401 - whatever stands in the file
+        if isinstance(given, dict) and "texture" in given:
+            raise ValueError(
+                "texture objects are not supported; hand the array over as a buffer, and read it through a"
+                " const __restrict__ pointer or __ldg()"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _only_constants_have_symbols(self) -> "BufferArgument":
+        if self.symbol is not None and self.role != "constant":
+            raise ValueError(f'symbol needs role = "constant", and the role is "{self.role}"')
+        return self
+
+
+class ScalarArgument(FileTable):
+    """A value handed to the kernel."""
+
+    scalar: Name = Field(description="Name of the value, for stages.")
+    dtype: str = Field(
+        description="Type, as NumPy names it; {expression} is replaced by its value.",
+        json_schema_extra=_or_template(DTYPES),
+    )
+    value: Formula = Field(description="Number or expression.")
+
+
+class StructArgument(FileTable):
+    """A struct handed to the kernel by value."""
+
+    scalar: Name = Field(description="Name of the struct, for stages.")
+    fields: dict[Name, str] = Field(
+        min_length=1, description='Its fields in order: name -> "TYPE = EXPRESSION"; laid out as C does.'
+    )
+
+
+class TensorMapArgument(FileTable):
+    """A CUtensorMap handed to the kernel by value: boxes of a buffer that are copied to shared memory."""
+
+    tensor_map: Name = Field(description="Name of the tensor map, for stages.")
+    buffer: Name = Field(description="The array, taken as a contiguous matrix.")
+    element: str = Field(
+        description="Element type of the map, as NumPy names it; {expression} is replaced by its value.",
+        json_schema_extra=_or_template(MAPPED_DTYPES),
+    )
+    dims: list[int | str] = Field(
+        min_length=2, max_length=2, description="Elements along a row, and rows; numbers or expressions."
+    )
+    box: list[int | str] = Field(
+        min_length=2,
+        max_length=2,
+        description="Elements along a row, and rows, of one copy; numbers or expressions, at most 256.",
+    )
+    promotion: int | str = Field(
+        default=0,
+        description="Bytes that a fetch into the second-level cache is widened to: 0, 64, 128, 256.",
+    )
+
+
+def _argument_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    if isinstance(value, StructArgument) or (isinstance(value, dict) and "fields" in value):
+        return "struct"
+    kinds = ("scalar", "tensor_map") if isinstance(value, dict) else ()
+    return next((kind for kind in kinds if kind in value), "buffer")
+
+
+Argument = Annotated[
+    Annotated[BufferArgument, Tag("buffer")]
+    | Annotated[ScalarArgument, Tag("scalar")]
+    | Annotated[StructArgument, Tag("struct")]
+    | Annotated[TensorMapArgument, Tag("tensor_map")],
+    Discriminator(_argument_kind),
+]
+
+
+# --- The form of chains in a kernel file: loops, views of buffers, streams, and stages that a library runs.
+
+Routine = Literal["gemm", "syrk", "trsm", "fft", "lapack-potrf", "lapack-getrf", "lapack-geqrf"]
+Swaps = list[Annotated[list[Name], Field(min_length=2, max_length=2)]]
+
+OPERANDS: dict[str, tuple[str, ...]] = {
+    "gemm": ("a", "b", "c"),
+    "syrk": ("a", "c"),
+    "trsm": ("a", "b"),
+    "fft": ("a", "c"),
+    "lapack-potrf": ("a", "info"),
+    "lapack-getrf": ("a", "pivots", "info"),
+    "lapack-geqrf": ("a", "tau"),
+}
+"""The arrays of each routine; it writes to the last, LAPACK to all."""
+_DIMENSIONS = {
+    "gemm": ("m", "n", "k"),
+    "syrk": ("n", "k"),
+    "trsm": ("m", "n"),
+    "fft": ("n",),
+    "lapack-potrf": ("n",),
+    "lapack-getrf": ("m", "n"),
+    "lapack-geqrf": ("m", "n"),
+}
+_OPTIONS = {
+    "gemm": ("alpha", "beta"),
+    "syrk": ("alpha", "beta", "fill"),
+    "trsm": ("alpha", "fill", "side", "unit"),
+    "fft": ("m", "inverse"),
+    "lapack-potrf": ("threads", "first"),
+    "lapack-getrf": ("threads", "first"),
+    "lapack-geqrf": ("threads",),
+}
+_COMMON = ("name", "library", "loop", "stream", "after", "when")
+
+
+class LoopTable(FileTable):
+    """A loop over stages that follow each other: they run together once for every step."""
+
+    repeat: int | str = Field(description="Steps, 1 or more: a number or an expression.")
+    index: Name = Field(
+        default="step",
+        description="Name of the step's number, from 0, in the stages' grids, blocks, shared bytes, "
+        "conditions, offsets and library arguments, and in the values of scalars.",
+    )
+    swap: Swaps = Field(
+        default=[],
+        description="Pairs of arrays, as [['u', 'v']]: a step reads the first and writes the second, and the "
+        "next step reads what this one wrote.",
+    )
+    derived: dict[Name, Formula] = Field(
+        default={},
+        description="Named expressions of a step, usable where the index is, and in those that follow.",
+    )
+
+
+class ViewTable(FileTable):
+    """A buffer from one of its elements on, as an argument of a stage."""
+
+    buffer: Name = Field(description="Name of the array.")
+    offset: int | str = Field(
+        default=0, description="Elements before the first one: a number or an expression."
+    )
+
+
+def _stage_argument_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    return "view" if isinstance(value, dict | ViewTable) else "name"
+
+
+StageArgument = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[ViewTable, Tag("view")], Discriminator(_stage_argument_kind)
+]
+"""The name of an argument, or a view of a buffer."""
+
+
+class ChainedTable(FileTable):
+    """What stages of all kinds have in chains."""
+
+    loop: Name | None = Field(default=None, description="Name of the [loop] whose steps it is part of.")
+    stream: int | str = Field(
+        default=0,
+        description="Where it runs: 0 in the main stream, 1 to 7 in one beside it. Stages of one stream run "
+        "one after another; all end with the run.",
+    )
+    after: list[str] = Field(
+        default=[],
+        description="Names of stages above that must have ended, where they run in other streams; NAME@-1 "
+        "means the one of the step before, up to NAME@-9.",
+    )
+
+
+class OperandTable(FileTable):
+    """A matrix for a library, column-major as in BLAS: element (i, j) is at offset + i + j * ld."""
+
+    buffer: Name = Field(description="Name of the array.")
+    offset: int | str = Field(default=0, description="Elements before element (0, 0).")
+    ld: int | str | None = Field(
+        default=None,
+        description="Elements from one column to the next; the rows of the matrix otherwise.",
+    )
+    transposed: bool | str = Field(default=False, description="Whether its transpose is taken.")
+
+
+class LibraryStageTable(ChainedTable):
+    """A stage that cuBLAS or cuFFT runs, or LAPACK on the host."""
+
+    name: str = Field(min_length=1, description="Name of the stage, for messages.")
+    library: Routine = Field(
+        description="gemm: c = alpha a b + beta c; syrk: c = alpha a a' + beta c; trsm: solves a x = alpha b "
+        "into b; fft: c = transform of a; lapack-potrf, lapack-getrf, lapack-geqrf: factors of a, by the CPU."
+    )
+    when: Formula | None = Field(
+        default=None, description="Condition; where it is false the stage is left out."
+    )
+    a: OperandTable = Field(description="First matrix.")
+    b: OperandTable | None = Field(default=None, description="Second matrix, of gemm and trsm.")
+    c: OperandTable | None = Field(default=None, description="Result, of gemm, syrk and fft.")
+    pivots: ViewTable | None = Field(default=None, description="int32 array for pivots, of lapack-getrf.")
+    tau: ViewTable | None = Field(default=None, description="Array for tau, of lapack-geqrf.")
+    info: ViewTable | None = Field(
+        default=None, description="int32 array for info, of lapack-potrf and lapack-getrf."
+    )
+    m: int | str | None = Field(
+        default=None, description="Rows of the result; of fft the number of transforms, 1 otherwise."
+    )
+    n: int | str = Field(description="Columns of the result; of fft the length of a transform.")
+    k: int | str | None = Field(default=None, description="Columns of a, of gemm and syrk.")
+    alpha: int | float | str = Field(default=1, description="Factor.")
+    beta: int | float | str = Field(default=0, description="Factor of what c holds before.")
+    fill: Literal["lower", "upper"] = Field(
+        default="lower", description="Triangle of c (syrk) or of a (trsm) that is used."
+    )
+    side: Literal["left", "right"] = Field(
+        default="left", description="Of trsm: a x = b (left) or x a = b (right)."
+    )
+    unit: bool = Field(default=False, description="Of trsm: the diagonal of a is taken to be 1.")
+    inverse: bool | str = Field(default=False, description="Of fft: the inverse transform, not normalised.")
+    threads: int | str = Field(
+        default=0, description="Of LAPACK: threads of the CPU; 0 for as many as the process may use."
+    )
+    first: int | str = Field(
+        default=0,
+        description="Of lapack-potrf and lapack-getrf: rows and columns before a; pivots and info count from "
+        "there.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_of_the_routine(self) -> "LibraryStageTable":
+        needed = (*OPERANDS[self.library], *_DIMENSIONS[self.library])
+        missing = [name for name in needed if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"{self.library} needs {', '.join(missing)}")
+        known = {*needed, *_OPTIONS[self.library], *_COMMON}
+        extra = [name for name in self.model_fields_set if name not in known]
+        if extra:
+            raise ValueError(f"{self.library} takes no {', '.join(sorted(extra))}")
+        if self.library.startswith("lapack-") and self.a.transposed is not False:
+            raise ValueError(f"{self.library} takes no transposed matrix")
+        return self
+
+
+# --- The form of ``[problem]``: sizes, and where right answers come from.
+
+MAX_SIZE = 2**53  # beyond it a size is no longer exact as a fraction
+_FUNCTION = r"^.+\.py:[A-Za-z_][A-Za-z0-9_]*$"
+_REFERENCES = ("reference", "reference_function", "reference_entry", "law")
+
+ProblemName = Literal[
+    "scan",
+    "segmented-scan",
+    "tridiagonal",
+    "fft",
+    "fft-real",
+    "fft-columns",
+    "fft-2d",
+    "fft-convolution",
+    "expression",
+    "consistent",
+    "unchecked",
+]
+
+
+class SizeRange(FileTable):
+    """All whole numbers between two, both included."""
+
+    first: int = Field(alias="from", ge=1, le=MAX_SIZE, description="The smallest.")
+    last: int = Field(alias="to", ge=1, le=MAX_SIZE, description="The largest.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "SizeRange":
+        if self.last < self.first:
+            raise ValueError(f"from {self.first} to {self.last} holds no number")
+        return self
+
+
+def _sizes_kind(value: Any) -> str:  # noqa: ANN401 - whatever stands in the file
+    return "range" if isinstance(value, dict | SizeRange) else "list"
+
+
+Sizes = Annotated[
+    Annotated[list[int | str], Field(min_length=1), Tag("list")] | Annotated[SizeRange, Tag("range")],
+    Discriminator(_sizes_kind),
+]
+
+
+class ProblemTable(FileTable):
+    """The problem, its sizes, and the check of the answer."""
+
+    name: ProblemName | None = Field(
+        default=None,
+        description="A built-in problem; or expression, checked with [problem.reference]; or consistent, "
+        "compared with the answer of the default configuration, where nothing else says what is right; or "
+        "unchecked, compared with nothing.",
+    )
+    batch: int | str = Field(
+        default=1, description="Independent problems in one run unless the user sets it; over the sizes."
+    )
+    tolerance: float | None = Field(
+        default=None, gt=0, description="Allowed relative error; the problem's own otherwise."
+    )
+    sizes: dict[Name, Sizes] = Field(
+        default={},
+        description="Problem sizes: name -> values to choose from, or a range as { from = 2, to = 8192 }.",
+    )
+    optional: list[Name] = Field(
+        default=[], description="Sizes that may be left out of a workload; they take the first of their list."
+    )
+    reference: dict[Name, str] = Field(
+        default={},
+        description='Output buffer -> expression over the input buffers, or file("expected.npy").',
+    )
+    reference_function: str | None = Field(
+        default=None,
+        pattern=_FUNCTION,
+        description="reference.py:function beside this file: takes the inputs and sizes by name, returns the "
+        "right outputs.",
+    )
+    reference_entry: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A naive __global__ function of the same arguments, whose outputs are right.",
+    )
+    law: str | None = Field(
+        default=None,
+        pattern=_FUNCTION,
+        description="laws.py:function beside this file: takes inputs, outputs and sizes by name, returns a "
+        "number that right answers keep below the tolerance, or a table of them.",
+    )
+    reference_arrays: Literal["numpy", "cupy"] = Field(
+        default="numpy", description="The arrays that reference_function and law are called with."
+    )
+
+    @property
+    def kind(self) -> str:
+        """The name of the problem: as it is stated, or by what says which answers are right."""
+        kinds = {"reference_function": "function", "reference_entry": "entry", "law": "law"}
+        found = next((kind for key, kind in kinds.items() if getattr(self, key)), None)
+        return found or self.name or ("expression" if self.reference else "consistent")
+
+    @model_validator(mode="after")
+    def _one_reference(self) -> "ProblemTable":
+        given = [key for key in _REFERENCES if getattr(self, key)]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} both say what is right; keep one of them")
+        if self.name is not None and given and given != ["reference"]:
+            raise ValueError(f"name = {self.name!r} and {given[0]} both say what is right; leave name out")
+        if self.law is not None and self.tolerance is None:
+            raise ValueError("law needs tolerance: what its numbers must stay below")
+        return self
+
+
+class ReferenceLaunchTable(FileTable):
+    """Geometry of the launch of ``reference_entry``."""
+
+    grid: Geometry = Field(description="Blocks, as in [launch]; the tunables have their default values.")
+    block: Geometry = Field(description="Threads of a block, as in [launch].")
+    shared_bytes: int | str = Field(default=0, description="Dynamic shared memory of a block, in bytes.")
 
 
 class KernelTable(FileTable):

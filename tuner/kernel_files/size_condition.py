@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from tuner.config.recipe import ConditionRecipe, Recipe
+from tuner.expressions.arrays import reducer
 from tuner.expressions.callables import PythonExpression
 from tuner.expressions.parser import MAX_LENGTH
-from tuner.expressions.reduction import reducer
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.recipe import ConditionRecipe, Recipe
 from tuner.model.errors import ExpressionError
 from tuner.model.plan import Configuration, TunableValue, Workload
 

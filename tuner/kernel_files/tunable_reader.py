@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from tuner.config.recipe import ConditionRecipe
-from tuner.expressions.expression import Expression
+from tuner.expressions.callables import Expression
 from tuner.kernel_files.formulas import Formula, Place, parsed
+from tuner.kernel_files.recipe import ConditionRecipe
 from tuner.kernel_files.schema import KernelDocument, TunableTable
 from tuner.model.errors import EmptySpaceError, InputError, suggestion
 from tuner.model.plan import TunableValue
+from tuner.space.enumeration import checked_values
 from tuner.space.space import Space
-from tuner.space.values import checked_values
 
 MAX_TRIED = 2**16  # combinations of values for which a condition is tried before any size is known
 _TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.exchange.t4 import SCHEMA_VERSION
-from tuner.kernel_tuner.cache import plain
-from tuner.system.whole_file import open_result
+from tuner.kernel_tuner.results import plain
+from tuner.system.ownership import open_result
 
 _TIMES = {
     "compilation": "compile_time",

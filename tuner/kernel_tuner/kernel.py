@@ -1,25 +1,36 @@
 """A call of Kernel Tuner's functions as a kernel of this tuner: one stage, arrays from files, macros."""
 
 import hashlib
+import inspect
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.config.loading import kernel_of
-from tuner.config.recipe import Rule
-from tuner.config.stage_recipe import StageRecipe
+import numpy as np
+
 from tuner.expressions.arithmetic import NoValue
-from tuner.expressions.callables import PythonExpression
-from tuner.expressions.expression import Expression
-from tuner.expressions.function_digest import function_digest
+from tuner.expressions.callables import Expression, PythonExpression, function_digest
+from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.arguments import Given, GivenArray, read_arguments, read_constants
-from tuner.kernel_tuner.geometry import LaunchRule, block_names, dynamic_shared_bytes
-from tuner.kernel_tuner.parameters import Parameters, UserValue, replaced, tunables_of
-from tuner.kernel_tuner.restrictions import rules_of
+from tuner.kernel_files.recipe import Rule, StageRecipe
+from tuner.kernel_tuner.arguments import (
+    Given,
+    GivenArray,
+    Parameters,
+    UserValue,
+    called,
+    evaluated,
+    number,
+    parsed,
+    read_arguments,
+    read_constants,
+    replaced,
+    tunables_of,
+)
 from tuner.kernel_tuner.sources import (
     KernelSources,
     compiler_options_of,
@@ -28,9 +39,242 @@ from tuner.kernel_tuner.sources import (
     split_factors,
     split_includes,
 )
-from tuner.model.errors import InputError
+from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 from tuner.model.plan import Buffer, Source, Stage, TunableValue
 from tuner.untrusted.compiler_options import RefusedOptionError, check_options
+
+# --- Blocks and grids as Kernel Tuner has them: the problem size by the product of its divisors, rounded up.
+
+ProblemSize = Any
+"""An int, a text, a function of the parameters, or up to three ints or texts."""
+
+DEFAULT_NAMES = ("block_size_x", "block_size_y", "block_size_z")
+MAX_BLOCK = (1024, 1024, 64)
+MAX_BLOCK_THREADS = 1024  # of a block, on every GPU since compute capability 2.0
+_DEFAULT_BLOCK = (256, 1, 1)
+_AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class LaunchRule:
+    """What a launch's block and grid follow from.
+
+    Attributes:
+        problem_size: see ``ProblemSize``.
+        divisors: ``grid_div_x``, ``grid_div_y`` and ``grid_div_z``; None for the block size of the axis.
+        block_names: names of the parameters that are the block's extents.
+    """
+
+    problem_size: ProblemSize
+    divisors: tuple[Any, Any, Any]
+    block_names: tuple[str, str, str]
+
+    def block(self, params: Parameters) -> tuple[int, int, int]:
+        """Threads along x, y and z; 256, 1 and 1 where no parameter has the name."""
+        x, y, z = (
+            int(params.get(name, extent))
+            for name, extent in zip(self.block_names, _DEFAULT_BLOCK, strict=True)
+        )
+        return x, y, z
+
+    def grid(self, params: Parameters) -> tuple[int, int, int]:
+        """Blocks along x, y and z.
+
+        Raises:
+            InputError: a size or a divisor has no value, or the grid holds no block.
+        """
+        sizes = sizes_of(self.problem_size, params)
+        x, y, z = (self._blocks(axis, sizes[axis], params) for axis in range(3))
+        return x, y, z
+
+    def rules(self, tunables: Mapping[str, Sequence[TunableValue]]) -> list[str]:
+        """Expressions that every configuration must satisfy so that its blocks can be launched."""
+        terms = [
+            name if name in tunables else str(extent)
+            for name, extent in zip(self.block_names, _DEFAULT_BLOCK, strict=True)
+        ]
+        named = [term for term in terms if not term.isdigit()]
+        bounds = [
+            f"{name} <= {most}"
+            for name, most in zip(self.block_names, MAX_BLOCK, strict=True)
+            if name in named
+        ]
+        product = " * ".join(term for term in terms if term != "1")
+        return [f"{product} <= {MAX_BLOCK_THREADS}", *bounds[2:]] if named else []
+
+    def _blocks(self, axis: int, size: int, params: Parameters) -> int:
+        argument = f"grid_div_{_AXES[axis]}"
+        given = self.divisors[axis]
+        divisor = params.get(self.block_names[axis], 1) if given is None else divided(given, params, argument)
+        factor = number(divisor, argument)
+        if factor == 0:
+            raise InputError(f"{argument}: the divisor is 0 for {dict(params)}")
+        blocks = math.ceil(float(size) / float(factor))
+        if blocks < 1:
+            raise InputError(
+                f"problem_size: {size} by {argument} = {factor} gives {blocks} blocks for {dict(params)}"
+            )
+        return blocks
+
+
+def divided(divisor: UserValue, params: Parameters, argument: str) -> float | int:
+    """The product of a divisor: an int, a text (cut to a whole number), a function, or a list of these.
+
+    Raises:
+        InputError: it is something else, or has no value.
+    """
+    if isinstance(divisor, int | np.integer):
+        return int(divisor)
+    if callable(divisor):
+        return number(called(divisor, argument, dict(params)), argument)
+    if isinstance(divisor, str):
+        return int(number(evaluated(divisor, params, argument), argument))
+    if isinstance(divisor, Iterable):
+        return math.prod(divided(one, params, argument) for one in divisor)
+    raise InputError(
+        f"{argument}: {divisor!r} is neither a whole number, a text, a function nor a list of these"
+    )
+
+
+def sizes_of(problem_size: ProblemSize, params: Parameters) -> tuple[int, int, int]:
+    """The problem size along x, y and z; 1 along the axes that are left out.
+
+    Raises:
+        InputError: it is not what Kernel Tuner takes.
+    """
+    given = called(problem_size, "problem_size", dict(params)) if callable(problem_size) else problem_size
+    if isinstance(given, str | int | np.integer):
+        given = (given,)
+    if not isinstance(given, Iterable) or len(axes := list(given)) not in (1, 2, 3):
+        raise InputError(
+            f"problem_size: {given!r} is neither a whole number, a text nor up to three of these"
+        )
+    x, y, z = (*(_size(axis, params) for axis in axes), 1, 1)[:3]
+    return x, y, z
+
+
+def _size(axis: UserValue, params: Parameters) -> int:
+    if isinstance(axis, str):
+        return int(number(evaluated(axis, params, "problem_size"), "problem_size"))
+    if isinstance(axis, int | np.integer):
+        return int(axis)
+    raise InputError(f"problem_size: {axis!r} is neither a whole number nor a text")
+
+
+def block_names(given: UserValue, tunables: Iterable[str]) -> tuple[str, str, str]:
+    """The names of the block's extents: as given, or the default ones in whatever case they are written.
+
+    Raises:
+        InputError: they are no list of at most three names.
+    """
+    if given is None:
+        spelled = {name.lower(): name for name in tunables}
+        x, y, z = (spelled.get(name, name) for name in DEFAULT_NAMES)
+        return x, y, z
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        raise InputError(f"block_size_names: must be a list of texts, not {given!r}")
+    if len(given) > len(DEFAULT_NAMES):
+        raise InputError(f"block_size_names: must hold at most three names, not {len(given)}")
+    x, y, z = [*map(str, given), *DEFAULT_NAMES[len(given) :]]
+    return x, y, z
+
+
+def dynamic_shared_bytes(smem_args: UserValue) -> Callable[[Parameters], int]:
+    """Bytes of dynamic shared memory by configuration, of ``smem_args``.
+
+    Raises:
+        InputError: it is no dict with ``size``.
+    """
+    if smem_args is None:
+        return lambda _: 0
+    if not isinstance(smem_args, Mapping) or set(smem_args) != {"size"}:
+        raise InputError(f'smem_args: must be {{"size": BYTES}}, not {smem_args!r}')
+    size = smem_args["size"]
+
+    def size_of(params: Parameters) -> int:
+        argument = "smem_args['size']"
+        if callable(size):
+            value = called(size, argument, dict(params))
+        else:
+            value = evaluated(size, params, argument) if isinstance(size, str) else size
+        found = int(number(value, argument))
+        if found < 0:
+            raise InputError(f"{argument}: gives {found} bytes")
+        return found
+
+    return size_of
+
+
+_PAIR = (2, 3)  # a function, the names it takes, and perhaps its source
+
+
+def rules_of(restrictions: UserValue, tunables: Sequence[str]) -> list[Expression]:
+    """The rules of ``restrictions``.
+
+    Args:
+        restrictions: a text, a function of the parameters, a pair of a function and the names it takes, or a
+            list of these; None for none.
+        tunables: names of the parameters, in their order.
+
+    Raises:
+        InputError: a text is no expression over the parameters, or something else is given.
+        UnsupportedError: a constraint object that is no function.
+    """
+    if restrictions is None:
+        return []
+    listed = restrictions if isinstance(restrictions, list) else [restrictions]
+    return [_rule(f"restrictions[{i}]", one, tunables) for i, one in enumerate(listed)]
+
+
+def _rule(argument: str, given: UserValue, tunables: Sequence[str]) -> Expression:
+    if isinstance(given, str):
+        return _expression(argument, given, tunables)
+    if type(given).__module__.split(".")[0] == "constraint":  # of python-constraint
+        function = getattr(given, "_func", None)
+        if function is None:
+            raise UnsupportedError(f"{argument}: {type(given).__name__} is not supported; write it as a text")
+        return PythonExpression(_in_order(function, tunables), tunables, argument)
+    if isinstance(given, tuple) and len(given) in _PAIR and callable(given[0]):
+        return PythonExpression(_by_name(argument, given[0], given[1], tunables), tunables, argument)
+    if not callable(given):
+        raise InputError(f"{argument}: {given!r} is neither a text nor a function")
+    if _takes_values(given):
+        return PythonExpression(_in_order(given, tunables), tunables, argument)
+    return PythonExpression(given, tunables, argument)
+
+
+def _expression(argument: str, text: str, tunables: Sequence[str]) -> Expression:
+    try:
+        rule = parsed(text)
+    except ExpressionError as error:
+        raise InputError(f"{argument}: {error}; a function of the parameters may stand there too") from error
+    unknown = sorted(rule.names.difference(tunables))
+    if unknown:
+        raise InputError(f"{argument}: {text!r}: unknown name {unknown[0]!r}; known: {', '.join(tunables)}")
+    return rule
+
+
+def _takes_values(function: Callable[..., Any]) -> bool:
+    """True for a function of all values in order."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of no Python code
+        return False
+    return any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+
+
+def _in_order(function: Callable[..., Any], tunables: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda params: bool(function(*(params[name] for name in tunables)))
+
+
+def _by_name(
+    argument: str, function: Callable[..., Any], names: UserValue, tunables: Sequence[str]
+) -> Callable[[Mapping[str, Any]], bool]:
+    unknown = [name for name in names if name not in tunables]
+    if unknown:
+        raise InputError(f"{argument}: unknown name {unknown[0]!r}; known: {', '.join(tunables)}")
+    return lambda params: bool(function(**{name: params[name] for name in names}))
+
 
 _SOURCE = "kernel.cu"
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")

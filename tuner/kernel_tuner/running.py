@@ -1,4 +1,4 @@
-"""Runs the calls: opens the device, finds out which arrays are written, searches, and judges answers."""
+"""The running of calls: opens the device, finds out which arrays are written, searches, judges answers."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -14,21 +14,25 @@ from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.answers import Judge
 from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, restored, save
-from tuner.kernel_tuner.cache import Row
 from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
-from tuner.kernel_tuner.listening import Listener, say
-from tuner.kernel_tuner.returning import cache_of, returned, rows_of, without_known
-from tuner.kernel_tuner.tuning_call import TuningCall
+from tuner.kernel_tuner.results import Judge, Row
+from tuner.kernel_tuner.tuning_call import (
+    Listener,
+    TuningCall,
+    cache_of,
+    returned,
+    rows_of,
+    say,
+    without_known,
+)
 from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
 from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
-from tuner.python.data_folder import data_folder
-from tuner.python.host_arrays import HostArray
+from tuner.python.arguments import HostArray, data_folder
+from tuner.search.session import TuningResult, tune
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.tuning import TuningResult, tune
 
 _SEED = 0  # inputs are the caller's: no seed changes them
 

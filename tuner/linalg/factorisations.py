@@ -2,6 +2,8 @@
 
 import math
 import warnings
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,16 +16,89 @@ from tuner.linalg.arrays import (
     check_matrices,
     column_major,
     compact,
+    flag,
     place,
+    route,
     row_major,
+    run,
     set_diagonal,
 )
-from tuner.linalg.blas import Blas
-from tuner.linalg.options import flag
-from tuner.linalg.permutations import permutation
-from tuner.linalg.products import squares
-from tuner.linalg.reflections import form_q
-from tuner.linalg.routes import route, run
+from tuner.linalg.products import Blas, squares
+
+_EXCHANGES = """
+for (int row = 0; row < rows; ++row) order[i * rows + row] = row;
+for (int row = 0; row < count; ++row) {
+    const int other = pivots[i * count + row];
+    if (other < 0 || other >= rows) continue; // no pivot of a factorisation
+    const int moved = order[i * rows + row];
+    order[i * rows + row] = order[i * rows + other];
+    order[i * rows + other] = moved;
+}
+"""
+
+
+@cache
+def _exchanging(cp: ModuleType) -> Any:  # noqa: ANN401 - a kernel of CuPy's, which has no type information
+    parameters = "raw int32 pivots, int32 count, int32 rows"
+    return cp.ElementwiseKernel(parameters, "raw int32 order", _EXCHANGES, "tuner_linalg_exchanges")
+
+
+def permutation(call: Call, pivots: Array, rows: int) -> Array:
+    """Row numbers after the exchanges, of shape (batch, rows): row i is what row ``result[:, i]`` was.
+
+    Args:
+        call: which call.
+        pivots: (batch, count), int32: row i was exchanged with row ``pivots[:, i]``, one after another.
+        rows: of the matrices.
+    """
+    batch, count = pivots.shape
+    order = call.cp.empty((batch, rows), "int32")
+    if order.size:
+        _exchanging(call.cp)(call.cp.ascontiguousarray(pivots), count, rows, order, size=batch)
+    return order
+
+
+BLOCK = 256
+"""Reflections applied at once; the last ones come first, so that zeros are left out."""
+
+
+def form_q(call: Call, blas: Blas, factors: Array, tau: Array, out: Array) -> None:
+    """Write the first columns of Q.
+
+    A block of reflections is ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``; see Joffrain, Low,
+    Quintana-Orti, van de Geijn and Van Zee, "Accumulating Householder transformations, revisited" (2006).
+
+    Args:
+        call: which call.
+        blas: multiplies.
+        factors: of LAPACK's form, column-major: element (i, j) is ``factors[j, i]``, (reflections, rows).
+        tau: (reflections,).
+        out: C-contiguous, (rows, columns), with as many columns as reflections or more.
+    """
+    cp, (count, rows), columns = call.cp, factors.shape, out.shape[1]
+    out.fill(0)
+    out.reshape(-1)[: columns * columns : columns + 1] = 1
+    for first in reversed(range(0, count, BLOCK)):
+        scales = tau[first : first + BLOCK]
+        width = len(scales)
+        vectors = cp.empty((width, rows - first), factors.dtype)  # V', a row for each reflection
+        vectors[...] = cp.triu(factors[first : first + width, first:], 1)
+        _set_diagonal(vectors, 1)
+        vectors *= (scales != 0)[:, None]  # one that does nothing is left out
+        triangle = cp.empty((width, width), factors.dtype)
+        blas.multiply(vectors, vectors.T, triangle)
+        _set_diagonal(triangle, 1 / cp.where(scales == 0, 1, scales))
+        part = out[first:, first:]
+        product = cp.empty((columns - first, width), factors.dtype).T
+        blas.multiply(vectors, part, product)
+        blas.solve(triangle, product, lower=False)
+        blas.multiply(vectors.T, product, part, alpha=-1, beta=1)
+
+
+def _set_diagonal(matrix: Array, values: Array) -> None:
+    """Put values onto the diagonal of a C-contiguous matrix that has no more rows than columns."""
+    matrix.reshape(-1)[:: matrix.shape[1] + 1][: len(matrix)] = values
+
 
 MODES = ("full", "economic", "r", "raw")
 
@@ -172,7 +247,7 @@ def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an arra
     """``a = Q R`` by Householder reflections, as ``scipy.linalg.qr``.
 
     Q is formed as ``I - V T V'`` with ``T^-1 = striu(V' V) + diag(1 / tau)``, of large matrices block by
-    block; see ``tuner.linalg.reflections``.
+    block; see ``tuner.linalg.factorisations``.
 
     Args:
         a: (..., m, n), float32 or float64.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.linalg.arrays import (
+    CUBLAS,
     MATRIX_AXES,
     Array,
     Call,
@@ -15,15 +16,17 @@ from tuner.linalg.arrays import (
     check_matrices,
     column_major,
     common_batch,
+    factor,
+    flag,
     place,
+    route,
     row_major,
+    run,
     set_diagonal,
+    transposed,
 )
-from tuner.linalg.blas import Blas
-from tuner.linalg.factorisations import check_order, first_failure, getrf, potrf, square_shape
-from tuner.linalg.options import factor, flag, transposed
-from tuner.linalg.permutations import permutation
-from tuner.linalg.routes import CUBLAS, route, run
+from tuner.linalg.factorisations import check_order, first_failure, getrf, permutation, potrf, square_shape
+from tuner.linalg.products import Blas
 from tuner.model.errors import InputError
 
 _GENERAL = (None, "gen", "general")

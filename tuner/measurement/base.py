@@ -1,12 +1,11 @@
-"""The borders of a search: who measures its trials, and who keeps them."""
+"""The borders of measuring: measurers, pools of them, and what a trial is held against."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan, Workload
-from tuner.model.records import Conditions, RunStatus, StoredRun
 from tuner.model.trial import Energy, Measurement, Trial
 from tuner.power.base import SpentEnergy
 
@@ -131,52 +130,3 @@ class TrialPool(Protocol):
             PoolLostError: the pool cannot go on.
             ClockError, DeviceError, PowerError: as of ``Measurer``, of home.
         """
-
-
-class TrialStore(Protocol):
-    """Keeps the trials of runs: what a search needs of the database.
-
-    Raises:
-        StoreError: (any method) nothing can be stored or read.
-    """
-
-    def begin(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int:
-        """Open a run and return its number.
-
-        Args:
-            conditions: of the run.
-            taken: hears the number before the run is stored: an interrupt may come before this returns.
-        """
-
-    def resume(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int | None:
-        """Take over the newest run under exactly these conditions, if it did not finish.
-
-        Args:
-            conditions: of the run.
-            taken: see ``begin``.
-
-        Raises:
-            InputError: another process is measuring it.
-        """
-
-    def add(
-        self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]
-    ) -> None:
-        """Store a trial that has just ended; it is durable when this returns."""
-
-    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
-        """Store the joined repeats of trials, by their numbers: all or none."""
-
-    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
-        """Close a run of this process with its answer (None when no trial was valid)."""
-
-    def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
-        """All trials of a run in the order they were measured."""
-
-    def answered(
-        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
-    ) -> Iterator[StoredRun]:
-        """Runs with an answer for a co-running set, newest first; None is every objective, every GPU."""
-
-    def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
-        """Runs of one workload of a kernel that had finished when a run began, newest first."""

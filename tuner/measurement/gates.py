@@ -1,4 +1,4 @@
-"""A measurer that stops where others use the GPU; what was measured meanwhile does not count."""
+"""Measurers that wait: for other users of the GPU, and for their turn on the host."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from tuner.model.errors import RunInterrupted
 from tuner.model.plan import Plan, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.power.base import SpentEnergy
+from tuner.system.ownership import BoardTurns
 from tuner.system.signals import StopRequest
 
 _LOG = logging.getLogger(__name__)
@@ -117,3 +118,54 @@ class GuardedMeasurer:
         if contention.reason != self._logged:
             self._logged = contention.reason
             _LOG.warning("other users of the GPU are unknown: %s", contention.reason)
+
+
+class TurnTakingMeasurer:
+    """Wraps a measurer: whatever it runs on its GPU, it runs in a turn.
+
+    Args:
+        measurer: measures; stays the caller's.
+        turns: of the GPUs of the host.
+        alone: its joules are disturbed by load on other GPUs; times are not.
+    """
+
+    def __init__(self, measurer: Measurer, turns: BoardTurns, *, alone: bool) -> None:
+        self._inner = measurer
+        self._turns = turns
+        self._alone = alone
+
+    @property
+    def windows_s(self) -> float:
+        """See ``Measurer.windows_s``."""
+        return self._inner.windows_s
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """See ``Measurer.notices``."""
+        return self._inner.notices
+
+    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+        """See ``Measurer.measure``."""
+        with self._turns.turn(alone=self._alone):
+            return self._inner.measure(trial, plans, contest)
+
+    def measure_idle(self, clock_mhz: int | None) -> float:
+        """See ``Measurer.measure_idle``."""
+        with self._turns.turn(alone=self._alone):
+            return self._inner.measure_idle(clock_mhz)
+
+    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
+        """See ``Measurer.with_idle``."""
+        return self._inner.with_idle(measurement, clock_mhz)
+
+    def spent(self) -> SpentEnergy | None:
+        """See ``Measurer.spent``."""
+        return self._inner.spent()
+
+    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
+        """See ``Measurer.recall``."""
+        self._inner.recall(trials, workloads)
+
+    def close(self) -> None:
+        """See ``Measurer.close``."""
+        self._inner.close()

@@ -1,4 +1,4 @@
-"""Paired repeats of the contenders for the answer: how they compare, and how well trials repeat.
+"""Paired repeats of the contenders for the answer: pooled windows, scatter, gain of co-running.
 
 A GPU's power drifts by some tenths of a percent within minutes, as it warms up. The contenders of one paired
 repeat share that drift, so the ratio of two is known far better than either. Trials of a search were measured
@@ -7,14 +7,346 @@ once, minutes apart. How much that may mean is learnt from the contenders, which
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.measurement.pooling import join, joined_mean, scaled_energy
-from tuner.measurement.scatter import RATIO_DRIFT, ratio_scatter
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.trial import Measurement, Trial
-from tuner.model.uncertainty import Part, contracted, expanded, student_factor
+from tuner.model.trial import (
+    ASSUMED,
+    ASSUMED_DRIFT,
+    Energy,
+    Flag,
+    FlagKind,
+    Measurement,
+    Part,
+    Trial,
+    WindowScatter,
+    WorkloadResult,
+    contracted,
+    expanded,
+    student_factor,
+)
+
+# --- Several measuring windows of one trial, joined into one measurement.
+
+# Repeats are taken to differ by more than their own uncertainties explain where chance would make them so in
+# 40 % of cases. Were it rarer, intervals of three repeats that do differ a little would cover less than 93 %;
+# were it less rare, those of repeats that do not would cover 98 % and more.
+_LIKELY = 0.6
+_SURELY = 0.99  # of repeats that scatter by more than those of other trials
+_KEPT_SERIES = 3  # of power, of the first repeats
+_MANY = 1e6  # degrees of freedom of an uncertainty that is known
+
+
+def join(repeats: Sequence[Measurement]) -> Measurement:
+    """Means over repeats, with the uncertainty within them, or that between them where it is larger.
+
+    Within: the repeats' own uncertainties, as of independent values. Between: the standard error of the mean,
+    with Student's t for so few repeats; it takes the place of the other where the repeats differ by more than
+    that explains, as when a GPU warms up.
+
+    Returns:
+        The joined measurement; the first failed repeat where one failed.
+    """
+    failed = next((repeat for repeat in repeats if not repeat.ok or repeat.makespan_s is None), None)
+    if failed is not None:
+        return failed
+    makespans = [(repeat.makespan_s or 0.0, repeat.makespan_uncertainty_s, None) for repeat in repeats]
+    makespan_s, makespan_u, _ = joined_mean(makespans)
+    clocks = [repeat.clock_mhz for repeat in repeats if repeat.clock_mhz is not None]
+    warm = [repeat.temperature_c for repeat in repeats if repeat.temperature_c is not None]
+    return replace(
+        repeats[-1],
+        results=tuple(map(_result, zip(*(repeat.results for repeat in repeats), strict=True))),
+        makespan_s=makespan_s,
+        makespan_spread_s=statistics.fmean(repeat.makespan_spread_s for repeat in repeats),
+        makespan_uncertainty_s=makespan_u,
+        repeats=sum(repeat.repeats for repeat in repeats),
+        energy=_pooled_energy([repeat.energy for repeat in repeats]),
+        rounds=sum(repeat.rounds for repeat in repeats),
+        window_s=math.fsum(repeat.window_s for repeat in repeats),
+        clock_mhz=statistics.median(clocks) if clocks else None,
+        temperature_c=statistics.fmean(warm) if warm else None,
+        flags=_flags(repeats),
+        check_s=math.fsum(repeat.check_s for repeat in repeats),
+        energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
+        power=tuple(one for repeat in repeats for one in repeat.power)[:_KEPT_SERIES],
+    )
+
+
+def _flags(repeats: Sequence[Measurement]) -> tuple[Flag, ...]:
+    """The flags of all repeats; of several powers at the limit the last."""
+    flags = dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)
+    limited = [flag for flag in flags if flag.kind is FlagKind.POWER_LIMIT]
+    return tuple(flag for flag in flags if flag not in limited[:-1])
+
+
+def _result(same: Sequence[WorkloadResult]) -> WorkloadResult:
+    """One workload's part in all repeats."""
+    times = [result.time_s for result in same if result.time_s is not None]
+    spread_s = statistics.fmean(result.spread_s for result in same)
+    return replace(same[-1], time_s=statistics.fmean(times) if times else None, spread_s=spread_s)
+
+
+def _pooled_energy(energies: Sequence[Energy | None]) -> Energy | None:
+    known = [energy for energy in energies if energy is not None]
+    if len(known) < len(energies):
+        return None
+    joules, uncertainty_j, degrees = joined_mean([(e.joules, e.uncertainty_j, e.degrees) for e in known])
+    watts = statistics.fmean(energy.watts for energy in known)
+    return replace(known[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
+
+
+def joined_mean(
+    values: Sequence[tuple[float, float, float | None]], scatter: Part | None = None
+) -> tuple[float, float, float | None]:
+    """Mean of (value, uncertainty, degrees of freedom) with its own, see ``join``.
+
+    Args:
+        values: at least one.
+        scatter: relative variance of one value from one repeat to another, where many tell of it. It takes
+            the place of these few's own scatter, unless that is larger by more than chance.
+    """
+    count = len(values)
+    mean = statistics.fmean(value for value, _, _ in values)
+    own = [contracted(uncertainty, degrees) for _, uncertainty, degrees in values]
+    within = [Part(part.variance / count**2, part.degrees) for part in own]
+    uncertainty, degrees = expanded(within)
+    if count == 1 and scatter is None:
+        return mean, uncertainty, degrees
+    from scipy.special import fdtri  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
+
+    own_scatter = None
+    if count > 1:  # statistics.variance is exact in fractions, which takes a tenth of a search's time
+        squares = math.fsum((value - mean) ** 2 for value, _, _ in values)
+        own_scatter = Part(squares / (count - 1), count - 1)
+    known = None if scatter is None else Part(scatter.variance * mean**2, scatter.degrees)
+    if known is None or (
+        own_scatter is not None
+        and own_scatter.variance > known.variance * float(fdtri(count - 1, known.degrees or _MANY, _SURELY))
+    ):
+        known = own_scatter
+    if known is None:
+        return mean, uncertainty, degrees
+    between = Part(known.variance / count, known.degrees)
+    sure = math.fsum(part.variance for part in within)
+    chance = float(fdtri(between.degrees or _MANY, _MANY if degrees is None else degrees, _LIKELY))
+    if between.variance > sure * chance:
+        return mean, *expanded([between])
+    return mean, uncertainty, degrees
+
+
+def scaled_energy(energy: Energy, factor: float, uncertainty: float, time_factor: float = 1.0) -> Energy:
+    """Joules scaled; watts are scaled so that the time of a round is.
+
+    Args:
+        energy: with the uncertainty of its windows.
+        factor: of joules.
+        uncertainty: of the factor, relative; it is added to that of the joules.
+        time_factor: of the time of a round.
+    """
+    joules, power = energy.joules * factor, factor / time_factor
+    own = contracted(energy.uncertainty_j * factor, energy.degrees)
+    uncertainty_j, degrees = expanded([own, Part((joules * uncertainty) ** 2)])
+    if energy.uncertainty_j * factor > uncertainty_j:  # few degrees, which a known part makes seem more
+        uncertainty_j, degrees = energy.uncertainty_j * factor, energy.degrees
+    return replace(
+        energy,
+        joules=joules,
+        uncertainty_j=uncertainty_j,
+        degrees=degrees,
+        watts=energy.watts * power,
+        idle_watts=None if energy.idle_watts is None else energy.idle_watts * power,
+        idle_uncertainty_w=energy.idle_uncertainty_w * power,
+    )
+
+
+# --- How windows scatter and drift over minutes, as a run shows it; ``model.long_run`` makes intervals of it.
+#
+# The uncertainty of a window is about that window. The same work a minute later takes joules that differ by
+# 0.2 to 0.5 % on an H200, ten times what a good counter's window is uncertain of. Whoever pays for joules
+# pays for the mean over minutes: what is printed, stored and compared contains the scatter between windows.
+#
+# It is learnt from the contenders of a run, measured in the search and again in paired repeats, all pooled:
+# with I trials in J columns (the search, and each repeat), MS_c the mean square between columns and MS_r that
+# of what neither trial nor column explains, one window varies by ``MS_r (I - 1) / I + MS_c / I``, with
+# degrees of freedom by Welch and Satterthwaite, less what its own uncertainty explains. Repeats are seconds
+# apart and share what takes minutes: their scatter is not divided by their number.
+#
+# *Drift*: a GPU that is still warming takes more later. What is left of that when the run ends is taken to be
+# at most what its slope makes in another minute, where a trial was measured again a minute later or more: so
+# it is of any rise that has a time constant below 87 s. A shorter run cannot tell: ± 1.2 % are assumed, or
+# what the repeats have changed by since the first, if that is more. No thermometer tells it: an H200 took 0.8
+# % more within half a minute in which its chip stayed at 44 °C.
+#
+# *Assumed*: 0.4 % (standard deviation) where a run has too few repeats, or they span less than a minute,
+# unless they scatter by more. Less than 0.2 % is never believed: no run lasts as long as its answer is used.
+# A ratio of two trials, turn by turn, is taken to drift by 0.3 % in minutes; three configurations of an H200
+# drifted by -0.10, -0.12 and -0.41 % in three.
+
+LEAST_SCATTER = 0.002
+"""The least that a run is believed."""
+
+RATIO_DRIFT = 0.003
+"""Relative standard deviation over minutes of a ratio of joules that was measured turn by turn."""
+
+LONG_S = 60.0
+"""Repeats that span less tell nothing of minutes, unless they scatter by more than is assumed."""
+
+_ENOUGH = 4.0  # degrees of freedom from which a run's own scatter is believed
+_TWO = 2
+_SHORT = 0.6  # of a repeat's window
+_ENERGY = Objective("energy")
+
+Repeats = Sequence[Mapping[Trial, Measurement]]
+
+
+def window_scatter(
+    searched: Mapping[Trial, Measurement], repeats: Repeats, end: Mapping[Trial, Measurement] | None = None
+) -> WindowScatter:
+    """The scatter and the drift that a run has shown, or the assumed ones.
+
+    Args:
+        searched: what the search measured; it may itself be the first of the repeats.
+        repeats: the paired repeats of the contenders.
+        end: what was measured once more at the end of the run.
+    """
+    drift = _drift(searched, [*repeats, *([end] if end else [])])
+    assumed = replace(ASSUMED, drift=drift)
+    learnt, span_s = _scatter(searched, repeats)
+    if learnt is None or span_s < LONG_S:  # what seconds show has the drift of these seconds in it
+        return max(assumed, learnt or assumed, key=lambda one: one.interval)
+    return replace(learnt, drift=drift)
+
+
+def _drift(searched: Mapping[Trial, Measurement], again: Repeats) -> float:
+    """What is left of the drift behind the last time that trials were measured again."""
+    minutes, seconds = [], [0.0]
+    for trial, last in again[-1].items() if again else ():
+        repeats = [repeat[trial] for repeat in again[:-1] if trial in repeat]
+        first = [searched[trial]] if trial in searched and searched[trial] is not last else []
+        known = [(one, _change(one, last)) for one in (*first, *repeats)]
+        long = [
+            change * LONG_S / (last.ended_s - one.ended_s)
+            for one, change in known
+            if change is not None and last.ended_s - one.ended_s >= LONG_S and _alike(one, last)
+        ]
+        minutes += long[-1:]
+        if not long:  # what the search measured may be of a cold GPU
+            seconds += [abs(change) for _, change in known[len(first) :][:1] if change is not None]
+    if minutes:
+        return abs(statistics.fmean(minutes)) / COVERAGE
+    return max(ASSUMED_DRIFT, max(seconds) / COVERAGE)
+
+
+def _change(one: Measurement, other: Measurement) -> float | None:
+    """Logarithm of the joules of another window by those of the one; None where one has none."""
+    first, second = _ENERGY.known(one), _ENERGY.known(other)
+    return math.log(second / first) if 0 < first < math.inf and 0 < second < math.inf else None
+
+
+def _scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> tuple[WindowScatter | None, float]:
+    """The scatter that a run has shown, and the seconds that its repeats span; None where too few tell."""
+    again = repeats[0] if repeats else {}
+    alike = {
+        trial: one
+        for trial, one in searched.items()
+        if trial in again and one is not again[trial] and _alike(one, again[trial])
+    }
+    columns = [alike, *repeats] if alike else list(repeats)
+    found = _components([_logarithms(column, _ENERGY) for column in columns])
+    if found is None:
+        return None, 0.0
+    trials, count, between, rest = found
+    own = statistics.fmean(_own_variance(column[trial]) for column in columns[:count] for trial in trials)
+    parts = [Part(between.variance / len(trials), between.degrees)]
+    if rest is not None:
+        parts.append(Part(rest.variance * (len(trials) - 1) / len(trials), rest.degrees))
+    variance = math.fsum(part.variance for part in parts)
+    degrees = _degrees(parts) or math.fsum(part.degrees or 0.0 for part in parts)
+    if degrees < _ENOUGH:
+        return None, 0.0
+    ended = [column[trial].ended_s for column in columns[:count] for trial in trials]
+    learnt = WindowScatter(math.sqrt(max(variance - own, LEAST_SCATTER**2)), degrees, 0.0)
+    return learnt, max(ended) - min(ended)
+
+
+def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:
+    """Relative variance of the ratio of two trials in one repeat, pooled; None where too few tell.
+
+    Args:
+        repeats: paired repeats.
+        objective: whose costs are compared.
+    """
+    found = _components([_logarithms(repeat, objective) for repeat in repeats])
+    if found is None or found[3] is None or (found[3].degrees or 0.0) < _ENOUGH:
+        return None
+    return Part(2.0 * found[3].variance, found[3].degrees)
+
+
+def _alike(one: Measurement, again: Measurement) -> bool:
+    """False for a window that is no other one of the same work.
+
+    It is so short that its joules may be others, as at a power limit, or hardly known, or another GPU's.
+    """
+    return one.window_s >= _SHORT * again.window_s and not one.scaled
+
+
+def _logarithms(column: Mapping[Trial, Measurement], objective: Objective) -> dict[Trial, float]:
+    """Logarithms of the costs that were measured."""
+    plain = Objective(objective.name)
+    costs = {trial: plain.known(measurement) for trial, measurement in column.items()}
+    return {trial: math.log(cost) for trial, cost in costs.items() if math.isfinite(cost) and cost > 0}
+
+
+def _components(
+    columns: Sequence[Mapping[Trial, float]],
+) -> tuple[list[Trial], int, Part, Part | None] | None:
+    """Mean squares between columns and of the rest, of the largest block of trials that are in all columns.
+
+    Contenders leave, and none comes back: a block is some first columns.
+
+    Returns:
+        Trials and number of columns of the block, the two mean squares with their degrees; None for the rest
+        of a single trial; None where there is no block of two columns.
+    """
+    blocks = [
+        ([trial for trial in columns[0] if all(trial in column for column in columns[:count])], count)
+        for count in range(_TWO, len(columns) + 1)
+    ]
+    trials, count = max(blocks, key=lambda block: len(block[0]) * (block[1] - 1), default=([], 0))
+    if not trials:
+        return None
+    rows = [[column[trial] for column in columns[:count]] for trial in trials]
+    means = [statistics.fmean(row) for row in rows]
+    shared = [
+        statistics.fmean(row[place] - mean for row, mean in zip(rows, means, strict=True))
+        for place in range(count)
+    ]
+    between = Part(len(trials) * math.fsum(part**2 for part in shared) / (count - 1), float(count - 1))
+    degrees = (len(trials) - 1) * (count - 1)
+    if not degrees:
+        return trials, count, between, None
+    squares = math.fsum(
+        (value - mean - part) ** 2
+        for row, mean in zip(rows, means, strict=True)
+        for value, part in zip(row, shared, strict=True)
+    )
+    return trials, count, between, Part(squares / degrees, float(degrees))
+
+
+def _own_variance(measurement: Measurement) -> float:
+    """Relative variance of joules that the window itself explains."""
+    energy = measurement.energy
+    if energy is None or not energy.joules:
+        return 0.0
+    return contracted(energy.uncertainty_j, energy.degrees).variance / energy.joules**2
+
+
+def _degrees(parts: Sequence[Part]) -> float | None:
+    """Effective degrees of freedom of a sum of variances; None where it is nothing."""
+    return expanded(parts)[1]
+
 
 LEAST_REPEATS = 3
 """Of each contender for the answer."""
@@ -224,3 +556,91 @@ def near(
     lowest = min(map(objective.cost, joined.values()))
     others = (objective.known(measurement) for trial, measurement in searched.items() if trial not in joined)
     return sum(cost * (1.0 - again.interval) <= lowest for cost in others if math.isfinite(cost))
+
+
+# --- What co-running brings: workloads run together, against the same ones run one after another.
+
+_IN_TURN = Trial(())  # stands for the sum of the lone runs among paired repeats
+
+
+@dataclass(frozen=True)
+class CoRunComparison:
+    """A trial, against its workloads one after another.
+
+    Attributes:
+        together: the trial.
+        in_turn: sums over the workloads, each alone in a round of its own.
+        alone: per workload, in the order of the trial.
+        time: makespan of a round together, by the sum of the lone ones.
+        energy: the same of joules; None without them.
+    """
+
+    together: Measurement
+    in_turn: Measurement
+    alone: tuple[Measurement, ...]
+    time: Ratio
+    energy: Ratio | None
+
+
+def compared(
+    trial: Trial, repeats: Sequence[tuple[Measurement, Sequence[Measurement]]]
+) -> CoRunComparison | None:
+    """The comparison from paired repeats.
+
+    Args:
+        trial: what was run together.
+        repeats: of each, the trial and its workloads alone, measured soon after one another.
+
+    Returns:
+        The comparison; None where something failed.
+    """
+    parts = [one for together, alone in repeats for one in (together, *alone)]
+    if not parts or any(not one.ok or one.makespan_s is None for one in parts):
+        return None
+    paired = PairedRepeats(tuple({trial: together, _IN_TURN: summed(alone)} for together, alone in repeats))
+    time = paired.ratio(trial, _IN_TURN, Objective("time"))
+    if time is None:
+        return None
+    joined = paired.joined()
+    return CoRunComparison(
+        together=joined[trial],
+        in_turn=joined[_IN_TURN],
+        alone=tuple(join(same) for same in zip(*(alone for _, alone in repeats), strict=True)),
+        time=time,
+        energy=paired.ratio(trial, _IN_TURN, Objective("energy")),
+    )
+
+
+def summed(alone: Sequence[Measurement]) -> Measurement:
+    """Rounds of lone workloads one after another: sums of times and joules, of which none may have failed."""
+    energies = [one.energy for one in alone if one.energy is not None]
+    return replace(
+        alone[0],
+        results=tuple(result for one in alone for result in one.results),
+        makespan_s=math.fsum(one.makespan_s or 0.0 for one in alone),
+        makespan_spread_s=math.hypot(*(one.makespan_spread_s for one in alone)),
+        makespan_uncertainty_s=math.hypot(*(one.makespan_uncertainty_s for one in alone)),
+        energy=_summed_energy(energies) if len(energies) == len(alone) else None,
+        rounds=min(one.rounds for one in alone),
+        window_s=math.fsum(one.window_s for one in alone),
+        flags=tuple(dict.fromkeys(flag for one in alone for flag in one.flags)),
+        check_s=math.fsum(one.check_s for one in alone),
+        energy_total_j=math.fsum(one.energy_total_j for one in alone),
+    )
+
+
+def _summed_energy(energies: Sequence[Energy]) -> Energy:
+    joules = math.fsum(energy.joules for energy in energies)
+    uncertainty_j, degrees = expanded([_variance(energy) for energy in energies])
+    seconds = math.fsum(energy.joules / energy.watts for energy in energies if energy.watts)
+    return replace(
+        energies[0],
+        joules=joules,
+        uncertainty_j=uncertainty_j,
+        watts=joules / seconds if seconds else 0.0,
+        degrees=degrees,
+    )
+
+
+def _variance(energy: Energy) -> Part:
+    return contracted(energy.uncertainty_j, energy.degrees)

@@ -1,20 +1,131 @@
-"""The windows of one trial: to the end, or no more than shows that it is not the best."""
+"""The windows of one trial: ended early, measured again, or longer at the power limit."""
 
+import logging
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tuner.devices.base import Device
 from tuner.measurement.base import Contest
-from tuner.measurement.joule_bounds import JouleBound, JouleBounds, is_clearly_worse
-from tuner.measurement.limited import LimitedWindows, is_limited
-from tuner.measurement.race import LOOKS_S, Race
-from tuner.measurement.settle import IdlePower, WarmUp
-from tuner.measurement.steady import SteadyWindows
+from tuner.measurement.race import LOOKS_S, JouleBound, JouleBounds, Race, is_clearly_worse
+from tuner.measurement.settle import FLAT, IdlePower, WarmUp
 from tuner.measurement.window import WindowRunner, brief_window_s, suggested_window_s
 from tuner.model.plan import Plan
-from tuner.model.trial import Flag, FlagKind, Measurement, Trial
+from tuner.model.trial import SPOILING, Flag, FlagKind, Measurement, Trial
 from tuner.power.base import Meter
+
+# --- Longer windows at the power limit: until the joules of a round do not depend on the window any more.
+#
+# A GPU may be above its limit for some 100 ms, until its controller has lowered the clock, and then swings
+# about the limit with a period of a second. A window of 0.8 s of an H200 showed 733 W under a limit of 700 W,
+# and 94.7 mJ of a round; one of 4 s 89.6 mJ. Throttle reasons need not have been seen in the short one.
+
+MOST_TIMES = 8.0
+"""Times the usual window: no longer one is tried."""
+
+LONGEST_S = 8.0
+"""No longer window is tried."""
+
+
+_LEAST_STEP = 1.5  # times the window before: two about as long tell nothing
+
+
+class LimitedWindows:
+    """Chooses the windows of trials at the power limit. A run learns which length was enough.
+
+    Args:
+        length_s: of a usual window.
+        precision: wanted of joules.
+    """
+
+    def __init__(self, length_s: float, precision: float) -> None:
+        self._most_s = max(length_s, min(MOST_TIMES * length_s, LONGEST_S))
+        self._flat = max(FLAT, precision / 2.0)
+        self._enough_s = length_s
+
+    def lengthened(
+        self,
+        first: Measurement,
+        measure: Callable[[float], Measurement],
+        worse: Callable[[Measurement], bool],
+    ) -> list[Measurement]:
+        """Windows behind the first one of a trial at its power limit, each twice as long; the last counts.
+
+        Two that agree within 0.5 %, or half of the wanted precision, end it. A window's own interval does
+        not: it is wide because power changes in it. The second one may be half of what was enough before.
+
+        Args:
+            first: a window at the limit.
+            measure: measures the trial in a window of so many seconds.
+            worse: True for a trial whose joules are clearly too many, however much its windows differ.
+        """
+        windows = [first]
+        length_s = max(first.window_s, self._enough_s / 4.0)
+        change: float | None = None
+        while _LEAST_STEP * length_s < self._most_s and not worse(windows[-1]):
+            length_s = min(2.0 * length_s, self._most_s)
+            windows.append(measure(length_s))
+            change = self._change(*windows[-2:])
+            if not change:
+                break
+        self._enough_s = length_s
+        if change and _LEAST_STEP * length_s >= self._most_s:
+            detail = f"energy still changed by {change:+.1%} in windows of {length_s:.2g} s"
+            flags = (*windows[-1].flags, Flag(FlagKind.UNSETTLED, detail))
+            windows[-1] = replace(windows[-1], flags=flags)
+        return windows[1:]
+
+    def _change(self, shorter: Measurement, longer: Measurement) -> float | None:
+        """Relative change of joules; 0 where that is flat, None where there are none, or off the limit."""
+        if shorter.energy is None or longer.energy is None or not is_limited(longer):
+            return None
+        change = longer.energy.joules / shorter.energy.joules - 1.0
+        return 0.0 if abs(change) <= self._flat else change
+
+
+def is_limited(measurement: Measurement) -> bool:
+    """True for joules of a window in which mean power was at the limit, or above it."""
+    return measurement.energy is not None and FlagKind.POWER_LIMIT in measurement.flag_kinds
+
+
+_GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
+_LOG = logging.getLogger(__name__)
+
+
+class SteadyWindows:
+    """Runs windows, and once more those that were spoilt.
+
+    Args:
+        windows: runs them.
+    """
+
+    def __init__(self, windows: WindowRunner) -> None:
+        self._windows = windows
+        self._vain: Counter[FlagKind] = Counter()
+
+    def run(self, trial: Trial, plans: Sequence[Plan], window_s: float, *, joules: bool) -> list[Measurement]:
+        """A window, and another one where it was spoilt; the last one counts."""
+        return self.settled(trial, lambda: [self._windows.run(plans, window_s, joules=joules)])
+
+    def settled(self, trial: Trial, measure: Callable[[], list[Measurement]]) -> list[Measurement]:
+        """Measure, and once more where the last window was spoilt, unless that was in vain several times."""
+        windows = measure()
+        spoilt = _to_repeat(windows[-1])
+        if any(self._vain[kind] < _GIVE_UP for kind in spoilt):
+            together = " | ".join(map(str, trial.configurations))
+            _LOG.debug("measured again: %s: %s", together, "; ".join(map(str, windows[-1].flags)))
+            windows += measure()
+            self._vain.update(spoilt & windows[-1].spoilt)
+        for kind in SPOILING - windows[-1].spoilt:
+            self._vain[kind] = 0
+        return windows
+
+
+def _to_repeat(measurement: Measurement) -> frozenset[FlagKind]:
+    """What another window is worth for."""
+    return measurement.spoilt if measurement.energy is None else measurement.passing
+
 
 _CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
 _RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up

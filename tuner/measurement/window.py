@@ -6,14 +6,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from tuner.devices.base import Device, RunRecord
-from tuner.interfaces.power import ClockReading, SensorInfo
-from tuner.measurement.setting_lock import SettingLock
+from tuner.measurement.settle import SettingLock
 from tuner.model.errors import ClockError, PowerError
 from tuner.model.options import SearchOptions
 from tuner.model.plan import Plan
-from tuner.model.power_series import mean_powers, series_of
-from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
-from tuner.power.base import Meter, PowerReading, Recording
+from tuner.model.trial import (
+    Energy,
+    Flag,
+    FlagKind,
+    Measurement,
+    Status,
+    WorkloadResult,
+    mean_powers,
+    series_of,
+)
+from tuner.power.base import ClockReading, Meter, PowerReading, Recording, SensorInfo
 
 MOST_S = 10.0
 """The longest window that is chosen, however precise joules are to be."""

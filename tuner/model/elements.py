@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.model.arguments import Scalar
+from tuner.model.plan import Scalar
 
 BFLOAT16 = "bfloat16"
 """The upper half of a float32, which NumPy lacks: arrays hold its 16 bits as ``uint16``."""

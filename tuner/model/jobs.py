@@ -1,9 +1,176 @@
-"""Jobs: their specs, states and events."""
+"""Jobs with their specs, states, events and devices."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+# --- What a device is: its limits and its identity.
+
+OLDEST_ARCHITECTURE = 50  # NVRTC compiles for none below; older GPUs are only modelled, with its code
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """The occupancy inputs of one GPU (Table I of the multi-kernel paper, with the allocation units).
+
+    Attributes:
+        compute_capability: (major, minor).
+        multiprocessors: SMs of the GPU.
+        warp_size: devWarpSize.
+        max_threads_per_block: largest block.
+        max_threads_per_sm: devMaxThreadsSM.
+        max_warps_per_sm: devMaxWSM.
+        max_blocks_per_sm: devMaxTBSM.
+        registers_per_sm: devRegsLimitSM.
+        registers_per_block: most registers one block may hold.
+        max_registers_per_thread: compiler limit.
+        register_alloc_unit: devRegAllocUnit; registers are allocated per warp in this unit.
+        warp_alloc_granularity: warps that hold registers are rounded to a multiple of this.
+        shared_bytes_per_sm: devMaxSharedMemSM.
+        shared_bytes_per_block: most shared memory one block may ask for (opt-in limit where there is one).
+        shared_alloc_unit: devSharedMemAllocUnit.
+        shared_reserved_bytes: shared memory the system takes of every block (1 KiB from 8.0 on).
+        memory_bytes: device memory.
+        l2_bytes: second-level cache.
+    """
+
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    warp_size: int
+    max_threads_per_block: int
+    max_threads_per_sm: int
+    max_warps_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int
+    registers_per_block: int
+    max_registers_per_thread: int
+    register_alloc_unit: int
+    warp_alloc_granularity: int
+    shared_bytes_per_sm: int
+    shared_bytes_per_block: int
+    shared_alloc_unit: int
+    shared_reserved_bytes: int
+    memory_bytes: int
+    l2_bytes: int
+
+    @property
+    def architecture(self) -> str:
+        """NVRTC's name of the compute capability, e.g. ``sm_90``."""
+        return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
+
+    def reaches(self, min_architecture: int) -> bool:
+        """Whether code for a compute capability (times ten) runs here; GPUs before 5.0 run that of 5.0."""
+        major, minor = self.compute_capability
+        return max(10 * major + minor, OLDEST_ARCHITECTURE) >= min_architecture
+
+
+@dataclass(frozen=True)
+class DeviceIdentity:
+    """What a stored result is bound to.
+
+    Attributes:
+        spec: how the user names it: ``cuda:0``, ``sim:jetson-tx1``.
+        name: product name.
+        uuid: GPU UUID; for a simulated device its spec.
+        driver: driver version, or the version of the model.
+        runtime: CUDA (NVRTC) version that made the code, or empty.
+        modelled: True for a simulated device.
+        recorded: day of the recording that is replayed, or ``undated``; empty where trials run.
+    """
+
+    spec: str
+    name: str
+    uuid: str
+    driver: str
+    runtime: str
+    modelled: bool
+    recorded: str = ""
+
+    @property
+    def label(self) -> str:
+        """What its numbers are: ``modelled``, ``recorded``, both, or empty where they are measured."""
+        words = ("recorded" if self.recorded else "", "modelled" if self.modelled else "")
+        return ", ".join(filter(None, words))
+
+
+# --- Which devices a job may run on: one by name, those of a kind, or any.
+
+ANY = "any"
+"""In a file, where an empty text would say the same less clearly."""
+
+_KIND = "kind:"
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """A choice of devices, as ``--device`` of ``tuner submit`` takes it.
+
+    Attributes:
+        device: by its name, e.g. ``cuda:0``; empty for any of the kind.
+        model: product name of the GPU; empty for any.
+        driver: version of the driver; empty for any.
+    """
+
+    device: str = ""
+    model: str = ""
+    driver: str = ""
+
+    @classmethod
+    @functools.lru_cache(maxsize=1024)
+    def parse(cls, text: str) -> "DeviceChoice":
+        """The choice of a text: ``cuda:0``, ``kind:NVIDIA H200``, ``kind:NVIDIA H200@580.159`` or ``any``."""
+        if text in ("", ANY):
+            return cls()
+        if not text.startswith(_KIND):
+            return cls(device=text)
+        model, _, driver = text.removeprefix(_KIND).partition("@")
+        return cls(model=model.strip(), driver=driver.strip())
+
+    @property
+    def one(self) -> bool:
+        """True where it names one device."""
+        return bool(self.device)
+
+    def allows(self, identity: DeviceIdentity) -> bool:
+        """True for a device that it means."""
+        if self.device:
+            return self.device == identity.spec
+        return self.model in ("", identity.name) and self.driver in ("", identity.driver)
+
+    def __str__(self) -> str:
+        if self.one or not self.model:
+            return self.device
+        return f"{_KIND}{self.model}{f'@{self.driver}' if self.driver else ''}"
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.device:
+            return f"device {self.device}"
+        driver = f" with driver {self.driver}" if self.driver else ""
+        return f"GPU of the kind {self.model}{driver}" if self.model else "device"
+
+
+def wrong_choice(text: str) -> str:
+    """What is wrong in a choice that names a kind; empty where nothing is, and for other choices."""
+    if not text.startswith(_KIND):
+        return ""
+    choice = DeviceChoice.parse(text)
+    if choice.model and (choice.driver or "@" not in text):
+        return ""
+    return f"{text!r} names no kind; write kind:MODEL or kind:MODEL@DRIVER, e.g. 'kind:NVIDIA H200'"
+
+
+def same_kind(one: DeviceIdentity, other: DeviceIdentity) -> bool:
+    """True for GPUs of one model with one driver and one compiler, both real or both modelled."""
+    return (one.name, one.driver, one.runtime, one.modelled) == (
+        other.name,
+        other.driver,
+        other.runtime,
+        other.modelled,
+    )
 
 
 class JobKind(Enum):
@@ -68,7 +235,7 @@ class JobSpec:
 
     Attributes:
         workloads: that run together, e.g. ``("scan-lf:N=1024",)``.
-        device: where it may run (``tuner.model.device_choice``): ``cuda:0``, ``sim:jetson-tx1``, GPUs of a
+        device: where it may run (``tuner.model.jobs``): ``cuda:0``, ``sim:jetson-tx1``, GPUs of a
             kind, ``kind:NVIDIA H200``; empty for any device of the daemon.
         kind: what the job does.
         options: those of ``tuner.model.options.JOB_OPTIONS`` by name, as far as they were chosen.
@@ -135,7 +302,7 @@ class JobEvent:
     Attributes:
         id: counts up over all jobs; None for progress, which goes to subscribers and is not stored.
         kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial``
-            (``tuner.daemon.attempts.trial_data``), ``compiled`` (done, total), ``answer`` (summary).
+            (``tuner.daemon.attempts.messages``), ``compiled`` (done, total), ``answer`` (summary).
         data: what JSON has.
     """
 

@@ -1,15 +1,235 @@
-"""What is to be run: workload, configuration, plan."""
+"""Workloads, configurations and plans: all that is to be run."""
 
 import hashlib
 import math
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from tuner.model.arguments import Scalar, StructValue, TensorMap
-from tuner.model.chains import BufferView, LibraryCall
-from tuner.model.inputs import DataFile, InputSpec, PythonFunction
+# --- What is passed to a kernel by value.
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A kernel argument passed by value; ``dtype`` is a NumPy dtype name."""
+
+    dtype: str
+    value: int | float
+
+
+@dataclass(frozen=True)
+class StructValue:
+    """A struct passed by value.
+
+    Attributes:
+        fields: (name, NumPy dtype name) of each, in the order of the struct.
+        bytes: the struct, laid out and padded as C does.
+    """
+
+    fields: tuple[tuple[str, str], ...]
+    bytes: bytes
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A 128-byte CUtensorMap passed by value: how boxes of a buffer are copied to shared memory.
+
+    The buffer is taken as a contiguous matrix, rows one after another; what a box takes from beyond it is
+    zero.
+
+    Attributes:
+        buffer: name of the plan's buffer.
+        element: NumPy dtype name of an element of the map; it may join elements of the buffer.
+        dims: elements along a row, and rows.
+        box: elements along a row, and rows, copied at a time.
+        promotion_bytes: size to which fetches into the second-level cache are widened; 0 for none.
+    """
+
+    buffer: str
+    element: str
+    dims: tuple[int, int]
+    box: tuple[int, int]
+    promotion_bytes: int = 0
+
+
+# --- What stages of chains take beside whole arrays: views with an offset, and calls of libraries.
+
+Routine = Literal["gemm", "syrk", "trsm", "fft", "lapack-potrf", "lapack-getrf", "lapack-geqrf"]
+Fill = Literal["lower", "upper"]
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True)
+class BufferView:
+    """A buffer from one of its elements on: a pointer moved forward.
+
+    Attributes:
+        buffer: name of the plan's buffer.
+        offset_elements: elements before the first one of the view, 0 or more.
+    """
+
+    buffer: str
+    offset_elements: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix in a buffer, column-major as in BLAS: element (i, j) is at ``offset + i + j * leading``.
+
+    Attributes:
+        buffer: name of the plan's buffer.
+        offset_elements: of element (0, 0).
+        leading: elements from one column to the next.
+        transposed: whether the routine takes its transpose.
+    """
+
+    buffer: str
+    offset_elements: int = 0
+    leading: int = 1
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A stage that cuBLAS or cuFFT runs, or LAPACK on the host.
+
+    - ``gemm``: c (m x n) = alpha op(a) op(b) + beta c, with k columns of op(a).
+    - ``syrk``: c (n x n), of which only one triangle is read and written, = alpha op(a) op(a)' + beta c, with
+      k columns of op(a).
+    - ``trsm``: b (m x n) = alpha times the solution x of op(a) x = b (side ``left``) or x op(a) = b
+      (``right``); a is triangular.
+    - ``fft``: c = transform of a, m transforms of length n one after another, not normalised.
+    - ``lapack-potrf``: the lower triangle of a (n x n) becomes its Cholesky factor; ``info`` as LAPACK's.
+    - ``lapack-getrf``: a (m x n) becomes its LU factors; ``pivots`` and ``info`` as LAPACK's.
+    - ``lapack-geqrf``: a (m x n) becomes its QR factors; ``tau`` as LAPACK's.
+
+    The last three are *host stages*: a is copied to the host, factored there, and copied back.
+
+    Attributes:
+        routine: what is computed.
+        dtype: NumPy dtype name of all operands.
+        operands: what it takes, by name: ``a``, ``b`` and ``c``, of which it writes to the last; or a matrix
+            and what LAPACK says of it, all of which it writes to.
+        m: rows, or transforms.
+        n: columns, or the length of a transform.
+        k: of gemm and syrk; 0 otherwise.
+        alpha: factor.
+        beta: factor of what c holds before.
+        fill: the triangle of c (syrk) or of a (trsm) that is used.
+        side: where op(a) stands (trsm).
+        unit: whether the diagonal of a is taken to be 1 (trsm).
+        inverse: whether the transform is the inverse one (fft).
+        threads: of the CPU (host stages); 0 for as many as the process may use.
+        first: rows and columns before the matrix (host stages): pivots and info count from there.
+    """
+
+    routine: Routine
+    dtype: str
+    operands: tuple[tuple[str, Operand], ...]
+    m: int
+    n: int
+    k: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
+    fill: Fill = "lower"
+    side: Side = "left"
+    unit: bool = False
+    inverse: bool = False
+    threads: int = 0
+    first: int = 0
+
+    @property
+    def on_host(self) -> bool:
+        """True for a host stage."""
+        return self.routine.startswith("lapack-")
+
+    def operand(self, letter: str) -> Operand:
+        """The operand of a name.
+
+        Raises:
+            KeyError: the routine takes none of this name.
+        """
+        return dict(self.operands)[letter]
+
+
+# --- Where the values of an array come from: a generator, a file of data, a function in a Python file.
+
+InputKind = Literal[
+    "uniform",
+    "normal",
+    "dominant",
+    "definite",
+    "spd",
+    "integers",
+    "constant",
+    "range",
+    "sorted",
+    "unique",
+    "permutation",
+    "csr_offsets",
+    "file",
+]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """An array in a file of NumPy.
+
+    Attributes:
+        path: absolute, of a ``.npy`` or ``.npz`` file.
+        key: name of the array in a ``.npz`` file, else empty.
+        sha256: hex digest of the file, when the kernel file was read.
+    """
+
+    path: str
+    key: str = ""
+    sha256: str = ""
+
+    def __str__(self) -> str:
+        return f'{self.path} ["{self.key}"]' if self.key else self.path
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How the values of an input are made.
+
+    Attributes:
+        kind: the generator, or ``file``.
+        numbers: its arguments: bounds, mean and deviation, a value, or a sum.
+        file: for ``file``.
+        inner: for ``sorted``: what is sorted.
+    """
+
+    kind: InputKind
+    numbers: tuple[int | float, ...] = ()
+    file: DataFile | None = None
+    inner: "InputSpec | None" = None
+
+    def __str__(self) -> str:
+        given = self.file or self.inner or ", ".join(f"{number:g}" for number in self.numbers)
+        return f"{self.kind}({given})"
+
+
+@dataclass(frozen=True)
+class PythonFunction:
+    """A function in a Python file of the user; only worker processes import it.
+
+    Attributes:
+        path: absolute, of the file.
+        name: of the function.
+        sha256: hex digest of the file, when the kernel file was read.
+        arrays: the library whose arrays it is called with.
+    """
+
+    path: str
+    name: str
+    sha256: str = ""
+    arrays: Literal["numpy", "cupy"] = "numpy"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.name}"
+
 
 TunableValue = bool | int | float | str
 
@@ -367,3 +587,27 @@ class Plan:
     def label(self) -> str:
         """The words of a message: workload and configuration."""
         return f"{self.workload} [{self.configuration}]"
+
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) while something long goes on."""
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Where the rows of arrays begin, and whether the output is the input's memory.
+
+    Rows are what the first axis of an array counts, the batch.
+
+    Attributes:
+        pitches: (array, elements from the beginning of a row to that of the next) of the arrays whose rows do
+            not follow each other.
+        in_place: the output takes the place of the input that the kernel file names.
+    """
+
+    pitches: tuple[tuple[str, int], ...] = ()
+    in_place: bool = False
+
+
+DENSE = RowLayout()
+"""Rows follow each other, and every output is an array of its own."""

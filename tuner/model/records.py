@@ -1,14 +1,14 @@
-"""Runs, trials and measurements as JSON values and back: the form of the database and of ``--json``."""
+"""Runs, trials and measurements as JSON values and back, workloads as text, and sealed files."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, cast
 
-from tuner.model.device import DeviceIdentity
 from tuner.model.errors import StoreError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial
@@ -112,7 +112,7 @@ class StoredRun:
     """A row of the history.
 
     Attributes:
-        owner: the process that measures or measured it (``tuner.system.owner``).
+        owner: the process that measures or measured it (``tuner.system.ownership``).
         answer: the document of its answer; None while nothing valid was measured.
         origin: where it comes from; None where it was measured for this database.
     """
@@ -245,3 +245,94 @@ def measurement_from(record: Mapping[str, Any]) -> Measurement:
     except UnfitError as error:
         raise StoreError(f"a stored measurement is not understood: {error}") from error
     return found
+
+
+# --- Small JSON files that are trusted: a checksum over what they say tells whether they still say it.
+
+_SEAL = "checksum"
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with its checksum: SHA-256 of the canonical JSON of everything else."""
+    return {**document, _SEAL: digest(dict(document))}
+
+
+def unsealed(document: object, keys: Collection[str], *, earlier: bool = False) -> dict[str, Any]:
+    """A document without its checksum, which is verified.
+
+    Args:
+        document: what JSON has.
+        keys: of the document, all of them.
+        earlier: accept one without a checksum, as earlier versions wrote it.
+
+    Raises:
+        UnfitError: it is another one, or has changed since it was written.
+    """
+    if not isinstance(document, dict):
+        raise UnfitError("it holds no object")
+    known = {name: value for name, value in document.items() if name != _SEAL}
+    if known.keys() != set(keys):
+        odd = sorted(known.keys() ^ set(keys))
+        raise UnfitError(f"{odd[0]!r:.40} is {'not known' if odd[0] in known else 'missing'}")
+    if _SEAL not in document and earlier:
+        return known
+    try:
+        right = document.get(_SEAL) == digest(known)
+    except (ValueError, RecursionError):  # a number that is not finite: never written
+        right = False
+    if not right:
+        raise UnfitError("its checksum is not that of what it says")
+    return known
+
+
+_BATCH = "batch"
+
+
+@dataclass(frozen=True)
+class WorkloadName:
+    """The parts of ``kernel[:size=value[,size=value]...][,batch=n]``.
+
+    The kernel file says which sizes there are; see ``Catalog.workload``.
+
+    Attributes:
+        kernel: name of the kernel.
+        sizes: (name, value) as written, without the batch; what is no pair is a name without a value.
+        batch: as written; None where none is named.
+    """
+
+    kernel: str
+    sizes: tuple[tuple[str, str], ...] = ()
+    batch: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "WorkloadName":
+        """The parts of a text; spaces around them do not count."""
+        kernel, _, rest = text.partition(":")
+        pairs = [_pair(part) for part in rest.split(",") if part.strip()]
+        batches = [value for name, value in pairs if name == _BATCH and value]
+        if len(batches) != 1:  # none; or several, which are refused as a size that is given twice
+            return cls(kernel.strip(), tuple(pairs))
+        return cls(kernel.strip(), tuple(pair for pair in pairs if pair[0] != _BATCH), batches[0])
+
+    def with_batch(self, batch: int) -> "WorkloadName":
+        """The same with a batch."""
+        return replace(self, batch=str(batch))
+
+    def without_batch(self) -> "WorkloadName":
+        """The same without its batch, as answers name it."""
+        return replace(self, batch=None)
+
+    @property
+    def sizes_text(self) -> str:
+        """What follows the colon, without the batch."""
+        return ",".join(f"{name}={value}" if value else name for name, value in self.sizes)
+
+    def __str__(self) -> str:
+        sizes = [self.sizes_text] if self.sizes else []
+        rest = ",".join([*sizes, *([] if self.batch is None else [f"{_BATCH}={self.batch}"])])
+        return f"{self.kernel}:{rest}" if rest else self.kernel
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, _, value = (word.strip() for word in part.partition("="))
+    return (name, value) if name and value else (part.strip(), "")

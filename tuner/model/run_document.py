@@ -8,7 +8,7 @@ such as those of a newer version, are left as they are. Times are seconds, energ
 from collections.abc import Iterator
 from typing import Any, Literal, TypedDict, cast
 
-from tuner.model.device import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import TunableValue
 from tuner.model.typed import LARGEST, UnfitError, typed
 from tuner.model.units import Amount, Count, Number, Positive
@@ -111,7 +111,7 @@ class PoolGpuDocument(TypedDict, total=False):
 
 
 class TrialSeries(TypedDict, total=False):
-    """Further keys of a trial in a list: see ``tuner.search.trial_series``."""
+    """Further keys of a trial in a list: see ``tuner.search.document``."""
 
     searched: SearchedTrial | None
     ended_s: Number | None

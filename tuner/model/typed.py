@@ -1,4 +1,4 @@
-"""JSON values as what their types say: one check for everything that was stored."""
+"""JSON values checked by their types; numbers are held to bounds."""
 
 import json
 import math

@@ -1,10 +1,63 @@
-"""Who may ask the page's server: the browser of the user who has opened the link, for this page alone."""
+"""Access to the page's server: the browser of the user who has opened the link, for this page alone."""
 
+import hmac
+import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 
-from tuner.page.session import CSRF_HEADER, Session
+# --- The secrets of one ``tuner open``: a link that is used once, a cookie, and a word that writes repeat.
+
+_BYTES = 32
+CSRF_HEADER = b"x-tuner-csrf"
+
+
+class Session:
+    """Who has opened the link of this ``tuner open``.
+
+    Args:
+        port: of the page; cookies do not tell ports apart, so that its name does.
+
+    Attributes:
+        link: the word in the link.
+        csrf: the word that writes repeat in a header, which no other site can send.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.link = secrets.token_urlsafe(_BYTES)
+        self.csrf = secrets.token_urlsafe(_BYTES)
+        self._name = f"tuner-{port}"
+        self._cookie = secrets.token_urlsafe(_BYTES)
+        self._used = False
+
+    def enter(self, word: str) -> str | None:
+        """The Set-Cookie header for whoever opens the link first; None for a wrong or used one."""
+        if not same(word, self.link) or self._used:
+            return None
+        self._used = True
+        return f"{self._name}={self._cookie}; HttpOnly; SameSite=Strict; Path=/"
+
+    def known(self, header: bytes) -> bool:
+        """True for the Cookie header of whoever has opened the link."""
+        try:
+            cookies = SimpleCookie(header.decode("latin-1"))
+        except CookieError:
+            return False
+        return self._name in cookies and same(cookies[self._name].value, self._cookie)
+
+    def may_write(self, header: bytes) -> bool:
+        """True for the CSRF header that the page sends."""
+        return same(header.decode("latin-1"), self.csrf)
+
+
+def same(given: str, wanted: str) -> bool:
+    """Whether two secrets are equal, in a time that tells nothing."""
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
 
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1)(:[0-9]{1,5})?", re.IGNORECASE)
 _OWN_SITES = (b"none", b"same-origin")
@@ -64,3 +117,51 @@ def refusal_to_write(headers: Headers, session: Session) -> Refusal | None:
 
 def _own_origin(headers: Headers) -> bool:
     return headers.get(b"origin", b"").lower() == b"http://" + headers.get(b"host", b"").lower()
+
+
+# --- Which user is at the other end of a connection over the loopback, by the kernel's table of TCP sockets.
+#
+# Cookies do not tell ports apart: a page that another user of this machine serves on the loopback would be
+# sent the cookie of ours. With the user known, the cookie alone is of no use to anybody else.
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LOCAL_COLUMN, _REMOTE_COLUMN, _STATE_COLUMN, _UID_COLUMN = 1, 2, 3, 7  # columns, see proc_pid_net(5)
+_ESTABLISHED = "01"
+_MAPPED = (
+    "0000000000000000FFFF0000"  # before an IPv4 address of a socket that takes both, in the second table
+)
+
+
+def is_another_user(
+    client: tuple[str, int], server: tuple[str, int], tables: Sequence[Path] = TABLES
+) -> bool:
+    """False for a client of this process's user, or of root, that is still there.
+
+    A socket that nobody holds any more is told as root's, or not at all, whoever had it: who has closed it is
+    taken for another user. Where the kernel has no tables, everybody is this user.
+
+    Args:
+        client: address and port of the client's end, IPv4.
+        server: those of this end.
+        tables: of TCP sockets.
+    """
+    wanted = [_hex(*client), _hex(*server)]
+    lines = list[str]()
+    for table in tables:
+        with suppress(OSError, ValueError):
+            lines += table.read_text("ascii").splitlines()[1:]
+    for line in lines:
+        fields = line.split()
+        if [
+            fields[_LOCAL_COLUMN].removeprefix(_MAPPED),
+            fields[_REMOTE_COLUMN].removeprefix(_MAPPED),
+        ] == wanted:
+            left = fields[_STATE_COLUMN] != _ESTABLISHED and int(fields[_UID_COLUMN]) == 0
+            return left or int(fields[_UID_COLUMN]) not in (0, os.geteuid())
+    return any(table.exists() for table in tables)
+
+
+def _hex(host: str, port: int) -> str:
+    """An address as the table has it: the bytes of a little-endian machine reversed, then the port."""
+    number = int.from_bytes(bytes(map(int, host.split("."))), "little")
+    return f"{number:08X}:{port:04X}"

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.compiler.compiler import Compiler
-from tuner.compiler.resources import plan_resources
-from tuner.devices.base import Check, Progress, RunRecord
+from tuner.compiler.contract import plan_resources
+from tuner.devices.base import Check, RunRecord
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.measurement.base import Contest
-from tuner.model.device import DeviceIdentity, DeviceLimits
 from tuner.model.errors import CompileError
-from tuner.model.plan import Plan, Resources, Workload
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan, Progress, Resources, Workload
 from tuner.model.trial import Measurement, Trial
-from tuner.pool.member import joined
-from tuner.pool.pool import Pool
+from tuner.pool.pool import Pool, joined
 from tuner.power.base import SpentEnergy
 
 

@@ -14,9 +14,9 @@ from tuner.pool.pool import Pool
 from tuner.pool.worker import SetupOrder
 from tuner.pool.workers import open_workers
 from tuner.search.request import Request
-from tuner.search.running import SetupOpener
+from tuner.search.session import SetupOpener
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.system.board_turns import BoardTurns
+from tuner.system.ownership import BoardTurns
 
 _SIMULATED = "sim:"
 

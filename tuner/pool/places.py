@@ -1,10 +1,16 @@
-"""What ``--on`` names: the GPUs of this host, a scheduler of Dask, or an allocation of SLURM."""
+"""The places that ``--on`` names, and the workers of a scheduler that somebody else has started."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tuner.model.errors import InputError
+from tuner.model.errors import InputError, PoolError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 _LOCAL = re.compile(r"local(?::(\d{1,4}))?")
 _SCHEDULER = re.compile(r"dask://(\[[^\]]+\]|[^:/\s]+):(\d{1,5})/?")
@@ -86,3 +92,34 @@ def require_certificates(what: str, role: str) -> None:
                 f" distributed.comm.tls.{key} in Dask's configuration, see docs/howto/several-gpus.md"
                 " (--on local and --on slurm make certificates by themselves)"
             )
+
+
+_CONNECT_S = 20.0
+
+
+@contextmanager
+def open_remote(on: str, place: PoolPlace) -> "Iterator[tuple[Client, int]]":
+    """Connect to a scheduler; it and its workers stay when this ends.
+
+    Args:
+        on: what messages call it.
+        place: the scheduler's.
+
+    Yields:
+        A connected client, and the least number of workers.
+
+    Raises:
+        InputError: there are no certificates.
+        PoolError: it does not answer.
+    """
+    from distributed import Client  # noqa: PLC0415 - only where --on is used
+
+    require_certificates(f"--on {on}", "client")
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    address = f"tls://{host}:{place.port}"
+    try:
+        client = Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise PoolError(f"--on {on}: no scheduler answers at {address}: {error}") from error
+    with client:
+        yield client, 1

@@ -2,23 +2,348 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.measurement.base import Anchor, Contest, PlannedTrial
-from tuner.model.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
-from tuner.model.trial import Measurement, Trial
-from tuner.pool.crew import Crew
-from tuner.pool.member import Member
-from tuner.pool.net_energies import NetEnergies
-from tuner.pool.scaling import measured_on, ratio_of, scaled
-from tuner.pool.trial_queue import MOST_LOSSES, TrialQueue
-from tuner.pool.worker import Answer, SetupOrder, stop_setup
-from tuner.pool.worker_process import START_S
-from tuner.pool.workers import Workers
+from tuner.model.errors import (
+    InputError,
+    PoolError,
+    PoolLostError,
+    TunerError,
+    UncheckableError,
+    WorkerLostError,
+)
+from tuner.model.trial import SAME_GPU, AnchorRatio, Measurement, PoolGpu, Status, Trial, WorkloadResult
+from tuner.pool.scaling import NetEnergies, measured_on, ratio_of, scaled
+from tuner.pool.worker import (
+    START_S,
+    Answer,
+    SetupOrder,
+    WorkerFacts,
+    WorkerTotals,
+    call_setup,
+    describe_setup,
+    stop_setup,
+)
+from tuner.pool.workers import PoolWorker, Workers
+from tuner.power.base import SpentEnergy
+
+# --- One worker of a pool, as the driver sees it.
+
+
+@dataclass(eq=False)
+class Member:
+    """One worker of a pool, with what it has opened.
+
+    Attributes:
+        workers: through whom it is called.
+        worker: the process.
+        order: what it opens.
+        facts: what it is; None until it has told.
+        ratio: of the anchors; None until it has measured its own.
+        anchor: the default trial as it measured it.
+        anchor_j: joules that its anchor took; they are counted with its next trial.
+        totals: of its setups, by their numbers.
+    """
+
+    workers: Workers
+    worker: PoolWorker
+    order: SetupOrder
+    facts: WorkerFacts | None = None
+    ratio: AnchorRatio | None = None
+    anchor: Measurement | None = None
+    anchor_j: float = 0.0
+    totals: dict[int, WorkerTotals] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if self.facts is None:
+            return self.worker.address
+        who = f"{self.facts.host} {self.facts.identity.spec}"
+        return f"{who} (worker {self.worker.name})" if self.facts.identity.modelled else who
+
+    @property
+    def gpu(self) -> PoolGpu:
+        """What is noted of its trials."""
+        facts = self.known
+        return PoolGpu(facts.host, facts.identity.uuid, facts.identity.driver, self.ratio or SAME_GPU)
+
+    @property
+    def known(self) -> WorkerFacts:
+        """Its facts, which it has told.
+
+        Raises:
+            LookupError: it has not.
+        """
+        if self.facts is None:
+            raise LookupError(f"{self.worker.address} has not told what it is")
+        return self.facts
+
+    def describe(self) -> "Future[Answer]":
+        """Have it open its setup and tell what it is."""
+        living = self.workers.living()
+        return self.workers.submit(
+            describe_setup, self.order, living, worker=self.worker.address, lease_s=self.order.lease_s
+        )
+
+    def submit(self, owner: str, method: str, *args: object) -> "Future[Answer]":
+        """Call a method of its device or measurer."""
+        where, lease_s = self.worker.address, self.order.lease_s
+        return self.workers.submit(
+            call_setup, self.order, owner, method, *args, worker=where, lease_s=lease_s
+        )
+
+    def call(self, owner: str, method: str, *args: object) -> Any:  # noqa: ANN401 - of the method
+        """Call a method, and wait for what it returns.
+
+        Raises:
+            WorkerLostError: the worker has gone.
+            PoolLostError: the scheduler has gone.
+            TunerError: what the method raised.
+        """
+        answer: Answer = self.workers.wait(self.submit(owner, method, *args))
+        return self.heard(answer)
+
+    def named(self, error: InputError) -> InputError:
+        """An error that it has told, with its host: files of another host are not those of this one."""
+        hint = "; files do not travel: put it there under the same path"
+        needs = hint if isinstance(error, UncheckableError) else ""
+        return type(error)(f"host {self.known.host}: {error}{needs}")
+
+    def heard(self, answer: Answer) -> Any:  # noqa: ANN401 - of the call
+        """Take note of the totals of an answer; returns its value."""
+        self.totals[answer.setup] = answer.totals
+        return answer.value
+
+    @property
+    def now_s(self) -> float:
+        """Of its device's clock, as far as it was heard."""
+        return max((one.now_s for one in self.totals.values()), default=0.0)
+
+    @property
+    def windows_s(self) -> float:
+        """Length of all its windows."""
+        return sum(one.windows_s for one in self.totals.values())
+
+    @property
+    def spent(self) -> list[SpentEnergy]:
+        """Joules of each of its setups that tells them."""
+        return [one.spent for one in self.totals.values() if one.spent is not None]
+
+    @property
+    def notices(self) -> list[str]:
+        """What its measurers say, with its name."""
+        told = dict.fromkeys(notice for one in self.totals.values() for notice in one.notices)
+        return [f"{self.name}: {notice}" for notice in told]
+
+    def misfit(self, home: WorkerFacts) -> str:
+        """Why it cannot measure for a pool with this home; empty where it can."""
+        own = self.known
+        pairs = (
+            ("GPU", own.identity.name, home.identity.name),
+            ("driver", own.identity.driver, home.identity.driver),
+            ("CUDA", own.identity.runtime, home.identity.runtime),
+            ("sensor", own.sensor, home.sensor),
+            ("window", own.window_s, home.window_s),
+        )
+        differing = [f"{what} {here}, not {there}" for what, here, there in pairs if here != there]
+        return "; ".join(differing)
+
+    def is_same_gpu(self, other: WorkerFacts) -> bool:
+        """True where both are one GPU; simulated ones are as many as there are workers."""
+        own = self.known.identity
+        return own.uuid == other.identity.uuid and not own.modelled
+
+
+def joined(spent: list[SpentEnergy]) -> SpentEnergy | None:
+    """Joules of several meters together; None of none."""
+    if not spent:
+        return None
+    total = spent[0]
+    for one in spent[1:]:
+        total = replace(
+            total,
+            joules=total.joules + one.joules,
+            sigma_j=(total.sigma_j**2 + one.sigma_j**2) ** 0.5,
+            unseen_j=total.unseen_j + one.unseen_j,
+            unseen_sigma_j=(total.unseen_sigma_j**2 + one.unseen_sigma_j**2) ** 0.5,
+            unseen_s=total.unseen_s + one.unseen_s,
+        )
+    return total
+
+
+class Crew:
+    """Members of one kind, each with a GPU of its own; one of them is home.
+
+    Args:
+        tell: takes a sentence for the user.
+
+    Attributes:
+        told: the sentences so far.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._members: dict[str, Member] = {}
+        self._gone: list[Member] = []
+        self._refused: set[str] = set()
+        self._home: Member | None = None
+        self.told: list[str] = []
+
+    @property
+    def home(self) -> Member:
+        """The member on which all is measured that is compared turn by turn; it may be lost just now.
+
+        Raises:
+            PoolLostError: there never was one.
+        """
+        if self._home is None:
+            raise PoolLostError("the pool has no home")
+        return self._home
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Those that are there."""
+        return list(self._members.values())
+
+    @property
+    def all_members(self) -> Sequence[Member]:
+        """Those that have gone too."""
+        return [*self._gone, *self.members]
+
+    def clock_of(self, name: str) -> float:
+        """Where the device's clock of a worker that was lost had come to, in seconds; 0 of a new name."""
+        return max((member.now_s for member in self._gone if member.worker.name == name), default=0.0)
+
+    def knows(self, address: str) -> bool:
+        """True for a member, and for a worker that was refused."""
+        return address in self._members or address in self._refused
+
+    def found(self, opened: Sequence[Member], preferred: Sequence[str]) -> None:
+        """Begin with the workers that have opened their setups.
+
+        Args:
+            opened: one at least.
+            preferred: UUIDs of the GPUs that are to be home where they are there, the first one first.
+        """
+        order = {uuid: place for place, uuid in enumerate(preferred)}
+
+        def place(member: Member) -> tuple[int, str, str]:
+            return order.get(member.known.identity.uuid, len(order)), member.name, member.worker.address
+
+        ranked = sorted(opened, key=place)
+        self._home = ranked[0]
+        for member in ranked:
+            self._take(member)
+        gpus = "1 GPU" if len(self._members) == 1 else f"{len(self._members)} GPUs"
+        kind = self._home.known.identity.name
+        self._say(f"pool: {gpus}, {kind}; contenders are confirmed on {self._home.name}")
+
+    def join(self, member: Member) -> None:
+        """Take in a worker that came later; it is home where it has the GPU of a home that was lost."""
+        home = self.home
+        is_home = member.known.identity == home.known.identity and not member.misfit(home.known)
+        if is_home and home.worker.address not in self._members:
+            self._home = member
+        if self._take(member):
+            self._say(f"pool: {member.name} has joined")
+
+    def refuse(self, member: Member, why: str) -> None:
+        """Let a worker measure no more, for a reason."""
+        self._refused.add(member.worker.address)
+        self._leave(member)
+        self._say(f"pool: {why}")
+
+    def leave_out(self, address: str, why: str) -> None:
+        """A worker may not take part; each reason is told once."""
+        sentence = f"pool: {address} is left out: {why}"
+        if sentence not in self.told:
+            self._say(sentence)
+
+    def lose(self, member: Member) -> None:
+        """A worker has gone."""
+        if self._leave(member):
+            self._say(f"pool: {member.name} is lost")
+
+    def keep(self, present: Container[str]) -> None:
+        """Those whose addresses are not present have gone."""
+        for member in self.members:
+            if member.worker.address not in present:
+                self.lose(member)
+
+    def _take(self, member: Member) -> bool:
+        """Take a member in that has told what it is, or refuse it."""
+        if member is not self._home:
+            why = member.misfit(self.home.known)
+            if why:
+                self.refuse(member, f"{member.name} is refused: {why}")
+                return False
+            same = next((one for one in self.members if member.is_same_gpu(one.known)), None)
+            if same is not None:
+                uuid = member.known.identity.uuid
+                self.refuse(member, f"{member.name} is refused: {same.name} is the same GPU ({uuid})")
+                return False
+        member.ratio = SAME_GPU if member is self._home else None
+        self._members[member.worker.address] = member
+        return True
+
+    def _leave(self, member: Member) -> bool:
+        if self._members.pop(member.worker.address, None) is None:
+            return False
+        self._gone.append(member)
+        return True
+
+    def _say(self, sentence: str) -> None:
+        self.told.append(sentence)
+        self._tell(sentence)
+
+
+MOST_LOSSES = 3
+"""Workers lost with one trial, until it is taken to be what kills them."""
+
+
+class TrialQueue:
+    """Hands out trials one by one, and those again whose worker was lost.
+
+    Args:
+        trials: asked for the next one when it is wanted.
+    """
+
+    def __init__(self, trials: Iterator[PlannedTrial]) -> None:
+        self._trials = trials
+        self._again: deque[PlannedTrial] = deque()
+        self._losses: Counter[Trial] = Counter()
+        self._exhausted = False
+
+    @property
+    def exhausted(self) -> bool:
+        """True when nothing is left to hand out."""
+        return self._exhausted and not self._again
+
+    def next(self) -> PlannedTrial | None:
+        """The next trial; None when there is none."""
+        if self._again:
+            return self._again.popleft()
+        planned = None if self._exhausted else next(self._trials, None)
+        self._exhausted = planned is None
+        return planned
+
+    def lose(self, planned: PlannedTrial) -> tuple[Trial, Measurement] | None:
+        """Put a trial back whose worker was lost; after too many losses it has failed."""
+        self._losses[planned.trial] += 1
+        if self._losses[planned.trial] < MOST_LOSSES:
+            self._again.append(planned)
+            return None
+        detail = f"{MOST_LOSSES} workers of the pool were lost with it"
+        failed = tuple(WorkloadResult(Status.CRASHED, detail=detail) for _ in planned.trial.configurations)
+        return planned.trial, Measurement(failed)
+
 
 HOME_BACK_S = START_S
 """How long a lost home is waited for: its process is started anew, or its host comes back."""

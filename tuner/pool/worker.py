@@ -1,19 +1,180 @@
-"""What a worker of a pool holds: one open measurement setup, kept from trial to trial. Runs in the worker."""
+"""The worker's side of a pool: its process, its measurement setup, and its child processes."""
 
+import asyncio
+import contextlib
+import logging
+import os
 import platform
+import signal
+import tempfile
 import threading
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.package_build import PackageBuild, own_build
-from tuner.model.device import DeviceIdentity, DeviceLimits
-from tuner.model.errors import PoolError
-from tuner.pool.worker_process import own_device
+from tuner.model.errors import ChildCrashedError, ChildTimeoutError, PoolError
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.pool.places import require_certificates
 from tuner.power.base import SpentEnergy
 from tuner.search.request import Request
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.system.ownership import owned_folder
+from tuner.system.processes import Child
+
+# --- A worker process of a pool: how it is started, whoever starts it.
+
+DEVICE_VARIABLE = "TUNER_WORKER_DEVICE"
+"""Environment variable of a worker process: the device that it owns; unset for the first GPU that it sees."""
+
+SETTINGS: dict[str, Any] = {
+    "distributed.nanny.pre-spawn-environ": {},  # Dask's own would give stages on the CPU one thread
+    "distributed.worker.memory.terminate": False,  # a worker is not killed for a workload's arrays
+    "distributed.worker.memory.pause": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""Configuration of Dask while a pool's processes are started."""
+
+_GONE_S = 20.0  # without a scheduler, until a worker ends
+_AGAIN_S = 0.5
+START_S = 180.0
+"""How long a worker process may take to start on a busy host."""
+
+_MOST_FAILURES = 3  # in a row
+_SECRETS = "DASK_DISTRIBUTED__COMM__TLS__"
+_ROLES = ("WORKER", "SCHEDULER", "CLIENT")
+
+
+def own_device(asked: str = "") -> str:
+    """The device that this worker process owns.
+
+    Args:
+        asked: by the run, for simulated devices; empty where it asks for none.
+    """
+    return asked or os.environ.get(DEVICE_VARIABLE) or "cuda:0"
+
+
+def worker_options(folder: str, device: str, common: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a worker's guard process (Dask's nanny), which starts it anew when it dies.
+
+    Args:
+        folder: for files of Dask.
+        device: that it owns; empty for the first GPU that it sees.
+        common: options that schedulers have too: addresses, and TLS.
+    """
+    import dask  # noqa: PLC0415 - only where a pool is used
+
+    return {
+        **common,
+        "nthreads": 1,
+        "resources": {"GPU": 1},
+        "memory_limit": 0,
+        "local_directory": folder,
+        "silence_logs": logging.CRITICAL,
+        "preload": [*dask.config.get("distributed.worker.preload", []), "tuner.pool.worker"],
+        "env": {DEVICE_VARIABLE: device} if device else {},
+    }
+
+
+def certificates_in_environment(security: Any) -> dict[str, str]:  # noqa: ANN401 - Dask's
+    """Environment variables by which Dask's processes get certificates; other users cannot read them.
+
+    Args:
+        security: ``Security.temporary()``.
+    """
+    cert, key = security.tls_worker_cert, security.tls_worker_key
+    of_roles = {f"{role}__{what}": text for role in _ROLES for what, text in (("CERT", cert), ("KEY", key))}
+    return {f"{_SECRETS}{name}": text for name, text in {"CA_FILE": security.tls_ca_file, **of_roles}.items()}
+
+
+def serve(address: str, device: str = "") -> None:
+    """Be a worker of a scheduler until that has gone; a broken connection is made again.
+
+    Args:
+        address: ``tls://HOST:PORT``. Certificates are those of Dask's configuration.
+        device: see ``worker_options``.
+
+    Raises:
+        InputError: there are no certificates.
+        PoolError: no worker can be started.
+    """
+    import dask  # noqa: PLC0415 - only where a pool is used
+    from distributed import Security  # noqa: PLC0415 - as above
+
+    require_certificates("tuner worker", "worker")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    security = Security()
+    for name in [name for name in os.environ if name.startswith(_SECRETS)]:
+        del os.environ[name]  # programs that are tuned need no keys
+    with dask.config.set(SETTINGS), owned_folder("tuner-worker-") as folder:
+        asyncio.run(_serve(address, worker_options(folder, device, _listening(address, security))))
+
+
+def _listening(address: str, security: Any) -> dict[str, Any]:  # noqa: ANN401 - Dask's
+    """Where a worker listens: on the interface that leads to its scheduler."""
+    from distributed.comm.addressing import get_address_host  # noqa: PLC0415 - only where a pool is used
+    from distributed.utils import get_ip  # noqa: PLC0415 - as above
+
+    host = get_ip(get_address_host(address))
+    return {
+        "host": host,
+        "protocol": "tls",
+        "security": security,
+        "dashboard": False,
+        "dashboard_address": f"{host}:0",
+    }
+
+
+async def _serve(address: str, options: dict[str, Any]) -> None:
+    """Keep a worker process alive as long as the scheduler answers, or until a signal comes."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    failures = 0
+    while await _answers(address, stopped):
+        problem = await _worker(address, options, stopped)
+        failures = 0 if problem is None else failures + 1
+        if failures == _MOST_FAILURES:
+            raise PoolError(f"no worker of {address} can be started: {problem!r}") from problem
+
+
+async def _worker(address: str, options: dict[str, Any], stopped: asyncio.Event) -> Exception | None:
+    """One worker process, started anew when it dies, until it loses its scheduler or is stopped.
+
+    Returns:
+        Why it could not be started; None where it was.
+    """
+    from distributed import Nanny  # noqa: PLC0415 - only where a pool is used
+
+    try:
+        async with Nanny(address, death_timeout=START_S, **options) as nanny:
+            ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(stopped.wait())]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+    except Exception as error:  # noqa: BLE001 - Dask's way out of a start that failed has many forms
+        return error
+    return None
+
+
+async def _answers(address: str, stopped: asyncio.Event) -> bool:
+    """Whether anybody listens at an address, within some seconds; no more is asked when it is stopped."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    until = time.monotonic() + _GONE_S
+    while not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
+        with suppress(OSError, asyncio.TimeoutError):
+            connecting = asyncio.open_connection(host.strip("[]"), int(port))
+            _, writer = await asyncio.wait_for(connecting, left_s)
+            writer.close()
+            return True
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stopped.wait(), _AGAIN_S)
+    return False
+
 
 IDLE_S = 120.0
 """Time without a call after which the GPU and its clocks are given back: the driver may be gone."""
@@ -201,7 +362,7 @@ class _HeldSetup:
         self._stack.close()
 
 
-_HELD = _HeldSetup()  # a worker process is there to hold it
+_HELD_SETUP = _HeldSetup()  # a worker process is there to hold it
 
 
 def describe_setup(order: SetupOrder, living: Collection[str]) -> Answer:
@@ -215,7 +376,7 @@ def describe_setup(order: SetupOrder, living: Collection[str]) -> Answer:
         PoolError: another run has the worker.
         TunerError: as ``open_setup``.
     """
-    return _HELD.facts(order, living)
+    return _HELD_SETUP.facts(order, living)
 
 
 def call_setup(order: SetupOrder, owner: str, method: str, *args: object) -> Answer:
@@ -227,7 +388,7 @@ def call_setup(order: SetupOrder, owner: str, method: str, *args: object) -> Ans
         method: of it.
         args: of the method.
     """
-    return _HELD.call(order, owner, method, args)
+    return _HELD_SETUP.call(order, owner, method, args)
 
 
 def release_setup(living: Collection[str]) -> None:
@@ -239,17 +400,17 @@ def release_setup(living: Collection[str]) -> None:
     Raises:
         PoolError: one of them has the worker.
     """
-    _HELD.release(living)
+    _HELD_SETUP.release(living)
 
 
 def stop_setup(run: str) -> None:
     """Close the setup of a run in this process, whatever it does."""
-    _HELD.stop(run)
+    _HELD_SETUP.stop(run)
 
 
 def close_setup() -> None:
     """Close the setup in this process, whatever run it is of and whatever it does."""
-    _HELD.stop()
+    _HELD_SETUP.stop()
 
 
 def check_driver(build: PackageBuild | None) -> None:
@@ -283,3 +444,193 @@ def _facts(setup: MeasurementSetup) -> WorkerFacts:
         sensor=setup.sensor,
         notices=setup.notices,
     )
+
+
+# --- What Dask runs in a worker process of a pool when it begins and when it ends.
+
+
+def dask_setup(_worker: Any) -> None:  # noqa: ANN401 - Dask's
+    """Leave Ctrl-C to the driver, whose terminal tells all its processes; note which package this is."""
+    own_build()  # as it is on the disk while it is imported
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def dask_teardown(_worker: Any) -> None:  # noqa: ANN401 - Dask's
+    """Give back GPU and clocks."""
+    close_setup()
+
+
+# --- A child process of a pool worker, for work that is a whole and not a trial. Runs in the worker.
+#
+# What may hang or crash ends with the child, and the worker lives on. Each call has a folder of its own; a
+# call that writes nothing there for long is taken to hang.
+
+_CALL_S = 366 * 86400.0  # silence ends a call
+_LOOK_S = 30.0
+_GRACE_S = 30.0  # for a call to end in order: clocks are restored by then
+_IDLE_S = 300.0  # without a call, until the child ends: the driver may be gone
+
+
+@dataclass(frozen=True)
+class ChildOrder:
+    """Which child a call needs.
+
+    Attributes:
+        run: what the work is part of; it can be stopped as a whole.
+        server: ``module:callable`` that builds the server in the child.
+        args: of the callable.
+        silence_s: a call that writes nothing into its folder for so long is killed.
+        build: of the driver.
+    """
+
+    run: str
+    server: str
+    args: tuple[object, ...] = ()
+    silence_s: float = 3600.0
+    build: PackageBuild = field(default_factory=own_build)
+
+
+class _HeldChild:
+    """The child of this process, kept from call to call of the same order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._order: ChildOrder | None = None
+        self._busy = False
+        self._stopped = ""
+        self._timer: threading.Timer | None = None
+
+    def call(self, order: ChildOrder, method: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401 - the server's
+        """Call a method of the server; its last argument is the folder."""
+        with (
+            self._lock,
+            tempfile.TemporaryDirectory(prefix="job-", dir=_scratch(), ignore_cleanup_errors=True) as name,
+        ):
+            folder = Path(name)
+            child = self._child_of(order)
+            self._busy = True
+            try:
+                if self._stopped == order.run:
+                    raise PoolError("the run was stopped")
+                with _watched(child, folder, order.silence_s):
+                    return child.call(method, *args, folder, timeout_s=_CALL_S)
+            finally:
+                self._busy = False
+                self._watch_idle()
+
+    def stop(self, run: str) -> None:
+        """Have the call of a run end in order, and its idle child at once; does not wait."""
+        self._stopped = run
+        child, order = self._child, self._order
+        if child is None or order is None or order.run != run:
+            return
+        if not self._busy:
+            threading.Thread(target=self._end_idle, daemon=True).start()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGTERM)
+        _later(_GRACE_S, child.kill)
+
+    def _child_of(self, order: ChildOrder) -> Child:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._child is not None and (self._order != order or not self._child.alive):
+            self._child.close()
+            self._child = None
+        if self._child is None:
+            self._child = Child(order.server, *order.args, name="a job of the pool")
+        self._order = order
+        return self._child
+
+    def _watch_idle(self) -> None:
+        self._timer = _later(_IDLE_S, self._end_idle)
+
+    def _end_idle(self) -> None:
+        if self._lock.acquire(blocking=False):  # else a call has come
+            try:
+                if self._child is not None:
+                    self._child.close()
+            finally:
+                self._lock.release()
+
+
+@contextlib.contextmanager
+def _watched(child: Child, folder: Path, silence_s: float) -> Iterator[None]:
+    """Kill a child that writes nothing into a folder for some time.
+
+    Raises:
+        ChildTimeoutError: it was killed.
+    """
+    ended, killed = threading.Event(), threading.Event()
+    begun_s = time.time()  # as the times of files
+
+    def watch() -> None:
+        while not ended.wait(min(_LOOK_S, silence_s / 4)):
+            if time.time() - max(begun_s, _last_written_s(folder)) > silence_s:
+                killed.set()
+                child.kill()
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    except ChildCrashedError as error:
+        if killed.is_set():
+            raise ChildTimeoutError(f"it stored nothing for {silence_s:g} s; killed") from error
+        raise
+    finally:
+        ended.set()
+
+
+def _last_written_s(folder: Path) -> float:
+    """When the newest file of a folder was written, in seconds since 1970; 0 where there is none."""
+    newest = 0.0
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # gone since
+            newest = max(newest, path.stat().st_mtime)
+    return newest
+
+
+def _scratch() -> str | None:
+    """Where this worker keeps files, which go when the pool ends; None outside of a worker."""
+    from distributed import get_worker  # noqa: PLC0415 - only where a pool is used
+
+    try:
+        return str(get_worker().local_directory)
+    except ValueError:
+        return None
+
+
+def _later(seconds: float, action: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+_HELD_CHILD = _HeldChild()  # a worker process is there to hold it
+
+
+def call_child(order: ChildOrder, living: Collection[str], method: str, *args: object) -> Any:  # noqa: ANN401
+    """Call a method of a server in the child of this process; behind its arguments it gets a folder.
+
+    Args:
+        order: which child.
+        living: the runs that the scheduler knows; none of them may have this worker's setup open.
+        method: of the server.
+        args: of the method, picklable.
+
+    Raises:
+        PoolError: a run has the worker, this one was stopped, or the driver has another package.
+        ChildError: the child crashed, or was killed as it hung.
+        TunerError: what the method raised.
+    """
+    check_driver(vars(order).get("build"))
+    release_setup(living)
+    return _HELD_CHILD.call(order, method, args)
+
+
+def stop_child(run: str) -> None:
+    """End what this process does for a run in its child, in order; does not wait for it."""
+    _HELD_CHILD.stop(run)

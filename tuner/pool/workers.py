@@ -1,4 +1,4 @@
-"""The workers of a pool: who they are, and calls to them. All answers of Dask are translated here."""
+"""The workers of a pool, and calls to them; all answers of Dask are translated here."""
 
 import logging
 import math
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.kernel_files.package_build import PackageBuild, own_build
 from tuner.model.errors import InputError, PoolError, PoolLostError, TunerError, WorkerLostError
-from tuner.pool.places import PoolPlace, parse_place
-from tuner.pool.remote import open_remote
-from tuner.pool.schedulers import open_local
-from tuner.pool.slurm import open_slurm
+from tuner.pool.places import PoolPlace, open_remote, parse_place
+from tuner.pool.schedulers import open_local, open_slurm
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from tuner.pragmas.directives import Directive
-from tuner.pragmas.macros import Macros
-from tuner.pragmas.syntax import SyntaxTree
+from tuner.pragmas.syntax import Macros, SyntaxTree
 
 _SIGNED = ("char", "short", "int", "long", "long long", "signed char", "ptrdiff_t")
 _NARROW = ("bool", "unsigned char", "unsigned short", "uint8_t", "uint16_t")  # their values become int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.model.plan import Configuration
-from tuner.prediction.method import Predictor
+from tuner.prediction.methods import Predictor
 from tuner.prediction.portfolio import Allowed, Portfolio
 from tuner.prediction.training_set import InputTrials, TrainingSet
 

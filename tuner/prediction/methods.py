@@ -1,4 +1,4 @@
-"""The prediction of "A Cross-Input Adaptive Framework for GPU Program Optimizations" (G-ADAPT), section IV-C.
+"""Methods of prediction: forest, trees and G-ADAPT, which score configurations at an input.
 
 For every parameter a regression tree over the problem sizes predicts the value of the best vector. A node is
 split where the impurity (the variance) falls most; each leaf holds a linear model, fitted by least squares.
@@ -10,17 +10,257 @@ all the values, the nearest one counts.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, TunableValue
-from tuner.prediction.training_set import Sizes, TrainingSet
+from tuner.prediction.training_set import FeatureTable, InputTrials, Sizes, TrainingSet
+
+# --- Decision trees as flat lists: read from JSON and evaluated with NumPy alone.
+
+MOST_NODES = 2**20
+LEAF = -1
+
+
+@dataclass(frozen=True)
+class FlatTree:
+    """A binary tree; node 0 is its root.
+
+    A row goes left where its feature is at most the threshold.
+
+    Attributes:
+        feature: column that a node asks for; -1 of a leaf.
+        threshold: of a node.
+        left: number of the node on the left; 0 of a leaf.
+        right: number of the node on the right; 0 of a leaf.
+        value: of a leaf: what is predicted.
+    """
+
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: NDArray[np.float32]
+
+    @property
+    def depth(self) -> int:
+        """The most splits above a leaf."""
+        depths = [0] * len(self.feature)
+        for node in np.flatnonzero(self.feature >= 0).tolist():  # children come behind their parents
+            for child in (self.left.item(node), self.right.item(node)):
+                depths[child] = max(depths[child], depths[node] + 1)
+        return max(depths)
+
+    def leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The number of the leaf that each row comes to."""
+        nodes = np.zeros(len(rows), dtype=np.int64)
+        places = np.arange(len(rows))
+        while True:
+            inner = self.feature[nodes] >= 0
+            if not inner.any():
+                return nodes
+            at, here = places[inner], nodes[inner]
+            goes_left = rows[at, self.feature[here]] <= self.threshold[here]
+            nodes[inner] = np.where(goes_left, self.left[here], self.right[here])
+
+    def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is predicted for each row."""
+        return self.value[self.leaves(rows)]
+
+    def document(self) -> dict[str, list[float]]:
+        """As JSON has it; a number of 32 bits needs nine digits."""
+        return {
+            "feature": self.feature.tolist(),
+            "threshold": [float(f"{number:.9g}") for number in self.threshold.tolist()],
+            "left": self.left.tolist(),
+            "right": self.right.tolist(),
+            "value": [float(f"{number:.9g}") for number in self.value.tolist()],
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], features: int) -> "FlatTree":
+        """A tree from JSON.
+
+        Args:
+            document: as ``document`` made it.
+            features: columns of the rows.
+
+        Raises:
+            InputError: it is no tree of so many features.
+        """
+        try:
+            tree = cls(
+                np.array(document["feature"], dtype=np.int32),
+                np.array(document["threshold"], dtype=np.float32),
+                np.array(document["left"], dtype=np.int32),
+                np.array(document["right"], dtype=np.int32),
+                np.array(document["value"], dtype=np.float32),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
+            raise InputError(f"it is no tree: {e}") from e
+        tree._check(features)
+        return tree
+
+    def _check(self, features: int) -> None:
+        """Refuse trees that a row would never leave, or that ask for a column that is not there."""
+        count = len(self.feature)
+        arrays = (self.feature, self.threshold, self.left, self.right, self.value)
+        if not 1 <= count <= MOST_NODES or any(array.shape != (count,) for array in arrays):
+            raise InputError("its lists are empty, too long, or of different lengths")
+        if not (np.isfinite(self.threshold).all() and np.isfinite(self.value).all()):
+            raise InputError("a number of it is not finite")
+        inner = self.feature != LEAF
+        if (self.feature[inner] < 0).any() or (self.feature[inner] >= features).any():
+            raise InputError(f"it asks for a feature that is not among the {features}")
+        numbers = np.arange(count)[inner]
+        for children in (self.left[inner], self.right[inner]):
+            if (children <= numbers).any() or (children >= count).any():
+                raise InputError("a node is not below its parent")
+        if np.unique([self.left[inner], self.right[inner]]).size < 2 * len(numbers):
+            raise InputError("a node has two parents")
+
+
+def mean_of(trees: Sequence[FlatTree], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of what trees predict for each row."""
+    total = np.zeros(len(rows), dtype=np.float32)
+    for tree in trees:
+        total += tree.predict(rows)
+    return total / np.float32(len(trees))
+
+
+TREES = 64
+LEAST_LEAF = 1
+SHARE = 1.0  # of the features that a split is chosen from
+
+
+def grown(
+    rows: NDArray[np.float32],
+    targets: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    seed: int = 0,
+    *,
+    count: int = TREES,
+) -> list[FlatTree]:
+    """Trees grown on rows of features.
+
+    Args:
+        rows: features, float32.
+        targets: what is to be predicted for each row.
+        weights: of the rows.
+        seed: of what is drawn.
+        count: of trees.
+
+    Raises:
+        InputError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.ensemble import ExtraTreesRegressor  # noqa: PLC0415 - only training needs it
+    except ImportError as e:
+        raise InputError(
+            "training needs scikit-learn: pip install '.[train]' in tuner's checkout;"
+            " --method g-adapt needs none"
+        ) from e
+    model = ExtraTreesRegressor(
+        n_estimators=count, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed, n_jobs=-1
+    )
+    model.fit(rows, targets, sample_weight=weights)
+    return [_flat(estimator.tree_) for estimator in model.estimators_]
+
+
+def _flat(tree: Any) -> FlatTree:  # noqa: ANN401 - scikit-learn's own
+    """A tree of scikit-learn with nodes below their parents, as it numbers them."""
+    leaf = tree.children_left < 0
+    return FlatTree(
+        feature=np.where(leaf, LEAF, tree.feature).astype(np.int32),
+        threshold=np.where(leaf, 0.0, tree.threshold).astype(np.float32),
+        left=np.where(leaf, 0, tree.children_left).astype(np.int32),
+        right=np.where(leaf, 0, tree.children_right).astype(np.int32),
+        value=tree.value[:, 0, 0].astype(np.float32),
+    )
+
+
+# --- Methods of prediction: each learns from a training set, and scores configurations at an input.
+
+_WORST = 3.0  # log slowdown that is learned at most: what is 20 times slower is bad enough
+
+Array = NDArray[np.float64]
+
+
+class Predictor(Protocol):
+    """Has learned from a training set."""
+
+    def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """A number for each configuration at an input; the lower, the better it is expected to be."""
+
+
+class ForestPredictor:
+    """Predicts the logarithm of the slowdown by a forest.
+
+    Args:
+        table: makes features.
+        trees: the forest.
+    """
+
+    def __init__(self, table: FeatureTable, trees: Sequence[FlatTree]) -> None:
+        self.table = table
+        self.trees = tuple(trees)
+
+    def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """See ``Predictor``: the predicted logarithm of the slowdown."""
+        return np.asarray(self.scores_at([sizes], configurations)[0])
+
+    def scores_at(self, inputs: Sequence[Sizes], configurations: Sequence[Configuration]) -> Array:
+        """``scores`` of several inputs at once: a row for each, (inputs, configurations)."""
+        rows = np.concatenate([self.table.rows(sizes, configurations) for sizes in inputs])
+        found = np.asarray(mean_of(self.trees, rows), dtype=np.float64)
+        return found.reshape(len(inputs), len(configurations))
+
+
+def forest_of(
+    table: FeatureTable, data: TrainingSet, seed: int = 0, *, count: int = TREES
+) -> ForestPredictor:
+    """A forest on the logarithm of slowdowns.
+
+    Slowdowns near 1 weigh most: what is far from the best needs no sharp prediction.
+    """
+    rows = np.concatenate([table.rows(one.sizes, one.configurations) for one in data.inputs])
+    targets = np.concatenate([_targets(one) for one in data.inputs])
+    return ForestPredictor(table, grown(rows, targets, np.exp(-targets), seed, count=count))
+
+
+def _targets(one: InputTrials) -> NDArray[np.float64]:
+    finite = np.isfinite(one.costs)
+    found = np.full(len(one.costs), _WORST)
+    found[finite] = np.minimum(np.log(one.slowdowns[finite]), _WORST)
+    return found
+
+
+class SinglePredictor:
+    """Takes one configuration for all inputs: the one with the least mean logarithm of slowdowns."""
+
+    def __init__(self, data: TrainingSet) -> None:
+        self._scores = {
+            configuration: _mean_slowdown(data.inputs, configuration) for configuration in data.configurations
+        }
+
+    def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """See ``Predictor``."""
+        del sizes
+        return np.array([self._scores.get(one, _WORST + 1.0) for one in configurations])
+
+
+def _mean_slowdown(inputs: Sequence[InputTrials], configuration: Configuration) -> float:
+    """The mean over the inputs where it was measured; where it was not, it counts as not seen."""
+    found = [float(_targets(one)[place]) for one in inputs if (place := one.place(configuration)) is not None]
+    missing = len(inputs) - len(found)
+    return (sum(found) + missing * (max(found) if found else _WORST)) / len(inputs)
+
 
 _DEEPEST = 8
 _LEAST_GAIN = 1e-9
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

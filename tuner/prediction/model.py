@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.expression import Expression
-from tuner.model.device import DeviceIdentity
+from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
-from tuner.model.sealing import sealed, unsealed
+from tuner.model.records import sealed, unsealed
 from tuner.prediction.accuracy import LIMITS, Accuracy
+from tuner.prediction.methods import FlatTree
 from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
 from tuner.prediction.training_set import Sizes
-from tuner.prediction.trees import FlatTree
 
 FORMAT = 2
 _MOST_FEATURES = 256

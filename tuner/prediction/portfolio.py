@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.model.plan import Configuration
-from tuner.prediction.method import ForestPredictor
+from tuner.prediction.methods import LEAF, FlatTree, ForestPredictor
 from tuner.prediction.training_set import Sizes, TrainingSet
-from tuner.prediction.trees import LEAF, FlatTree
 
 MOST_VERSIONS = 16
 DEEPEST = 6

@@ -1,14 +1,172 @@
-"""What was measured of a kernel at many inputs: the material of a model."""
+"""Measurements of a kernel at many inputs, and the features that models learn from."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.model.errors import InputError
-from tuner.model.plan import Configuration
+from tuner.model.plan import Configuration, TunableValue
+
+# --- Numbers that tell how a configuration meets an input: what a model learns from.
+#
+# Beside the sizes and the tunables these are the geometry of its launches (blocks, waves over the device, the
+# part of the last wave that is used) and how sizes and tunables fit: their ratio, and the share of work that
+# is useful where a size is cut in pieces of a tunable.
+
+Array = NDArray[np.float32]
+SizeValues = Mapping[str, int | str]
+
+_STAGES = 2  # launches of a run whose geometry is told; more are much like these
+_SM_THREADS = 2048.0
+_MOST_RATIOS = 48
+_MOST_ROWS = 200_000  # that are kept
+
+
+@dataclass(frozen=True)
+class LaunchGeometry:
+    """One launch, as its kernel file states it.
+
+    Attributes:
+        blocks: of the grid.
+        threads: of a block.
+        shared_bytes: dynamic shared memory of a block.
+    """
+
+    blocks: int
+    threads: int
+    shared_bytes: int = 0
+
+
+Geometry = Callable[[SizeValues, Configuration], Sequence[LaunchGeometry]]
+"""The launches of a configuration at an input; empty where they are not known."""
+
+
+class FeatureTable:
+    """Makes rows of features, the same columns for every input of a kernel.
+
+    Args:
+        sizes: names of the sizes with the texts that they take; none for numbers.
+        tunables: names with all their values.
+        multiprocessors: of the device.
+        geometry: of launches; None where nothing is known of them.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, Sequence[str]],
+        tunables: Mapping[str, Sequence[TunableValue]],
+        multiprocessors: int,
+        geometry: Geometry | None = None,
+    ) -> None:
+        self._sizes = {name: tuple(texts) for name, texts in sizes.items()}
+        self._tunables = {name: tuple(values) for name, values in tunables.items()}
+        self._multiprocessors = max(1, multiprocessors)
+        self._geometry = geometry
+        self._rows: dict[tuple[tuple[tuple[str, int | str], ...], Configuration], list[float]] = {}
+        numbers = [
+            name
+            for name, values in self._tunables.items()
+            if all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values)
+        ]
+        pairs = [(size, name) for size, texts in self._sizes.items() if not texts for name in numbers]
+        self._pairs = pairs[:_MOST_RATIOS]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        found = []
+        for name, texts in self._sizes.items():
+            found += [f"{name}={text}" for text in texts] or [f"log2 {name}"]
+        for name, values in self._tunables.items():
+            found += [f"{name}={value}" for value in values] if _is_text(values) else [name]
+        for size, name in self._pairs:
+            found += [f"log2 {size}/{name}", f"useful {size}/{name}"]
+        if self._geometry is not None:
+            for stage in range(_STAGES):
+                found += [
+                    f"{what} {stage}" for what in ("blocks", "threads", "shared", "waves", "tail", "work")
+                ]
+        return tuple(found)
+
+    def rows(self, sizes: SizeValues, configurations: Sequence[Configuration]) -> Array:
+        """A row for each configuration at an input, float32."""
+        fixed: list[float] = []
+        for name, texts in self._sizes.items():
+            value = sizes[name]
+            fixed += [float(str(value) == text) for text in texts] or [_log2(value)]
+        key = tuple(sizes.items())
+        table = [[*fixed, *self._known_of(key, sizes, configuration)] for configuration in configurations]
+        return np.array(table, dtype=np.float32).reshape(len(configurations), len(self.names))
+
+    def _known_of(
+        self, key: tuple[tuple[str, int | str], ...], sizes: SizeValues, configuration: Configuration
+    ) -> list[float]:
+        """``_of``, made once: leaving inputs out asks for the same rows again and again."""
+        found = self._rows.get((key, configuration))
+        if found is None:
+            if len(self._rows) >= _MOST_ROWS:
+                self._rows.clear()
+            found = self._rows[key, configuration] = self._of(sizes, configuration)
+        return found
+
+    def _of(self, sizes: SizeValues, configuration: Configuration) -> list[float]:
+        values = dict(configuration)
+        found: list[float] = []
+        for name, listed in self._tunables.items():
+            value = values.get(name)
+            if _is_text(listed):
+                found += [float(value == text) for text in listed]
+            else:
+                found.append(
+                    -1.0 if value is None else _log2(value) if _is_positive(listed) else float(value)
+                )
+        for size, name in self._pairs:
+            number, piece = sizes[size], values.get(name)
+            if isinstance(number, int) and isinstance(piece, int) and number > 0 and piece > 0:
+                found += [math.log2(number / piece), number / (-(-number // piece) * piece)]
+            else:
+                found += [0.0, 0.0]
+        if self._geometry is not None:
+            found += self._launched(sizes, self._geometry(sizes, configuration))
+        return found
+
+    def _launched(self, sizes: SizeValues, launches: Sequence[LaunchGeometry]) -> list[float]:
+        work = sum(math.log2(value) for value in sizes.values() if isinstance(value, int) and value > 0)
+        found: list[float] = []
+        for stage in range(_STAGES):
+            if stage >= len(launches):
+                found += [-1.0] * 6
+                continue
+            one = launches[stage]
+            at_once = self._multiprocessors * max(1.0, _SM_THREADS // max(1, one.threads))
+            waves = one.blocks / at_once
+            found += [
+                math.log2(max(1, one.blocks)),
+                math.log2(max(1, one.threads)),
+                math.log2(1.0 + one.shared_bytes),
+                math.log2(waves) if waves > 0.0 else -30.0,
+                waves / math.ceil(waves) if waves > 0.0 else 0.0,
+                work - math.log2(max(1, one.blocks * one.threads)),
+            ]
+        return found
+
+
+def _log2(value: object) -> float:
+    return math.log2(value) if isinstance(value, (int, float)) and value > 0 else float(bool(value))
+
+
+def _is_text(values: Sequence[TunableValue]) -> bool:
+    return any(isinstance(value, str) for value in values)
+
+
+def _is_positive(values: Sequence[TunableValue]) -> bool:
+    """Whether all values are positive numbers: a forest splits their logarithm alike, and rounds it less."""
+    numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    return len(numbers) == len(values) and min(numbers, default=0) > 0
+
 
 NEAR = 0.02  # relative difference in every size, below which two inputs are copies of each other
 

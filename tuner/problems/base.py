@@ -1,19 +1,270 @@
-"""Common parts of problems: what they offer, deviations of answers, chunked sweeps over arrays."""
+"""Common parts of problems: arrays, stated inputs, deviations of answers, chunked sweeps."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.model.elements import BFLOAT16, bfloat16_bits
+from tuner.kernel_files.input_reader import array_of
+from tuner.model.elements import BFLOAT16, bfloat16_bits, bfloat16_values
 from tuner.model.errors import KernelFileError
-from tuner.model.plan import Buffer, ProblemSpec
-from tuner.problems.arrays import Array, Arrays, Draw, Generator, Namespace, chunks, fill, value_dtype
-from tuner.problems.input_values import stated_values
+from tuner.model.plan import Buffer, InputSpec, ProblemSpec
+
+# --- Arrays of problems: random values, rows on the host, chunks.
+
+Array: TypeAlias = Any
+"""``numpy.ndarray`` or ``cupy.ndarray``: they share operators and methods, but no type."""
+
+Namespace: TypeAlias = Any
+"""The module ``numpy`` or ``cupy``."""
+
+Generator: TypeAlias = Any
+"""``xp.random.default_rng()``; only ``random``, ``standard_normal`` and ``integers`` are used."""
+
+Arrays: TypeAlias = Mapping[str, Array]
+"""Arrays by buffer name, in the order of the kernel file."""
+
+CHUNK_ELEMENTS = 2**20
+"""Elements handled at a time, so that float64 temporaries stay at some 8 MiB each."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How random values of one input are drawn; complex numbers by their real and imaginary parts.
+
+    Attributes:
+        kind: ``uniform`` in [low, low + width), ``normal`` for the normal distribution of mean ``low`` and
+            standard deviation ``width``, ``whole`` for uniform whole numbers ``low`` ... ``low + width - 1``.
+    """
+
+    kind: Literal["uniform", "normal", "whole"] = "uniform"
+    low: float = -1.0
+    width: float = 2.0
+
+
+def value_dtype(name: str) -> "np.dtype[Any]":
+    """NumPy's type of the numbers in a buffer: ``float32`` for those of ``bfloat16``, which NumPy lacks."""
+    return np.dtype(np.float32 if name == BFLOAT16 else name)
+
+
+def values_of(arrays: Arrays, buffers: Sequence[Buffer]) -> dict[str, Array]:
+    """Arrays as problems judge them: the bits of a ``bfloat16`` as numbers, all others as they are."""
+    bits = {buffer.name for buffer in buffers if buffer.dtype == BFLOAT16}
+    return {name: bfloat16_values(array) if name in bits else array for name, array in arrays.items()}
+
+
+def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:
+    """Sorted indices of the first, the last and some random problems of a batch, each once."""
+    drawn = np.random.default_rng(seed).integers(0, batch, size=max(count - 2, 0))
+    return np.unique(np.concatenate([[0, batch - 1], drawn])).astype(np.int64)
+
+
+def take_rows(arrays: Arrays, rows: NDArray[np.int64], axes: int) -> dict[str, NDArray[Any]]:
+    """Copy rows to the host; arrays with fewer axes than ``axes`` hold no problems and come whole."""
+    return {
+        name: np.stack([to_host(array[int(row)]) for row in rows]) if array.ndim == axes else to_host(array)
+        for name, array in arrays.items()
+    }
+
+
+def to_host(array: Array) -> NDArray[Any]:
+    """The array as NumPy array, copied from the device if it lies there."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def poison(array: Array) -> None:
+    """Fill an array with one-bits: NaN for real and complex numbers, -1 for signed integers."""
+    array.view(np.uint8).fill(0xFF)
+
+
+def chunks(rows: int, elements_per_row: int, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
+    """Slices of whole rows that together cover all, each of about so many elements."""
+    step = max(1, elements // max(1, elements_per_row))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def fill(array: Array, rng: Generator, draw: Draw) -> Array:
+    """Fill a new contiguous array piece by piece, and return it."""
+    real = array.real.dtype
+    flat = array.view(real).reshape(-1)
+    drawn = np.dtype(np.float32 if real.kind == "f" and real != np.float64 else np.float64)
+    for piece in chunks(flat.size, 1):
+        count = piece.stop - piece.start
+        if draw.kind == "normal":
+            flat[piece] = draw.low + draw.width * rng.standard_normal(count, dtype=drawn)
+            continue
+        values = rng.random(count, dtype=drawn)
+        values *= draw.width
+        if draw.kind == "whole":
+            values = np.floor(values)
+        flat[piece] = values + draw.low
+    return array
+
+
+# --- Values of inputs that a kernel file states: by a generator, or from a file of NumPy.
+#
+# Generators work along the last axis, each row by itself. Values are made on the host with NumPy; those that
+# a device can make by itself have a ``Draw``.
+
+_EXACT = 2**53  # whole numbers up to here are exact in float64, as a device draws them
+_SPD_ROWS = 256  # changed at a time
+
+
+def stated_draw(buffer: Buffer) -> Draw | None:
+    """How a device draws the values that are stated for a buffer; None where the host must make them."""
+    spec = buffer.input
+    if spec is None:
+        return None
+    is_complex = buffer.dtype.startswith("complex")
+    if spec.kind == "uniform":
+        low, high = spec.numbers
+        return Draw("uniform", float(low), float(high) - float(low))
+    if spec.kind == "normal":
+        return Draw("normal", float(spec.numbers[0]), float(spec.numbers[1]))
+    if spec.kind == "constant" and not is_complex and abs(spec.numbers[0]) <= _EXACT:
+        return Draw("uniform", float(spec.numbers[0]), 0.0)
+    if spec.kind == "integers" and not is_complex and max(map(abs, spec.numbers)) <= _EXACT:
+        low, high = spec.numbers
+        return Draw("whole", float(low), float(high - low))
+    return None
+
+
+def stated_values(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
+    """The values that are stated for a buffer, in its type and shape; of ``bfloat16`` their bits.
+
+    Args:
+        buffer: with an ``input``.
+        rng: where random values come from.
+
+    Raises:
+        InputError: a file cannot be read, or has changed since it was looked at.
+        ValueError: nothing is stated.
+    """
+    if buffer.input is None:
+        raise ValueError(f"no input is stated for {buffer.name}")
+    values = _made(buffer.input, value_dtype(buffer.dtype), buffer.shape, rng)
+    if buffer.dtype == BFLOAT16:
+        return values if values.dtype == np.uint16 else bfloat16_bits(values)
+    return values.astype(buffer.dtype, copy=False)
+
+
+def _made(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    if spec.file is not None:
+        return array_of(spec.file)
+    if spec.inner is not None:
+        return np.sort(_made(spec.inner, dtype, shape, rng), axis=-1)
+    if spec.kind in _OF_REALS:
+        return _OF_REALS[spec.kind](spec, dtype, shape, rng)
+    if spec.kind == "constant":
+        return np.full(shape, spec.numbers[0], dtype)
+    if spec.kind == "integers":
+        low, high = map(int, spec.numbers)
+        return rng.integers(low, high, size=shape, dtype=np.int64 if high <= 2**63 else np.uint64)
+    rows, length = math.prod(shape[:-1]), shape[-1]
+    made = np.empty((rows, length), np.int64)
+    for row in made:
+        row[...] = _row(spec, length, rng)
+    return made.reshape(shape)
+
+
+def _row(spec: InputSpec, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """One row of whole numbers."""
+    if spec.kind == "permutation":
+        return rng.permutation(length)
+    if spec.kind == "unique":
+        low, high = map(int, spec.numbers)
+        gaps = rng.integers(0, high - low - length + 1, size=length)
+        return low + np.sort(gaps) + np.arange(length)
+    if spec.kind == "csr_offsets":
+        total = int(spec.numbers[0])
+        if length == 1:
+            return np.array([total])
+        inner = np.sort(rng.integers(0, total + 1, size=length - 2))
+        return np.concatenate([[0], inner, [total]])
+    return np.arange(length)
+
+
+def _dominant(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    """Square matrices whose diagonal is larger than the rest of its row and of its column."""
+    values = _reals(spec, dtype, shape, rng)
+    largest = max(map(abs, spec.numbers)) * (math.sqrt(2) if values.dtype.kind == "c" else 1.0)
+    diagonal = np.einsum("...ii->...i", values)  # a view
+    diagonal += (values.shape[-1] + 1) * largest
+    return values
+
+
+def _definite(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    """Square matrices whose symmetric part is positive definite, and whose diagonal hides nothing else.
+
+    The symmetric part of n × n independent values of mean 0 and size at most s has no eigenvalue below about
+    -0.82 s √n, and none below -n s; a mean below 0 takes n of it more.
+    """
+    values = _reals(spec, dtype, shape, rng)
+    n = values.shape[-1]
+    largest = max(map(abs, spec.numbers)) * (math.sqrt(2) if values.dtype.kind == "c" else 1.0)
+    diagonal = np.einsum("...ii->...i", values)  # a view
+    diagonal += 2 * largest * math.sqrt(n) + n * max(0.0, -float(sum(spec.numbers)) / 2)
+    return values
+
+
+def _spd(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    """Symmetric positive definite matrices of eigenvalues 1 to 1 / condition, evenly spread on a log scale.
+
+    Each is the diagonal matrix of its eigenvalues between two random reflections.
+    """
+    n = shape[-1]
+    eigenvalues = float(spec.numbers[0]) ** -np.linspace(0, 1, n)
+    made = np.empty(shape, dtype)
+    flat = made.reshape(-1, n, n)
+    step = max(1, CHUNK_ELEMENTS // (n * n))
+    for start in range(0, len(flat), step):
+        piece = flat[start : start + step]
+        matrices = np.zeros(piece.shape)
+        np.einsum("bii->bi", matrices)[...] = eigenvalues
+        for _ in range(2):
+            normal = rng.standard_normal((len(piece), n))
+            normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+            image = np.einsum("bij,bj->bi", matrices, normal)
+            image -= np.einsum("bi,bi->b", image, normal)[:, None] * normal
+            for first in range(0, n, _SPD_ROWS):  # of large matrices, so that temporaries stay small
+                rows = slice(first, first + _SPD_ROWS)
+                change = 2 * image[:, rows, None] * normal[:, None, :]
+                change += 2 * image[:, None, :] * normal[:, rows, None]
+                matrices[:, rows] -= change
+        piece[...] = matrices
+    return made
+
+
+def _reals(
+    spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    """Uniform or normal values, piece by piece; of complex numbers both parts."""
+    made = np.empty(shape, dtype)
+    flat = made.view(made.real.dtype).reshape(-1)
+    low, second = map(float, spec.numbers)
+    for start in range(0, flat.size, CHUNK_ELEMENTS):
+        piece = flat[start : start + CHUNK_ELEMENTS]
+        if spec.kind == "normal":
+            piece[...] = low + second * rng.standard_normal(piece.size)
+        else:
+            piece[...] = low + (second - low) * rng.random(piece.size)
+    return made
+
+
+_OF_REALS = {"uniform": _reals, "normal": _reals, "dominant": _dominant, "definite": _definite, "spd": _spd}
 
 
 class Norm(Enum):

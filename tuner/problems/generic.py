@@ -1,15 +1,29 @@
-"""Problems of user kernels: an expression per output, or agreement with another configuration."""
+"""Problems of user kernels: an expression per output, agreement with another configuration, or no check."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.expressions.expression import Expression
+from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, KernelFileError, UncheckableError
 from tuner.model.plan import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, to_host, value_dtype
-from tuner.problems.base import Deviation, Norm, Problem, agreement, allowed_difference, sweep, worst_of
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Draw,
+    Namespace,
+    Norm,
+    Problem,
+    agreement,
+    allowed_difference,
+    chunks,
+    sweep,
+    to_host,
+    value_dtype,
+    worst_of,
+)
 
 INTEGERS = 16
 """Integer inputs are uniform in 0 ... INTEGERS - 1: small enough for sums, and indices of small tables."""
@@ -144,3 +158,25 @@ class Consistent(Generic):
                 for name, output in outputs.items()
             ]
         )
+
+
+class UncheckedProblem(Generic):
+    """Answers are not compared, as configurations may compute different things, or the caller judges them.
+
+    A run that writes outside of its arrays fails all the same.
+    """
+
+    judged: ClassVar[bool] = False
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``: all buffers are taken."""
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """See ``Problem.compare``."""
+        del inputs_rows, outputs_rows, sizes
+        return Deviation(0.0, 0.0, "not compared", 0)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """See ``Problem.residual``."""
+        del xp
+        return self.compare(inputs, outputs, sizes)

@@ -1,4 +1,4 @@
-"""Scans of rows by an associative operator: prefix sums and their like."""
+"""Scans of rows and of their segments by an associative operator."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,10 +7,95 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks, value_dtype
-from tuner.problems.base import Deviation, Norm, Problem, expect_buffers, relative, sweep, unit_roundoff
-from tuner.problems.prefix_operators import OPERATORS, PrefixOperator
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Draw,
+    Namespace,
+    Norm,
+    Problem,
+    chunks,
+    expect_buffers,
+    relative,
+    sweep,
+    unit_roundoff,
+    value_dtype,
+)
+
+OPERATORS = ("sum", "min", "max", "product", "and", "or", "xor")
+_FUNCTIONS = ("add", "minimum", "maximum", "multiply", "logical_and", "logical_or", "logical_xor")
+
+
+@dataclass(frozen=True)
+class PrefixOperator:
+    """An associative operator; logical ones join truth values, and what is not zero is true.
+
+    Attributes:
+        name: one of ``OPERATORS``.
+    """
+
+    name: str
+
+    @property
+    def logical(self) -> bool:
+        """Whether it joins truth values; they are 0 and 1 in outputs."""
+        return self.name in ("and", "or", "xor")
+
+    def exact(self, dtype: "np.dtype[Any]") -> bool:
+        """Whether scans are right to the last bit: all but sums and products of reals and complex numbers."""
+        return dtype.kind not in "fc" or self.name not in ("sum", "product")
+
+    def neutral(self, dtype: "np.dtype[Any]") -> complex:
+        """What joined with a value gives that value; infinities for least and largest fractions."""
+        if self.name in ("min", "max"):
+            if dtype.kind not in "fc":
+                return (np.iinfo(dtype).min, np.iinfo(dtype).max)[self.name == "min"]
+            bound = math.inf if self.name == "min" else -math.inf
+            return complex(bound, bound) if dtype.kind == "c" else bound
+        return 1 if self.name in ("product", "and") else 0
+
+    def values(self, xp: Namespace, array: Array) -> Array:
+        """What is joined: truth values, double precision where sums and products round, else the elements."""
+        if self.logical:
+            return array != 0
+        if self.exact(array.dtype):
+            return array
+        return array.astype(xp.complex128 if array.dtype.kind == "c" else xp.float64)
+
+    def join(self, xp: Namespace, before: Array, after: Array) -> Array:
+        """Element by element."""
+        return self._function(xp)(before, after)
+
+    def accumulate(self, rows: Array) -> Array:
+        """The inclusive scan of rows of NumPy, in their type."""
+        with np.errstate(over="ignore"):
+            return self._function(np).accumulate(rows, axis=1, dtype=rows.dtype)
+
+    def draw(self, dtype: "np.dtype[Any]", length: int) -> Draw:
+        """Random inputs of which every element tells.
+
+        Real sums: [-1, 1), so that partial sums stay near the root of the length and errors relative to them
+        are not flattered by a large total. Products: of magnitudes so near to 1 that they neither vanish nor
+        overflow. Whole numbers: of 32 bits, or as many as the type has. Logical operators: 0 and 1.
+        """
+        if self.logical:
+            return Draw("whole", 0, 2)
+        if dtype.kind in "fc":
+            if self.name != "product":
+                return Draw()
+            near = min(0.5, 4 / math.sqrt(length))
+            middle = math.sqrt(0.5) if dtype.kind == "c" else 1.0  # of both parts
+            return Draw(low=middle - near, width=2 * near)
+        limits = np.iinfo(dtype)
+        low, most = max(-(2**31), int(limits.min)), min(2**32 - 1, int(limits.max))
+        return Draw("whole", low, min(2**32, most - low + 1))
+
+    def _function(self, xp: Namespace) -> Any:  # noqa: ANN401 - a universal function
+        return getattr(xp, _FUNCTIONS[OPERATORS.index(self.name)])
+
 
 _SUMMED = 2**14  # elements that one sum in float64 goes on over; what lies before has more digits
 
@@ -192,3 +277,124 @@ def _preceding(xp: Namespace, rows: Array, part: slice, first: Array) -> Array:
     if part.start:
         return rows[:, part.start - 1 : part.stop - 1]
     return xp.concatenate([first.astype(rows.dtype), rows[:, : part.stop - 1]], axis=1)
+
+
+# --- Scans of the segments of rows, which flags or offsets tell.
+
+_LENGTH = 2**12  # of segments, on average: some lie in a tile, some are longer than one
+_FEW = 256  # segments that are summed one after another, not side by side
+
+
+@dataclass(frozen=True)
+class SegmentedScan(Scan):
+    """Rows of x to y as ``Scan``, but sums begin anew where a segment begins.
+
+    The second input says where: flags of shape (batch, N) that are not zero, or offsets of shape (batch, K)
+    from 0 to N, as of a CSR matrix. A row always begins one. Where ``direction`` is ``reverse``, segments are
+    scanned from their ends.
+    """
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        elements, *others = (buffer for buffer in buffers if buffer.role == "in")
+        super().validate([buffer for buffer in buffers if buffer not in others])
+        if len(others) != 1 or not _are_segments(elements, others[0]):
+            found = ", ".join(f"{b.name} ({b.dtype} {list(b.shape)})" for b in others)
+            raise KernelFileError(
+                f"[problem] name = {self.spec.name!r} needs a second input: flags, bool or uint8 [batch, N],"
+                f" or offsets, int32 or int64 [batch, K]; [[argument]] gives {found or 'none'}"
+            )
+
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``; one flag of some thousands is set, and offsets have an ``input``."""
+        elements, segments = (buffer for buffer in buffers if buffer.role == "in")
+        rare = min(_LENGTH, max(2, elements.shape[-1] // 8))
+        return {
+            elements.name: self.operator.draw(value_dtype(elements.dtype), elements.shape[-1]),
+            segments.name: Draw(low=0.0, width=1 + 1 / rare),  # whole numbers are rounded down
+        }
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """See ``Scan.compare``."""
+        scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
+
+        def errors(x: Array, segments: Array, y: Array) -> Array:
+            given, made = self.scanned(x, y, sizes)
+            begins = self.beginnings(np, x, segments, sizes)
+            return largest(
+                np, _segmented_differences(scan.operator, given, made, begins, exclusive=exclusive)
+            )
+
+        (x, segments), (y,) = inputs_rows.values(), outputs_rows.values()
+        return sweep(np, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Half of the largest ``|y[i] - y[i-1] op x[i]|`` within segments, by the row's largest sum."""
+        scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
+
+        def errors(x: Array, segments: Array, y: Array) -> Array:
+            given, made = self.scanned(x, y, sizes)
+            begins = self.beginnings(xp, x, segments, sizes)
+            return largest(xp, jumps(xp, scan.operator, given, made, begins, exclusive=exclusive))
+
+        (x, segments), (y,) = inputs.values(), outputs.values()
+        return sweep(xp, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
+
+    def beginnings(self, xp: Namespace, x: Array, segments: Array, sizes: Mapping[str, Any]) -> Array:
+        """Where segments begin in rows in the direction they are scanned in, bool of the shape of ``x``."""
+        rows, length = x.shape
+        begins = xp.zeros((rows, length + 1), bool)
+        if segments.dtype.itemsize == 1:
+            begins[:, :length] = segments != 0
+        else:
+            begins[xp.arange(rows)[:, None], segments] = True
+        begins[:, [0, length]] = True
+        return begins[:, :0:-1] if self.word("direction", sizes) == "reverse" else begins[:, :-1]
+
+
+def _are_segments(elements: Buffer, segments: Buffer) -> bool:
+    """Whether a buffer holds flags or offsets for rows of elements."""
+    if segments.dtype in ("bool", "uint8"):
+        return segments.shape == elements.shape
+    return segments.dtype in ("int32", "int64") and segments.shape[:-1] == elements.shape[:1]
+
+
+def _segmented_differences(
+    operator: PrefixOperator, x: Array, y: Array, begins: Array, *, exclusive: bool
+) -> Iterator[tuple[Array, Array]]:
+    """Errors and right answers of NumPy's rows; of exact ones, what differs."""
+    exact = operator.exact(y.dtype)
+    right = scanned_segments(operator, operator.values(np, x).reshape(-1), begins.reshape(-1)).reshape(
+        x.shape
+    )
+    if exclusive:
+        neutral = operator.values(np, np.full((len(x), 1), operator.neutral(x.dtype), x.dtype))
+        right = np.where(begins, neutral, np.concatenate([neutral, right[:, :-1]], axis=1))
+    yield (y != right.astype(y.dtype) if exact else abs(y - right)), right
+
+
+def scanned_segments(operator: PrefixOperator, x: Array, begins: Array) -> Array:
+    """The inclusive scan of the segments of one array of NumPy, in its type.
+
+    The elements of all segments at one place in them are joined at a time, as long as there are many.
+
+    Args:
+        operator: joins.
+        x: values, one axis.
+        begins: where segments begin, also at the first one.
+    """
+    y = x.copy()
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(x))
+    order = np.argsort(starts - ends, kind="stable")  # the longest first
+    starts, ends = starts[order], ends[order]
+    step, count = 0, len(starts)
+    with np.errstate(over="ignore"):
+        while count > _FEW:
+            step += 1
+            count = int(np.searchsorted(starts[:count] - ends[:count], -step))
+            here = starts[:count] + step
+            y[here] = operator.join(np, y[here - 1], y[here])
+    for start, end in zip(starts[:count] + step, ends[:count], strict=True):
+        y[start:end] = operator.accumulate(y[None, start:end])[0]
+    return y

@@ -1,4 +1,4 @@
-"""Fourier transforms of real rows, and back."""
+"""Fourier transforms of rows and planes, complex and real, and cyclic convolutions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,270 @@ import numpy as np
 
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace
-from tuner.problems.base import Deviation, Norm, Problem, relative, sweep, unit_roundoff
-from tuner.problems.fft import FUNCTIONAL_SPREAD, LEAST_LEVELS, norm
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Draw,
+    Namespace,
+    Norm,
+    Problem,
+    expect_buffers,
+    relative,
+    sweep,
+    to_host,
+    unit_roundoff,
+)
+
+# --- Complex Fourier transforms of rows, forward and inverse.
+
+LEAST_LEVELS = 3.0
+"""Radix-2 levels that rounding is granted for, of shorter rows too."""
+
+FUNCTIONAL_SPREAD = 8
+"""Standard deviations of the random functional granted to right answers: exceeded with probability e^-32."""
+
+
+class Fft(Problem):
+    """Rows of x of shape (batch, N) to y with ``y[k] = sum of x[n] exp(-2 pi i n k / N)``, not normalised.
+
+    Where the size ``direction`` is ``inverse`` (it may also be ``forward``, or no size of the kernel), y is
+    what gives x when transformed forward: the sign is the other one, and the sum is divided by N.
+
+    Inputs are complex with standard normal real and imaginary parts: every output then has the same size, so
+    that the relative L2 error of a row speaks for each of its elements.
+    """
+
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"direction": ("forward", "inverse")}
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        expect_buffers(self.spec, buffers, 1, "c", "one complex input and one output of shape [batch, N]")
+
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role in ("in", "inout")}
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        del output
+        return Norm.EUCLIDEAN
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Relative L2 error of a row against the transform in complex128."""
+        transform = np.fft.ifft if self._is_inverse(sizes) else np.fft.fft
+
+        def errors(x: Array, y: Array) -> Array:
+            reference = transform(x.astype(np.complex128), axis=1)
+            return relative(np, norm(np, y - reference), norm(np, reference))
+
+        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
+        what = "relative L2 error of the transform"
+        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Parseval's law and one random linear functional of every row, in complex128.
+
+        With F the transform and v random phases, ``v . y = (F v) . x`` because F is symmetric: O(N) per row
+        for an equation in which every element of y has weight one. For a right answer both deviations stay
+        below its relative L2 error (the functional's by ``FUNCTIONAL_SPREAD`` times that).
+        """
+        (x,), (y,) = inputs.values(), outputs.values()
+        phases, transformed, growth = self.functional(x.shape[1], sizes)
+        v, w = xp.asarray(phases), xp.asarray(transformed)
+
+        def errors(x: Array, y: Array) -> Array:
+            x, y = x.astype(xp.complex128), y.astype(xp.complex128)
+            right = norm(xp, x) * growth
+            parseval = abs(norm(xp, y) - right)
+            # products and sums rather than @: CuPy's wheels bring no cuBLAS
+            functional = abs((y * v).sum(axis=1) - (x * w).sum(axis=1))
+            return relative(xp, xp.maximum(parseval, functional / FUNCTIONAL_SPREAD), right)
+
+        what = "deviation of the transform from Parseval's law and a random functional"
+        return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def functional(self, length: int, sizes: Mapping[str, Any], *others: int) -> tuple[Array, Array, float]:
+        """Random phases and their transform (complex128), and by what a transform lengthens a row.
+
+        ``others`` tell functionals of the same length apart.
+        """
+        phases = np.exp(2j * np.pi * np.random.default_rng((length, *others)).random(length))
+        if self._is_inverse(sizes):
+            return phases, np.fft.ifft(phases), math.sqrt(1 / length)
+        return phases, np.fft.fft(phases), math.sqrt(length)
+
+    def _is_inverse(self, sizes: Mapping[str, Any]) -> bool:
+        return self.word("direction", sizes) == "inverse"
+
+    def allowed(self, output: Array) -> float:
+        """Two units of roundoff per radix-2 level (1.2e-7 log2 N in single precision), of three at least.
+
+        Of double precision the test's own sums are rounded alike: 4.2 units among 5e5 rows of two points.
+        """
+        if self.spec.tolerance is not None:
+            return self.spec.tolerance
+        return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(output.shape[1]))
+
+
+def norm(xp: Namespace, rows: Array) -> Array:
+    """Euclidean norm of each row."""
+    return xp.sqrt((rows.real**2 + rows.imag**2).sum(axis=1))
+
+
+class FftConvolution(Problem):
+    """Rows of x of shape (batch, N) to the inverse transform of ``s[k]`` times the transform of x.
+
+    s of shape (N,) is the spectrum of the filter, the same for all rows. Transforms are NumPy's, so that y is
+    the cyclic convolution of a row with ``ifft(s)``.
+
+    Inputs are complex with standard normal real and imaginary parts.
+    """
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        sides = [b for b in buffers if b.role in ("in", "out", "inout")]
+        roles = [b.role for b in sides] == ["in", "in", "out"]
+        if roles and all(np.dtype(b.dtype).kind == "c" for b in sides):
+            x, spectrum, y = sides
+            if len(x.shape) == 2 and x.shape == y.shape and spectrum.shape == x.shape[1:]:  # noqa: PLR2004
+                return
+        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
+        raise KernelFileError(
+            f"[problem] name = {self.spec.name!r} needs a complex input of shape [batch, N], a spectrum [N]"
+            f" and an output [batch, N]; [[argument]] gives {found}"
+        )
+
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role == "in"}
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        del output
+        return Norm.EUCLIDEAN
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Relative L2 error of a row against the convolution in complex128."""
+        del sizes
+        (x, spectrum), (y,) = inputs_rows.values(), outputs_rows.values()
+        exact = spectrum.astype(np.complex128)
+
+        def errors(x: Array, y: Array) -> Array:
+            reference = np.fft.ifft(np.fft.fft(x.astype(np.complex128), axis=1) * exact, axis=1)
+            return relative(np, norm(np, y - reference), norm(np, reference))
+
+        what = "relative L2 error of the convolution"
+        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """One random linear functional of every row, in complex128.
+
+        With F the transform, S the diagonal of the spectrum and v random phases,
+        ``v . y = (F S F^-1 v) . x``, because F is symmetric: O(N) per row for an
+        equation in which every element of y has weight one.
+        """
+        del sizes
+        (x, spectrum), (y,) = inputs.values(), outputs.values()
+        given = to_host(spectrum).astype(np.complex128)
+        phases = np.exp(2j * np.pi * np.random.default_rng(x.shape[1]).random(x.shape[1]))
+        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(given * np.fft.ifft(phases)))
+
+        def errors(x: Array, y: Array) -> Array:
+            x, y = x.astype(xp.complex128), y.astype(xp.complex128)
+            # products and sums rather than @: CuPy's wheels bring no cuBLAS
+            differs = abs((y * v).sum(axis=1) - (x * w).sum(axis=1))
+            return relative(xp, differs / FUNCTIONAL_SPREAD, norm(xp, y))
+
+        what = "deviation of the convolution from a random functional"
+        return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def allowed(self, output: Array) -> float:
+        """Two units of roundoff per radix-2 level of both transforms."""
+        if self.spec.tolerance is not None:
+            return self.spec.tolerance
+        return 4 * unit_roundoff(output) * max(1.0, math.log2(output.shape[1]))
+
+
+# --- Complex Fourier transforms of arrays of planes: of the columns of each plane, or of whole planes.
+
+PLANE = (1, 2)
+"""Axes of a plane in an array of shape (batch, rows, columns)."""
+
+
+class PlaneFft(Fft):
+    """Planes of x of shape (batch, rows, columns) to those of y, transformed along the axes of the class.
+
+    Directions, scaling and inputs are those of ``Fft``; the inverse is divided by the number of points.
+
+    Attributes:
+        axes: of the array, along which it is transformed.
+    """
+
+    axes: ClassVar[tuple[int, ...]] = PLANE
+
+    def validate(self, buffers: Sequence[Buffer]) -> None:
+        """See ``Problem.validate``."""
+        needs = "one complex input and one output of shape [batch, rows, columns]"
+        expect_buffers(self.spec, buffers, 1, "c", needs, axes=1 + len(PLANE))
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Relative L2 error of a plane against the transform in complex128."""
+        transform = np.fft.ifftn if self._is_inverse(sizes) else np.fft.fftn
+
+        def errors(x: Array, y: Array) -> Array:
+            reference = transform(x.astype(np.complex128), axes=self.axes)
+            return relative(np, norm(np, flat(y - reference)), norm(np, flat(reference)))
+
+        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
+        what = "relative L2 error of the transform"
+        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+        """Parseval's law and one random linear functional of every plane, in complex128.
+
+        The functional is a product of phases along both axes, see ``Fft.residual``; along an axis that is not
+        transformed it is the same for x and y.
+        """
+        (x,), (y,) = inputs.values(), outputs.values()
+        growth, of_x, of_y = 1.0, [], []
+        for axis in PLANE:
+            phases, transformed, longer = self.functional(x.shape[axis], sizes, axis)
+            of_y.append(xp.asarray(phases))
+            of_x.append(xp.asarray(transformed if axis in self.axes else phases))
+            growth *= longer if axis in self.axes else 1.0
+
+        def functional(planes: Array, factors: list[Array]) -> Array:
+            # products and sums rather than @: CuPy's wheels bring no cuBLAS
+            return ((planes * factors[1]).sum(axis=2) * factors[0]).sum(axis=1)
+
+        def errors(x: Array, y: Array) -> Array:
+            x, y = x.astype(xp.complex128), y.astype(xp.complex128)
+            right = norm(xp, flat(x)) * growth
+            parseval = abs(norm(xp, flat(y)) - right)
+            differs = abs(functional(y, of_y) - functional(x, of_x))
+            return relative(xp, xp.maximum(parseval, differs / FUNCTIONAL_SPREAD), right)
+
+        what = "deviation of the transform from Parseval's law and a random functional"
+        return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
+
+    def allowed(self, output: Array) -> float:
+        """Two units of roundoff per radix-2 level of all axes, of three at least: see ``Fft.allowed``."""
+        if self.spec.tolerance is not None:
+            return self.spec.tolerance
+        points = math.prod(output.shape[axis] for axis in self.axes)
+        return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(points))
+
+
+class ColumnFft(PlaneFft):
+    """Planes whose columns are transformed: along the rows' axis, the middle one."""
+
+    axes: ClassVar[tuple[int, ...]] = (1,)
+
+
+def flat(planes: Array) -> Array:
+    """Each plane as one row."""
+    return planes.reshape(len(planes), -1)
 
 
 class RealFft(Problem):

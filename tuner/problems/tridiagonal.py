@@ -9,8 +9,20 @@ import numpy as np
 
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer
-from tuner.problems.arrays import Array, Arrays, Draw, Namespace, chunks
-from tuner.problems.base import Deviation, Norm, Problem, expect_buffers, relative, sweep, unit_roundoff
+from tuner.problems.base import (
+    Array,
+    Arrays,
+    Deviation,
+    Draw,
+    Namespace,
+    Norm,
+    Problem,
+    chunks,
+    expect_buffers,
+    relative,
+    sweep,
+    unit_roundoff,
+)
 
 MARGIN = 0.5
 """Least of |b| - |a| - |c| in the inputs: the inverse has maximum norm 1 / MARGIN at most."""

@@ -1,19 +1,94 @@
-"""The arguments of a kernel as the caller has them: arrays and values, held against the signature."""
+"""The arguments and references of a kernel as the caller has them, held against the signature."""
 
+import fcntl
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tuner.config.argument_schema import DTYPES
-from tuner.cuda_source.parameters import Parameter
-from tuner.cuda_source.signatures import global_functions, parameters_of
-from tuner.expressions.expression import is_free_name
+from tuner.cuda_source.signatures import Parameter, global_functions, parameters_of
+from tuner.expressions.callables import is_free_name
+from tuner.kernel_files.schema import DTYPES
 from tuner.model.elements import BFLOAT16
 from tuner.model.errors import InputError, suggestion
-from tuner.python.host_arrays import HostArray, gpu_of, is_array, on_host
+
+# --- Arrays of NumPy, CuPy, PyTorch and others as NumPy arrays on the host.
+
+HostArray = npt.NDArray[Any]
+_ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
+
+
+def is_array(value: object) -> bool:
+    """True for what ``on_host`` takes: arrays, and not scalars."""
+    if isinstance(value, np.ndarray):
+        return True
+    if isinstance(value, np.generic | bool | int | float | complex | str | bytes):
+        return False
+    return any(hasattr(value, name) for name in ("__dlpack__", "__cuda_array_interface__", "__array__"))
+
+
+def gpu_of(value: Any) -> int | None:  # noqa: ANN401 - an array of any library
+    """Number of the GPU that an array is on; None for the host, and where the array does not tell."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return None
+    try:
+        kind, number = value.__dlpack_device__()
+    except Exception:  # noqa: BLE001 - whatever a library raises: it does not tell
+        return None
+    return int(number) if int(kind) in _ON_GPU else None
+
+
+def on_host(value: Any, label: str) -> HostArray:  # noqa: ANN401 - an array of any library
+    """A C-contiguous NumPy array of the same values; a copy where the array lies on a GPU.
+
+    Args:
+        value: an array of NumPy, of CuPy, of PyTorch, or of whatever has ``__array__`` or DLPack.
+        label: what messages call it.
+
+    Raises:
+        InputError: it cannot be copied, is empty, or holds Python objects.
+    """
+    try:
+        copied = copied_to_host(value)
+        array = np.ascontiguousarray(copied, copied.dtype.newbyteorder("=")).reshape(copied.shape or (1,))
+    except Exception as error:  # whatever a library raises
+        raise InputError(f"{label}: {type(value).__name__} cannot be copied to the host: {error}") from error
+    if array.dtype.hasobject:
+        raise InputError(f"{label}: an array of Python objects cannot be given to a kernel")
+    if not array.size:
+        raise InputError(f"{label}: is empty: shape {array.shape}")
+    return array
+
+
+def copied_to_host(value: Any) -> HostArray:  # noqa: ANN401 - same
+    """An array of any library as NumPy's, in whatever layout; NumPy's own is not copied.
+
+    Args:
+        value: see ``is_array``. What a library raises passes through.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch
+        return np.asarray(value.detach().cpu().numpy())
+    if hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # CuPy
+        return np.asarray(value.get())
+    if hasattr(value, "__dlpack__"):
+        with suppress(BufferError, RuntimeError, TypeError):  # of a GPU: another way may do
+            return np.from_dlpack(value)
+    if hasattr(value, "copy_to_host"):  # Numba
+        return np.asarray(value.copy_to_host())
+    return np.asarray(value)
+
 
 _WHOLE = "biu"
 _PLAIN = {bool: "bool", int: "int32", float: "float32"}
@@ -284,3 +359,204 @@ def _value_dtype(value: Any, parameter: Parameter | None, label: str) -> str:  #
 def _declared(parameter: Parameter) -> str:
     const = "const " if parameter.const else ""
     return f"{const}{parameter.type}{'*' if parameter.pointer else ''} {parameter.name}".strip()
+
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; folders in it are private
+_PREFIX = "tuner-arrays-"
+_ROOM = 2  # times the bytes that are wanted
+_YOUNG_S = 60.0  # a folder is locked at once after it is made
+
+
+@contextmanager
+def data_folder(wanted_bytes: int) -> Iterator[Path]:
+    """A private folder, which goes on every way out; those of killed processes go before.
+
+    Its process holds a lock on it: the lock ends with the process, wherever it ran.
+
+    Args:
+        wanted_bytes: of the files that are written to it.
+    """
+    memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
+    for place in {memory or _temporary(), _temporary()}:
+        _remove_left_over(place)
+    roomy = memory is not None and shutil.disk_usage(memory).free > _ROOM * wanted_bytes
+    with tempfile.TemporaryDirectory(
+        prefix=_PREFIX, dir=memory if roomy else None, ignore_cleanup_errors=True
+    ) as folder:
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks, where nobody else gets one either
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield Path(folder)
+        finally:
+            os.close(lock)
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir())
+
+
+def _remove_left_over(place: Path) -> None:
+    """Remove folders of this user that no process holds."""
+    with suppress(OSError):
+        for folder in place.glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                status = folder.lstat()
+                if status.st_uid == os.getuid() and time.time() - status.st_mtime > _YOUNG_S:
+                    _remove_unless_held(folder)
+
+
+def _remove_unless_held(folder: Path) -> None:
+    """Remove a folder whose lock is free.
+
+    Raises:
+        OSError: it is held, or is no folder.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+Reference = Callable[..., Any] | Mapping[str, Any] | Sequence[Any] | str
+
+
+def expected_outputs(
+    reference: Any,  # noqa: ANN401 - what the caller gave
+    arguments: Sequence[KernelArgument],
+    outputs: Sequence[str],
+    complete: Sequence[str] = (),
+) -> dict[str, HostArray | str]:
+    """The right values of every output: arrays, or expressions as in ``[problem.reference]``.
+
+    Args:
+        reference: a function that returns the outputs, or returns nothing and writes its copies of them; or
+            the outputs themselves. It is called with arguments by name where its parameters have their names,
+            else with all of them, or with those that are read, in order. Outputs are one array, a tuple in
+            the order of ``outputs``, or a dict by name; or expressions instead of arrays. None for nothing.
+        arguments: of the kernel.
+        outputs: names of the arrays that the kernel writes.
+        complete: those that it writes without reading them.
+
+    Raises:
+        InputError: the function raises, or an output is missing, or of another shape, or not finite.
+    """
+    if reference is None:
+        return {}
+    if callable(reference):
+        reference = _called(reference, arguments, outputs, complete)
+    found = _by_name(reference, outputs)
+    arrays = {one.name: one for one in arguments if isinstance(one, ArrayArgument)}
+    return {
+        name: value if isinstance(value, str) else _checked(name, value, arrays[name])
+        for name, value in found.items()
+    }
+
+
+def _called(
+    function: Callable[..., Any],
+    arguments: Sequence[KernelArgument],
+    outputs: Sequence[str],
+    complete: Sequence[str],
+) -> Any:  # noqa: ANN401 - anything
+    """The function's answer for copies of the arguments; these copies, where it returns nothing."""
+    given = {one.name: one.values if isinstance(one, ArrayArgument) else one.value for one in arguments}
+    values = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    arrays = [one.name for one in arguments if isinstance(one, ArrayArgument)]
+    in_order = (
+        list(given),
+        [name for name in arrays if name not in outputs],
+        [name for name in arrays if name not in complete],
+        [name for name in given if name not in outputs],
+    )
+    args, named = _call(function, values, in_order)
+    try:
+        result = function(*args, **named)
+    except Exception as error:  # a function of the user's may raise anything
+        raise InputError(f"reference: the function raises {type(error).__name__}: {error}") from error
+    if result is not None:
+        return result
+    if all(np.array_equal(values[name], given[name]) for name in outputs):
+        raise InputError(
+            "reference: the function returned None, and changed no output in place; return the right outputs"
+        )
+    return {name: values[name] for name in outputs}
+
+
+def _call(
+    function: Callable[..., Any], values: Mapping[str, Any], in_order: Sequence[Sequence[str]]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of a call: by name where the parameters are the kernel's, else as many as it has, in order.
+
+    Raises:
+        InputError: the function has other parameters, and another number of them.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # built in
+        return [values[name] for name in in_order[1]], {}
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return [], dict(values)
+    kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY
+    needed = [
+        one for one in parameters if one.default is inspect.Parameter.empty and one.kind is not kinds[0]
+    ]
+    if needed and all(one.name in values and one.kind not in kinds for one in needed):
+        return [], {one.name: values[one.name] for one in parameters if one.name in values}
+    if not needed and any(one.kind is kinds[0] for one in parameters):
+        return list(values.values()), {}
+    for names in in_order:
+        if len(names) == len(needed) and not any(one.name in values for one in needed):
+            return [values[name] for name in names], {}
+    raise InputError(
+        f"reference: the function takes {', '.join(one.name for one in needed) or 'nothing'}; name its"
+        f" parameters as those of the kernel ({', '.join(values)}), or let it take all, or the arrays that"
+        f" are read ({', '.join(in_order[1]) or 'none'}), in order"
+    )
+
+
+def _by_name(reference: Any, outputs: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401 - same
+    if isinstance(reference, Mapping):
+        found = dict(reference)
+    elif isinstance(reference, str) or is_array(reference):
+        found = dict(zip(outputs, [reference], strict=False))
+    elif isinstance(reference, list | tuple):
+        found = dict(zip(outputs, reference, strict=False))
+        if len(reference) > len(outputs):
+            raise InputError(f"reference: {len(reference)} outputs for {len(outputs)}: {', '.join(outputs)}")
+    else:
+        raise InputError(
+            f"reference: {type(reference).__name__} is neither an array, a tuple or dict of arrays, an"
+            " expression, nor a function that returns one of these"
+        )
+    unknown = [name for name in found if name not in outputs]
+    missing = [name for name in outputs if name not in found]
+    if unknown:
+        raise InputError(f"reference: {unknown[0]!r} is no output; the outputs are {', '.join(outputs)}")
+    if missing:
+        raise InputError(
+            f"reference: nothing is said of the output {missing[0]!r}; name what the kernel writes, as"
+            f" outputs={list(found) or outputs[:1]!r}, or return all of {', '.join(outputs)}"
+        )
+    return found
+
+
+def _checked(name: str, value: Any, output: ArrayArgument) -> HostArray:  # noqa: ANN401 - same
+    label = f"reference: {name}"
+    array = on_host(np.asarray(value) if not is_array(value) else value, label)
+    if array.size == output.values.size == 1:
+        array = array.reshape(output.values.shape)
+    if array.shape != output.values.shape:
+        raise InputError(f"{label} has the shape {array.shape}; the output has {output.values.shape}")
+    given, wanted = array.dtype, output.values.dtype
+    if given.kind not in "biufc" or (given.kind == "c" and wanted.kind != "c"):
+        raise InputError(f"{label} is {given}; the output is {wanted}")
+    with np.errstate(all="ignore"):
+        converted = array.astype(wanted)
+    if wanted.kind in "biu" and not np.array_equal(converted, array):
+        raise InputError(f"{label} is {given} with values that {wanted} does not hold")
+    if wanted.kind in "fc" and not np.isfinite(converted).all():
+        raise InputError(f"{label} is not finite everywhere (NaN or infinity, in {wanted})")
+    return np.ascontiguousarray(converted)

@@ -1,43 +1,236 @@
 """A CUDA kernel on the caller's arrays, as something that can be tuned."""
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tuner.config.loading import kernel_of
 from tuner.cuda_source.signatures import global_functions
+from tuner.expressions.callables import is_free_name
+from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Place
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.short_files import filled_entry
 from tuner.kernel_files.source_folder import SourceFolder
 from tuner.model.errors import InputError
-from tuner.model.plan import Source
+from tuner.model.plan import Source, TunableValue
 from tuner.python.arguments import (
     ArrayArgument,
+    HostArray,
     KernelArgument,
     StructValueArgument,
     ValueArgument,
     entry_of,
+    expected_outputs,
     gpu_of_arrays,
+    on_host,
     read_arguments,
 )
-from tuner.python.geometry import Extent, launch_table
-from tuner.python.host_arrays import HostArray, on_host
-from tuner.python.references import expected_outputs
-from tuner.python.values import (
-    Restrictions,
-    SpaceDescription,
-    law_of,
-    mapping_of,
-    plain_value,
-    restrictions_of,
-    sizes_of,
-    texts_of,
-    tunables_of,
-)
+
+# --- What may be varied, and the names that expressions know: as callers write them, checked.
+
+MOST_VALUES = 100_000  # of a tunable
+
+Restrictions = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
+"""Conditions on configurations: expressions, and functions of the configuration that return a boolean."""
+
+
+@dataclass(frozen=True)
+class SpaceDescription:
+    """What may be varied.
+
+    Attributes:
+        tunables: name -> values.
+        restrictions: conditions on configurations.
+        default: the configuration to start from; empty for the first of the space.
+    """
+
+    tunables: Mapping[str, Sequence[TunableValue]]
+    restrictions: Sequence[str | Callable[..., Any]] = ()
+    default: Mapping[str, TunableValue] = field(default_factory=dict)
+
+
+def restrictions_of(given: Restrictions | None) -> list[str | Callable[..., Any]]:
+    """Restrictions as a list.
+
+    Raises:
+        InputError: one is neither an expression nor a function.
+    """
+    if given is None:
+        return []
+    rules: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    for i, rule in enumerate(rules):
+        if not isinstance(rule, str) and not callable(rule):
+            raise InputError(f"restrictions[{i}]: {rule!r} is neither an expression nor a function")
+    return rules
+
+
+def sizes_of(arguments: Sequence[KernelArgument], given: Mapping[str, int]) -> dict[str, int]:
+    """The names that expressions know: whole numbers above zero among the arguments, and those given.
+
+    Raises:
+        InputError: one has the name of an argument, or is no whole number of at least 1.
+    """
+    numbers = {
+        one.name: one.value
+        for one in arguments
+        if isinstance(one, ValueArgument) and type(one.value) is int and one.value > 0
+    }
+    taken = {one.name for one in arguments}
+    for name, value in given.items():
+        if name in taken:
+            raise InputError(f"sizes: {name}: is the name of an argument; choose another")
+        if not is_free_name(name) or type(plain_value(value)) is not int or value < 1:
+            raise InputError(f"sizes: {name} = {value!r}: give a name and a whole number of at least 1")
+    return numbers | {name: int(value) for name, value in given.items()}
+
+
+def tunables_of(given: Mapping[str, Sequence[Any]]) -> dict[str, list[TunableValue]]:
+    """Tunables and their values, each once.
+
+    Raises:
+        InputError: there are none, or a value is no number, boolean or text.
+    """
+    if not mapping_of("tunables", given):
+        raise InputError(
+            "tunables: none are given; write for example tunables={'block_size_x': [64, 128, 256]}"
+        )
+    values: dict[str, list[TunableValue]] = {}
+    for name, choices in given.items():
+        if isinstance(choices, str) or not hasattr(choices, "__iter__"):
+            raise InputError(f"tunables: {name}: give a list of values, not {choices!r}")
+        found = [plain_value(value) for value in itertools.islice(choices, MOST_VALUES + 1)]
+        if len(found) > MOST_VALUES:  # perhaps without end
+            raise InputError(f"tunables: {name}: has more than {MOST_VALUES:,} values")
+        for value in found:
+            if not isinstance(value, bool | int | float | str):
+                raise InputError(f"tunables: {name}: {value!r} is no number, boolean or text")
+        values[name] = list(dict.fromkeys(found))
+    return values
+
+
+def mapping_of(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401 - the caller's
+    """A dict by names; empty for None.
+
+    Raises:
+        InputError: it is something else, or has a key that is no name.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{name}: must be a dict by names, not {given!r}")
+    for key in given or ():
+        if not isinstance(key, str) or not key.isidentifier():
+            raise InputError(f"{name}: {key!r} is not a name")
+    return {} if given is None else dict(given)
+
+
+def plain_value(value: Any) -> Any:  # noqa: ANN401 - a number of Python or NumPy
+    """Python's number for NumPy's; everything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def texts_of(name: str, given: Any) -> tuple[str, ...]:  # noqa: ANN401 - the caller's
+    """A list of texts or paths, as texts.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) for one in given):
+        raise InputError(f"{name}: must be a list of texts, not {given!r}")
+    return tuple(map(str, given))
+
+
+def law_of(check: object) -> str | None:
+    """The place of a law, with an absolute path.
+
+    Raises:
+        InputError: it is none.
+    """
+    if check is None:
+        return None
+    if not isinstance(check, str) or not re.fullmatch(r".+\.py:[A-Za-z_]\w*", check):
+        raise InputError(
+            f"check: must be a text 'file.py:function', not {check!r}: it is called in another process"
+        )
+    return str(Path(check).absolute())
+
+
+Extent = int | str | Callable[..., Any] | Sequence[int | str | Callable[..., Any]]
+"""Blocks of a grid or threads of a block: a number, an expression, or a function of the configuration; up to
+three of them. A function may return all three."""
+
+_AXES = ("x", "y", "z")
+
+
+def launch_table(
+    grid: Extent,
+    block: Extent | None,
+    shared_bytes: int | str | Callable[..., Any],
+    functions: dict[str, Callable[..., Any]],
+) -> dict[str, Any]:
+    """The table ``[launch]`` of a kernel.
+
+    Args:
+        grid: blocks along the axes.
+        block: threads of a block along the axes; None for the tunables ``block_size_x`` and so on.
+        shared_bytes: dynamic shared memory of a block.
+        functions: those among them are added here, by the names that the table has for them.
+
+    Raises:
+        InputError: one is neither a number, an expression nor a function, or has four axes.
+    """
+    launch: dict[str, Any] = {"grid": _extent("grid", grid, functions)}
+    if block is not None:
+        launch["block"] = _extent("block", block, functions)
+    if callable(shared_bytes):
+        functions["shared_bytes"] = shared_bytes
+        return launch | {"shared_bytes": "shared_bytes"}
+    return launch | {"shared_bytes": plain_value(shared_bytes)}
+
+
+def _extent(name: str, given: Extent, functions: dict[str, Callable[..., Any]]) -> list[int | str]:
+    """An extent as a kernel file has it; functions become derived names."""
+    if callable(given):
+        for axis, letter in enumerate(_AXES):
+            functions[f"{name}_{letter}"] = _AxisFunction(given, axis)
+        return [f"{name}_{letter}" for letter in _AXES]
+    parts = list(given) if isinstance(given, list | tuple) else [given]
+    extent: list[int | str] = []
+    for letter, part in zip(_AXES, parts, strict=False):
+        if callable(part):
+            functions[f"{name}_{letter}"] = part
+        extent.append(f"{name}_{letter}" if callable(part) else _axis(name, part))
+    if len(parts) > len(_AXES):
+        raise InputError(f"{name}: has {len(parts)} axes; three at most")
+    return extent
+
+
+def _axis(name: str, given: Any) -> int | str:  # noqa: ANN401 - the caller's
+    found: int | str = plain_value(given)
+    if type(found) not in (int, str):
+        raise InputError(
+            f"{name}: {given!r} is neither a whole number, an expression such as 'ceil_div(n, 256)', nor a"
+            " function of the configuration"
+        )
+    return found
+
+
+class _AxisFunction:
+    """One axis of a function that returns one number, or up to three."""
+
+    def __init__(self, function: Callable[..., Any], axis: int) -> None:
+        self.__wrapped__ = function  # whose signature and code count
+        self._axis = axis
+
+    def __call__(self, *args: Any, **names: Any) -> Any:  # noqa: ANN401 - the function's
+        extents = self.__wrapped__(*args, **names)
+        if not isinstance(extents, list | tuple):
+            extents = (extents,)
+        return extents[self._axis] if self._axis < len(extents) else 1
+
 
 _SOURCE = "source.cu"
 _FILE_ENDINGS = (".cu", ".cuh", ".cpp", ".h")

@@ -1,25 +1,113 @@
-"""``tuner.tune``: one call from kernels to a result."""
+"""``tuner.tune``: one call from kernels to a result, its errors in the words of Python."""
 
 import multiprocessing
 import os
+import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.errors import InputError, suggestion
-from tuner.model.options import SearchOptions
-from tuner.python.data_folder import data_folder
-from tuner.python.kernel import Kernel
+from tuner.model.errors import InputError, TunerError, suggestion
+from tuner.model.options import OPTIONS, SearchOptions
+from tuner.python.arguments import data_folder
+from tuner.python.kernel import Kernel, Restrictions
 from tuner.python.result import Result
-from tuner.python.values import Restrictions
-from tuner.python.wording import option_words, python_words
 
 if TYPE_CHECKING:
-    from tuner.search.trial_event import TrialEvent
+    from tuner.search.driver import TrialEvent
+
+
+# --- Errors of kernels and options that are given in Python, in the words of Python.
+
+# The keys of a kernel file that ``Kernel.kernel_file`` writes -> the argument that they come from.
+_ARGUMENTS = tuple(
+    (re.compile(key), argument)
+    for key, argument in (
+        (r"\[launch\] (grid|block|shared_bytes|cooperative)\b", r"\1"),
+        (r"\[launch\]", "grid or block"),
+        (r"\[tunables\] (\w+)", r"tunables: \1"),
+        (r"\[tunables\]", "tunables"),
+        (r"\[problem\.sizes\] (\w+)", r"sizes: \1"),
+        (r"\[problem\.reference\] (\w+)", r"reference: \1"),
+        (r"\[problem\.reference\]", "reference"),
+        (r"\[problem\] tolerance", "tolerance"),
+        (r"\[problem\] law", "check"),
+        (r"\[problem\]: law\b", "check:"),
+        (r"\[problem\]", "reference and check"),
+        (r"\[default\] (\w+)", r"default: \1"),
+        (r"\[default\]", "default"),
+        (r"\[constraints\] rules, item (\d+)", r"restrictions, expression \1"),
+        (r"\[constraints\] rules", "restrictions"),
+        (r"taken by \[problem\.sizes\]", "that of a number among the arguments, or one of sizes"),
+        (r"\[work\] (\w+)", r"work: \1"),
+        (r"\[work\]", "work"),
+        (r"\[kernel\] entry", "name"),
+        (r"\[kernel\] (options|include_paths)", r"\1"),
+    )
+)
+
+
+_ARRAY = re.compile(r"\[\[argument\]\] \d+ \((\w+)\)( (?:value|shape|dtype|input)\b)?")
+
+
+@contextmanager
+def python_words(labels: Collection[str], symbols: Collection[str]) -> Iterator[None]:
+    """Have errors about these kernels name the arguments of ``tuner.Kernel`` instead of keys of kernel files.
+
+    Args:
+        labels: what messages call the kernels.
+        symbols: names of their ``symbols``, which are no arguments.
+
+    Raises:
+        InputError: the error, in these words; its class stays.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        if any(label in text for label in labels):
+            for key, argument in _ARGUMENTS:
+                text = key.sub(argument, text)
+            text = _ARRAY.sub(lambda m: f"{'symbols' if m[1] in symbols else 'arguments'}: {m[1]}", text)
+            error.args = (text, *error.args[1:])
+        raise
+
+
+_NAMES = {option.flag.removeprefix("--"): name for name, option in OPTIONS.items()}
+_FIRST = re.compile(r"^--(on|device|clocks|sensor|scope) (\S+): ")
+_FLAG = re.compile(
+    r"`[^`]*`"  # a command, which stays
+    r"|--(?P<place>on|device) (?P<value>(?:local|dask|slurm|sim|cuda|replay|kind)\b\S*?)(?=[:,;.)]*(?:\s|$))"
+    r"|--(?P<flag>[a-z]+(?:-[a-z]+)*)"
+)
+
+
+@contextmanager
+def option_words() -> Iterator[None]:
+    """Have errors name the arguments of ``tuner.tune`` instead of the options of ``tuner run``.
+
+    Raises:
+        TunerError: the error, in these words; its class stays.
+    """
+    try:
+        yield
+    except TunerError as error:
+        if error.args and isinstance(error.args[0], str):
+            text = _FIRST.sub(lambda m: f"{m[1]}={m[2]!r}: ", error.args[0])
+            error.args = (_FLAG.sub(_as_argument, text), *error.args[1:])
+        raise
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    """An option as a call has it; a command between backticks as it is."""
+    if found["place"]:
+        return f"{found['place']}={found['value']!r}"
+    flag = found["flag"]
+    return _NAMES.get(flag, flag.replace("-", "_")) if flag else found[0]
 
 
 def tune(
@@ -83,7 +171,7 @@ def tune(
     """
     from tuner.pool.opening import opener_on  # noqa: PLC0415 - importing this package costs little
     from tuner.search.request import Request  # noqa: PLC0415 - same
-    from tuner.search.running import run  # noqa: PLC0415 - same
+    from tuner.search.session import run_request  # noqa: PLC0415 - same
 
     given = _several(kernels)
     _check(given, tunables, restrictions, options)
@@ -109,7 +197,7 @@ def tune(
         )
         listener = stack.enter_context(_listener(objective, shown=progress))
         stored = _database(database, folder, store=store)
-        tuned = run(
+        tuned = run_request(
             request,
             catalog,
             listener,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Candidate, Payback, PriorRun, Search

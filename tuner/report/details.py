@@ -1,11 +1,24 @@
-"""What ``--verbose`` adds to a report: how sure the numbers are, sensor and idle power, where time went."""
+"""Details that ``--verbose`` adds to a report, and the command that repeats a run."""
 
+import re
+import shlex
 from collections.abc import Iterator
 
-from tuner.model.run_document import RunDocument, ScatterDocument, TrialDocument, WallDocument
-from tuner.report.ranked_trials import same
-from tuner.report.trials_table import energy_of, interval
-from tuner.report.words import half_percent, label, percent, si, significant, with_uncertainty
+from tuner.model.errors import TunerError
+from tuner.model.options import OPTIONS
+from tuner.model.records import WorkloadName
+from tuner.model.run_document import (
+    PowerLimitPoint,
+    RunDocument,
+    ScatterDocument,
+    TrialDocument,
+    WallDocument,
+    WorkloadDocument,
+)
+from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
+from tuner.report.clock_curve import SettingTable, heads_of, ratio_cells, setting_lines
+from tuner.report.layout import ReportLine, label
+from tuner.report.trials_table import energy_of, interval, objective_name, same
 
 _NOTABLE = 0.001  # of the tuning cost
 
@@ -184,3 +197,107 @@ def _replayed(document: RunDocument, wall: WallDocument) -> str:
         f"tuning cost ({label(document)}): windows of {wall['windows_s']:,.1f} s{spent};"
         f" replaying took {document.get('wall_s', 0.0):,.1f} s"
     )
+
+
+# --- What other power limits bring, as a table.
+
+
+def limit_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
+    """The table as lines; nothing where the answer was measured at one power limit."""
+    found = limit_table(document)
+    return iter(()) if found is None else setting_lines(found, width)
+
+
+def limit_table(document: RunDocument) -> SettingTable | None:
+    """The answer's configurations at every power limit they were measured at; None where that is one."""
+    points, best = document.get("power_limit_curve") or (), document["best"]
+    if not points or best is None:
+        return None
+    words = label(document)
+    mark = f"{words}; " if words else ""
+    title = f"power limits of this configuration ({mark}against {points[0]['power_limit_w']:g} W; ± is 95 %)"
+    joules = any(point["joules"] is not None for point in points)
+    heads = ["power limit", "clock seen", *heads_of(joules=joules)]
+    cells = [
+        [f"{point['power_limit_w']:g} W", _seen(point), *ratio_cells(point, joules=joules)]
+        for point in points
+    ]
+    notes = ["the answer's" if point["power_limit_w"] == best["power_limit_w"] else "" for point in points]
+    return SettingTable(title, [heads, *cells], ["", *notes], [])
+
+
+def _seen(point: PowerLimitPoint) -> str:
+    return "–" if point["clock_seen_mhz"] is None else f"{point['clock_seen_mhz']:,.0f} MHz"
+
+
+# --- The command that repeats a run, from the conditions that are stored with it.
+
+_SCOPE = re.compile(r"^\w+ of (\S+)")
+
+
+def repeating_command(document: RunDocument) -> str:
+    """``tuner run`` with the workloads and the options that decide which trials are made.
+
+    Limits of the search, the power reading and the window are left to the machine: they are those of its
+    sensor, or of the moment.
+    """
+    specs = [_spec(workload) for workload in document["workloads"]]
+    device = document["device"].get("spec")
+    where = ["--device", device] if device else []
+    return shlex.join(["tuner", "run", *specs, *where, *_options(document)])
+
+
+def clocks_command(document: RunDocument) -> str:
+    """``tuner run`` with the same workloads that also searches the clock, for joules as only these need it.
+
+    A recording has no clocks but its own, so that the command is for a GPU.
+    """
+    objective = "energy" if objective_name(document) == "time" else objective_name(document)
+    changed = document.copy()
+    changed.update({"objective": objective, "clocks": "auto"})
+    changed.pop("policy", None)
+    changed.pop("seed", None)
+    if document.get("recorded"):
+        changed["device"] = {"name": document["device"]["name"]}
+    return repeating_command(changed)
+
+
+def _spec(workload: WorkloadDocument) -> str:
+    name, batch = str(workload["name"]), workload.get("batch")
+    if batch in (None, 1):
+        return name
+    try:
+        return str(WorkloadName.parse(name).with_batch(batch))
+    except TunerError:  # the name of another version, or of another program's file
+        return f"{name},batch={batch}"
+
+
+def _options(document: RunDocument) -> Iterator[str]:
+    settings = document.get("settings") or {}
+    yield from ("--objective", objective_name(document))
+    scope = _SCOPE.search(str(document["objective"]))
+    if scope is not None:
+        yield from ("--scope", scope.group(1))
+    max_slowdown = document.get("max_slowdown")
+    if max_slowdown is not None:
+        yield from ("--max-slowdown", f"{max_slowdown:g}")
+    for name, value in (("policy", document.get("policy")), ("seed", document.get("seed"))):
+        if value not in (None, OPTIONS[name].default):
+            yield from (OPTIONS[name].flag, str(value))
+    if document.get("clocks") not in (None, "off"):
+        yield from ("--clocks", str(document["clocks"]))
+    if settings.get("power_limits_w"):
+        yield from ("--power-limits", ",".join(f"{watts:g}" for watts in settings["power_limits_w"]))
+    numbers = (
+        ("min_occupancy", settings.get("min_occupancy")),
+        ("energy_precision", settings.get("energy_precision")),
+        ("patience", settings.get("patience")),
+    )
+    for name, number in numbers:
+        if number not in (None, OPTIONS[name].default):
+            yield from (OPTIONS[name].flag, f"{number:g}")
+    if settings.get("joules"):
+        yield "--joules"
+    runs = settings.get("runs")
+    if runs:
+        yield from ("--runs-per-day", f"{runs:g}", "--pay-back-days", "1")

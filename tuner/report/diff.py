@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from rich.console import Group
 
 from tuner.model.run_document import RunDocument, TrialDocument
-from tuner.report.layout import LEAST_WIDTH, ReportLine, lines_of, rendered, table, wrapped
-from tuner.report.ranked_trials import goal
-from tuner.report.trials_table import differences, interval
-from tuner.report.words import label, moment, percent_with_interval, si, with_uncertainty
+from tuner.model.units import moment, percent_with_interval, si, with_uncertainty
+from tuner.report.layout import LEAST_WIDTH, ReportLine, label, lines_of, rendered, table, wrapped
+from tuner.report.trials_table import differences, goal, interval
 
 _COVERAGE = 1.96
 _INDENT = "  "

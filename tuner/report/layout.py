@@ -1,13 +1,44 @@
-"""Lines that fit a console: sentences wrapped at spaces, and tables that never lose a column."""
+"""Text that fits a console: wrapped sentences, whole tables, and labels for people."""
 
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from tuner.model.units import MODELLED, RECORDED, si
+from tuner.untrusted.reading import plain
+
+if TYPE_CHECKING:
+    from tuner.model.run_document import MergedFrom, RunDocument, RunRow
+    from tuner.power.base import Response
+
+
+class PlainConsole(Console):
+    """A console of rich that replaces control characters of texts, and takes no markup out of them.
+
+    What rich itself sends to a terminal (colours, the cursor) is untouched.
+
+    Args:
+        attributes: of ``rich.console.Console``.
+    """
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - rich's own
+        super().__init__(markup=False, emoji=False, **attributes)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render; every piece of text that comes out is plain."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and not segment.text.isprintable():
+                yield Segment(plain(segment.text), segment.style)
+            else:
+                yield segment
+
 
 LEAST_WIDTH = 40  # characters: a console that claims to be narrower gets lines of this width
 GAP = "  "
@@ -140,3 +171,50 @@ def rendered(lines: Sequence[ReportLine]) -> Group:
     return Group(
         *(Text(line.text, style=line.style, no_wrap=True, overflow="ignore", end="\n") for line in lines)
     )
+
+
+# --- Formats numbers with units, times, labels and sensor responses for people.
+
+
+def label(document: "RunDocument | RunRow | Mapping[str, Any]") -> str:
+    """``modelled``, ``recorded``, both, or nothing for numbers that were measured now.
+
+    Args:
+        document: of a run; those stored before there were recordings lack the key.
+    """
+    words = [RECORDED] if document.get("recorded") else []
+    return ", ".join([*words, MODELLED] if document["modelled"] else words)
+
+
+def note(document: "RunDocument") -> str:
+    """What stands beside the name of the GPU; empty for numbers that were measured now."""
+    modelled = f"{MODELLED}: a simulated device made these numbers, no GPU ran"
+    if not document.get("recorded"):
+        return modelled if document["modelled"] else ""
+    recorded = f"{RECORDED} ({document['recorded']}): nothing ran now, and no contender was measured again"
+    return f"{recorded}; {modelled}" if document["modelled"] else recorded
+
+
+def origin_words(merged_from: "MergedFrom") -> str:
+    """Where a merged run comes from: ``merged: run 12 of host-b``.
+
+    Args:
+        merged_from: as documents of runs have it.
+    """
+    return f"merged: run {merged_from['number']} of {merged_from['source'] or 'another database'}"
+
+
+def response_words(response: "Response") -> str:
+    """A response with its constant and where that comes from, e.g. ``lag, C = 13.0 ms, assumed``."""
+    words = {
+        "identity": "shows power as it is",
+        "lag": f"lag, C = {si(response.capacitance_s, 's', 3)}",
+        "boxcar": f"mean over {si(response.window_s, 's', 3)}",
+        "ramp": f"running mean over {si(response.window_s, 's', 3)}",
+    }[response.kind]
+    return f"{words}, {response.origin}"
+
+
+def is_corrected(response: "Response") -> bool:
+    """True where correction changes what a reading shows."""
+    return response.kind in ("lag", "ramp")

@@ -1,17 +1,237 @@
-"""Tables of the daemon's answers and of its state."""
+"""Lists for people: runs, merges, balances, examinations, fleets, and the daemon's answers."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from tuner.client.values import Best
+from tuner.database.integrity.checksums import Examination, IsolatedRow, RowRepair, named
+from tuner.database.merging import MergeReport
 from tuner.model.plan import shown_values
-from tuner.model.run_document import AnswerTrial
-from tuner.report.layout import LEAST_WIDTH, ReportLine, lines_of, rendered, table
-from tuner.report.trials_table import energy_of
-from tuner.report.words import MODELLED, moment, si, with_moments
+from tuner.model.records import RunStatus
+from tuner.model.run_document import AnswerTrial, RunRow
+from tuner.model.units import MODELLED, moment, si, significant, with_moments, with_uncertainty
+from tuner.report.layout import (
+    GAP,
+    LEAST_WIDTH,
+    ReportLine,
+    label,
+    lines_of,
+    origin_words,
+    rendered,
+    rows_in,
+    table,
+)
+from tuner.report.trials_table import energy_of, interval
+from tuner.search.verification import OUTLIER, Amount, FleetGroup, GpuAnswer
+
+_INDENT = "  "
+
+
+def balance_lines(document: Mapping[str, Any], command: str, width: int) -> Iterator[ReportLine]:
+    """The lines of a balance.
+
+    Args:
+        document: see ``tuner.search.together.balance_document``.
+        command: that tunes what is proposed.
+        width: characters of a line.
+    """
+    proposed, most = document["proposed"], document["most_apart"]
+    yield from _times(document, document["workloads"], document["apart"], "solo times as asked for", width)
+    if proposed is not None:
+        yield ReportLine("")
+        title = "solo times as proposed"
+        yield from _times(document, proposed, document["proposed_apart"], title, width)
+    yield ReportLine("")
+    if proposed is None and document["balanced"]:
+        yield from lines_of(f"solo times are within a factor of {most:g}: there is nothing to balance", width)
+    for sentence in document["advice"]:
+        yield from lines_of(f"not within a factor of {most:g}: {sentence}", width, "yellow")
+    if proposed is not None:
+        yield from lines_of(f"{'use' if document['balanced'] else 'nearest'}: {command}", width)
+
+
+def _times(
+    document: Mapping[str, Any],
+    workloads: Sequence[Mapping[str, Any]],
+    apart: float,
+    title: str,
+    width: int,
+) -> Iterator[ReportLine]:
+    """A table of workloads under its title."""
+    words = label(document)
+    mark = f"{words}; " if words else ""
+    yield from lines_of(
+        f"{title} ({mark}± is 95 %): the longest is {significant(apart, 3)} times the shortest", width
+    )
+    rows = [["workload", "batch", "alone", "from"]]
+    for one in workloads:
+        time = with_uncertainty(one["time_s"], interval(one["time_s_uncertainty"]), "s")
+        origin = "default" if one["run"] is None else f"run {one['run']}"
+        rows.append([one["name"], f"{one['batch']:,}", time, origin])
+    notes = ["configuration", *(shown_values(one["configuration"]) for one in workloads)]
+    head, *lines = table(rows, notes, width, right={1, 2}, indent=_INDENT)
+    yield ReportLine(head, "dim")
+    yield from map(ReportLine, lines)
+
+
+# --- What a check or a repair of the database found, for people and as JSON.
+
+_ONE_BY_ONE = 5  # rows of a table from one place that are named; of more, how many
+
+
+def joined(parts: Iterable[Examination], rows: int) -> Examination:
+    """Several examinations of one database as one, which verified so many rows."""
+    found = tuple(parts)
+    return Examination(
+        rows,
+        tuple(repair for part in found for repair in part.repaired),
+        tuple(row for part in found for row in part.isolated),
+        tuple(line for part in found for line in part.rebuilt),
+    )
+
+
+def sentences(found: Examination) -> list[str]:
+    """What was wrong: row by row, or in sums where that would be long."""
+    groups = Counter((repair.table, repair.source) for repair in found.repaired)
+    lines = list(found.rebuilt)
+    for (name, source), count in groups.items():
+        rows = [one for one in found.repaired if (one.table, one.source) == (name, source)]
+        if count <= _ONE_BY_ONE:
+            lines += map(str, rows)
+        else:
+            lines.append(
+                f"{name}: {count:,} rows, from {_first(rows[0])} to {_first(rows[-1])}, {_taken(source)}"
+            )
+    lines += map(str, found.isolated)
+    if found.isolated:
+        lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")
+    return lines
+
+
+def _taken(source: str) -> str:
+    return "taken from the pages of the files" if source == "salvage" else f"taken from the {source}"
+
+
+def _first(repair: RowRepair) -> str:
+    return named(repair.key)
+
+
+def examination_document(found: Examination) -> dict[str, Any]:
+    """An examination as JSON has it."""
+    return {
+        "whole": found.whole,
+        "rows": found.rows,
+        "repaired": [
+            {"table": repair.table, "key": list(repair.key), "source": repair.source}
+            for repair in found.repaired
+        ],
+        "isolated": [isolated_document(row) for row in found.isolated],
+        "rebuilt": list(found.rebuilt),
+    }
+
+
+def isolated_line(row: IsolatedRow) -> str:
+    """A row that was kept aside, for people."""
+    return f"{row.table} {named(row.key)}: {row.why} (found at {moment(row.found_at)})"
+
+
+def isolated_document(row: IsolatedRow) -> dict[str, Any]:
+    """A row that was kept aside, as JSON has it, with what is left of it in each file."""
+    return {
+        "id": row.id,
+        "table": row.table,
+        "key": list(row.key),
+        "why": row.why,
+        "found_at": row.found_at,
+        "database": _columns(row.main),
+        "mirror": _columns(row.mirror),
+    }
+
+
+def _columns(kept: bytes | None) -> Any:  # noqa: ANN401 - whatever was kept
+    if kept is None:
+        return None
+    try:
+        return json.loads(kept)
+    except ValueError:
+        return {"hex": kept.hex()}
+
+
+_NONE = (
+    "no workload has answers of two GPUs of a kind here: `tuner run --verify` on another GPU of the kind"
+    " gives the second"
+)
+_SENSORS = "the gain of a GPU's power sensor, which may be some percent off, is in no interval"
+
+
+def fleet_report(groups: Sequence[FleetGroup], width: int) -> Group:
+    """Groups as rich prints them.
+
+    Args:
+        groups: of ``tuner.search.verification.fleet``.
+        width: characters of a line, 40 at least.
+    """
+    width = max(width, LEAST_WIDTH)
+    if not groups:
+        return rendered(lines_of(_NONE, width))
+    lines: list[ReportLine] = []
+    for group in groups:
+        lines += [*_group(group, width), ReportLine("")]
+    return rendered([*lines, *lines_of(f"± is 95 %; {_SENSORS}", width)])
+
+
+def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
+    modelled = " (modelled)" if group.modelled else ""
+    named = " + ".join(f"{name}, batch {batch:,}" for name, batch in group.workloads.items())
+    clocks = "clocks as found" if group.clocks == "off" else f"clocks {group.clocks}"
+    yield from lines_of(f"{named} · {group.objective}, {clocks}", width, "bold")
+    yield from lines_of(f"{group.model}, driver {group.driver}: {len(group.gpus)} GPUs", width)
+    rows = [["GPU", "where", "run", f"time{modelled}", f"energy{modelled}", "answer"], *map(_row, group.gpus)]
+    yield from map(ReportLine, table(rows, [""] * len(rows), width, right={2, 3, 4}, indent=GAP))
+    spreads = (("time", group.time_spread), ("energy", group.energy_spread))
+    told = [
+        f"{name} by {100 * spread.value:.1f} ± {100 * spread.interval:.1f} %"
+        for name, spread in spreads
+        if spread is not None
+    ]
+    if told:
+        yield from lines_of(f"the GPUs differ in {' and in '.join(told)}{modelled}", width)
+    named_on = {gpu.uuid: _place(gpu) for gpu in group.gpus}
+    for one in group.outliers:
+        more = f"{100 * one.excess:.1f} ± {100 * one.interval:.1f} %"
+        yield from lines_of(
+            f"outlier: {one.uuid} ({named_on[one.uuid]}) needs {more} more joules than the median of the"
+            f" others{modelled}; from {100 * OUTLIER:g} % on a GPU is named",
+            width,
+            "bold",
+        )
+
+
+def _row(gpu: GpuAnswer) -> list[str]:
+    how = "refuted: not the best here" if gpu.refuted else "verified" if gpu.verified else "searched"
+    return [
+        gpu.uuid,
+        _place(gpu),
+        str(gpu.run),
+        _amount_text(gpu.time, "s"),
+        _amount_text(gpu.energy, "J"),
+        how,
+    ]
+
+
+def _place(gpu: GpuAnswer) -> str:
+    """The host of a GPU and its name there."""
+    return f"{gpu.host or 'this host'} {gpu.device}".rstrip()
+
+
+def _amount_text(amount: Amount | None, unit: str) -> str:
+    return "–" if amount is None else with_uncertainty(amount.value, amount.interval, unit)
+
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
 _NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little
@@ -69,12 +289,12 @@ def show_status(document: Mapping[str, Any], console: Console) -> None:
         if name == "troubles" and troubles:
             continue
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            _rows(name, value, console)
+            _print_rows(name, value, console)
         else:
             console.print(Text(_named(name, value)))
 
 
-def _rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
+def _print_rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
     """A paragraph per row; whatever fields a daemon has are shown, with the units of their names."""
     for row in rows:
         title = row.get("spec") or row.get("name") or name
@@ -99,7 +319,7 @@ def _named(field: str, value: object) -> str:
         return f"up for: {_lasting(value)}"
     if words and last in _UNITS and isinstance(value, int | float):
         return f"{' '.join(words)}: {si(float(value), _UNITS[last])}"
-    return f"{' '.join((*words, last))}: {_shown(value)}"
+    return f"{' '.join((*words, last))}: {_value_text(value)}"
 
 
 def _lasting(seconds: float) -> str:
@@ -111,16 +331,90 @@ def _lasting(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, dict) and "summary" in value:
         return str(value["summary"])
     if isinstance(value, dict):
         known = {str(name): one for name, one in value.items() if one is not None}
         return ", ".join(_named(name, one).replace(": ", " ", 1) for name, one in known.items()) or "–"
     if isinstance(value, list):
-        return "; ".join(map(_shown, value)) or "–"
+        return "; ".join(map(_value_text, value)) or "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.4g}"
     return "–" if value is None or value == "" else str(value)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def merge_lines(report: MergeReport, source: str) -> Iterator[str]:
+    """Sentences for people.
+
+    Args:
+        report: of the merge.
+        source: where the runs are from.
+    """
+    added = f"{_counted(report.runs_added, 'run')} added, with {_counted(report.trials_added, 'trial')}"
+    yield f"{source}: {added}; {_counted(report.runs_known, 'run')} known already"
+    if report.runs_unfinished:
+        of_each = ", ".join(f"{count:,} {status}" for status, count in report.unfinished.items())
+        how = (
+            "; --limited takes what a limit has ended" if RunStatus.LIMITED.value in report.unfinished else ""
+        )
+        yield f"{_counted(report.runs_unfinished, 'run')} left out: no finished search ({of_each}){how}"
+    yield from (f"left out: {why}" for why in report.refused)
+    if more := report.runs_refused - len(report.refused):
+        yield f"left out: {_counted(more, 'more run')}, damaged or not understood"
+
+
+_UTC = " UTC"
+
+
+def runs_report(runs: Sequence[RunRow], width: int) -> Group:
+    """Stored runs as rich prints them; what has no room beside the numbers stands below them.
+
+    Args:
+        runs: as ``tuner history --json`` writes them.
+        width: characters of a line, 40 at least.
+    """
+    if not runs:
+        return rendered([ReportLine("no run is stored")])
+    width = max(width, LEAST_WIDTH)
+    for brief in (False, True):
+        rows = _run_rows(runs, brief=brief)
+        if rows_in(rows, width) is not None:
+            break
+    notes = ["workloads · device · search", *(_note(run, brief=brief) for run in runs)]
+    right = {place for place, head in enumerate(rows[0]) if head in ("run", "trials", "time", "energy")}
+    return rendered([ReportLine(line) for line in table(rows, notes, width, right=right)])
+
+
+def _run_rows(runs: Sequence[RunRow], *, brief: bool) -> list[list[str]]:
+    columns = {
+        "run": [str(run["run"]) for run in runs],
+        "started (UTC)": [moment(run["started_at"]).removesuffix(_UTC) for run in runs],
+    }
+    if not brief:
+        columns["status"] = [run["status"] for run in runs]
+        columns["trials"] = [f"{run['trials']:,}" for run in runs]
+    bests = [run["best"] for run in runs]
+    columns["time"] = [si(None if best is None else best["time_s"], "s") for best in bests]
+    columns["energy"] = [energy_of({} if best is None else best) for best in bests]
+    return [list(columns), *map(list, zip(*columns.values(), strict=True))]
+
+
+def _note(run: RunRow, *, brief: bool) -> str:
+    marked = f" ({label(run)})" if label(run) else ""
+    parts = [
+        " + ".join(run["workloads"]),
+        f"{run['device']}{marked}",
+        f"{run['objective']}, {run['policy']}",
+    ]
+    if run["merged_from"] is not None:
+        parts.append(origin_words(run["merged_from"]))
+    if brief:
+        parts.append(f"{run['status']}, {run['trials']:,} trials")
+    return " · ".join(parts)

@@ -1,6 +1,7 @@
-"""Live progress of runs and comparisons: the present trial, the best so far, joules, compiling, time left."""
+"""Live progress of runs, comparisons and jobs."""
 
 import math
+import pwd
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -11,14 +12,56 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from tuner.model.jobs import OWN, Origin
 from tuner.model.objective import UNITS
-from tuner.report.console import PlainConsole
-from tuner.report.words import lasting, si
+from tuner.model.units import lasting, si
+from tuner.report.layout import PlainConsole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.search.trial_event import TrialEvent
+    from tuner.client.values import Job
+    from tuner.search.driver import TrialEvent
+
+
+# --- What a job of the daemon is, in words.
+
+_ASKED_BY = {
+    Origin.CLIENT.value: "submitted",
+    Origin.SET.value: "a set of daemon.toml",
+    Origin.STALE.value: "the daemon, as an answer went stale",
+    Origin.DRIFT.value: "the daemon, as a sample drifted",
+    Origin.REQUEST.value: "the daemon, after a question",
+    Origin.CHECK.value: "the daemon, to check an answer",
+}
+_OWN = frozenset(origin.value for origin in OWN)
+
+
+def asked_for(job: "Job") -> str:
+    """Who asked for a job, in words; what a newer daemon says is shown as it is."""
+    who = _ASKED_BY.get(job.origin, job.origin)
+    return who if job.submitter is None else f"{who}, {_user(job.submitter)}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def priority_of(job: "Job") -> str:
+    """The daemon's own work has one that only says what of it goes first."""
+    return "own" if job.origin in _OWN else f"{job.priority:g}"
+
+
+def search_of(job: "Job") -> str:
+    """Objective, limit and clocks of a job, as far as they were chosen."""
+    slower = job.options.get("max_slowdown")
+    limit = "" if slower is None else f", at most {100 * slower:g} % slower"
+    clocks = "" if job.clocks == "off" else f", clocks {job.clocks}"
+    how = f"verify, else {job.policy}" if job.options.get("verify") else job.policy
+    return f"{job.objective}{limit}, {how}{clocks}"
 
 
 _HOUR_S = 3600.0

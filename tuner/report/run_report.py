@@ -1,26 +1,711 @@
 """The report of a run, made from its document: the answer first, on one screen, and no column lost."""
 
+import math
+import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console, Group
 
+from tuner import registry
+from tuner.model.errors import InputError, LaunchMisfitError
 from tuner.model.plan import shown_values
-from tuner.model.run_document import RunDocument, WorkloadDocument
-from tuner.report.answer import comparisons, totals, workloads_table
-from tuner.report.clock_curve import curve_lines
-from tuner.report.cost import cost_line
-from tuner.report.details import detail_lines
-from tuner.report.flags import header_command, use_of
-from tuner.report.front import front_lines, point_words
-from tuner.report.layout import GAP, LEAST_WIDTH, ReportLine, lines_of, rendered, tied, wrapped
-from tuner.report.left_out import dropped_lines, failure_lines
-from tuner.report.notices import notices_of, stand_in, warnings
-from tuner.report.power_limit_curve import limit_lines
-from tuner.report.ranked_trials import RankedTrial, goal, ranked_trials, top
-from tuner.report.trials_table import trials_table
-from tuner.report.words import label, lasting, note, origin_words
+from tuner.model.run_document import (
+    Changes,
+    FrontPoint,
+    RunDocument,
+    TrialDocument,
+    WorkloadDocument,
+    WorkloadPart,
+    WorkloadSpace,
+)
+from tuner.model.trial import Flag, FlagKind
+from tuner.model.units import MODELLED, lasting, percent_with_interval, si, significant, with_uncertainty
+from tuner.report.clock_curve import SettingTable, curve_lines, setting_lines
+from tuner.report.details import detail_lines, limit_lines
+from tuner.report.layout import (
+    GAP,
+    LEAST_WIDTH,
+    ReportLine,
+    label,
+    lines_of,
+    note,
+    origin_words,
+    rendered,
+    rows_in,
+    table,
+    tied,
+    wrapped,
+)
+from tuner.report.trials_table import (
+    RankedTrial,
+    cost_change,
+    energy_of,
+    goal,
+    header_command,
+    interval,
+    longest_s,
+    objective_name,
+    ranked_trials,
+    same,
+    top,
+    trials_table,
+    use_of,
+)
+from tuner.search.document import break_even
+
+# --- The answer of a run: its numbers, each workload's part, and what it gains against other trials.
+
+_INDENT = "  "
+_Reference = Literal["default", "fastest", "solo_bests"]
+_COMPARED: tuple[
+    tuple[_Reference, Literal["against_default", "trade_off", "against_solo_bests"], str], ...
+] = (
+    ("default", "against_default", "the default"),
+    ("fastest", "trade_off", "the fastest"),
+    ("solo_bests", "against_solo_bests", "solo bests together"),
+)
+_ITSELF: dict[_Reference, str] = {
+    "default": "the default configuration",
+    "fastest": "the fastest trial",
+    "solo_bests": "the solo bests together",
+}
+_HIDING = 0.9  # of a round: a workload that takes as much alone leaves little to the others
+
+
+def totals(document: RunDocument) -> list[str]:
+    """Time, joules, power, rate, clock, temperature and power limit of the answer; of a round of them all."""
+    best, workloads = document["best"], document["workloads"]
+    if best is None:
+        return []
+    parts = [si(best["time_s"], "s")]
+    if best["energy_j"] is not None:
+        parts += [energy_of(best), si(best.get("power_w"), "W")]
+    if len(workloads) == 1:
+        parts += rates(workloads[0])
+    else:
+        parts[0] += " per round"
+    clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
+    seen = best.get("clock_seen_mhz")
+    if best["clock_mhz"] is None and seen is not None:
+        clock += f" ({seen:.0f} MHz seen)"
+    celsius, limit = best.get("temperature_c"), best.get("power_limit_w")
+    warm = [] if celsius is None else [f"at {celsius:.0f} °C"]
+    limits = [] if limit is None else [f"power limit {limit:g} W"]
+    return [*parts, clock, *warm, *limits, *([f"({label(document)})"] if label(document) else [])]
+
+
+def rates(workload: WorkloadDocument) -> list[str]:
+    """What a workload achieves a second, in its own unit; empty where its work is not known."""
+    value = None if workload["best"] is None else workload["best"]["rate"]
+    return [] if value is None else [_rate(value, workload.get("rate_name", ""))]
+
+
+def _rate(value: float | None, unit: str) -> str:
+    return "–" if value is None else f"{significant(value)} {unit}"
+
+
+def workload_cells(document: RunDocument) -> list[list[str]]:
+    """A row per workload below the heads: batch, own time in the co-run, share of the joules, rate.
+
+    The first cell is its name. Shares are modelled on every device.
+    """
+    workloads = document["workloads"]
+    parts = _parts(document)
+    columns = {"batch": [f"{workload['batch']:,}" for workload in workloads]}
+    columns["own time"] = [si(part["time_s"], "s") for part in parts]
+    if any(part["energy_share_j"] is not None for part in parts):
+        columns[f"share ({MODELLED})"] = [_share(part) for part in parts]
+    if any(part["rate"] is not None for part in parts):
+        columns["rate"] = [
+            _rate(part["rate"], one.get("rate_name", "")) for one, part in zip(workloads, parts, strict=True)
+        ]
+    names = ["workload", *(workload["name"] for workload in workloads)]
+    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    return [[name, *row] for name, row in zip(names, rows, strict=True)]
+
+
+def workloads_table(document: RunDocument, width: int) -> list[str]:
+    """A row per workload with its configuration; the title above it says what kind of numbers these are."""
+    named = workload_cells(document)
+    notes = ["configuration", *(shown_values(part["configuration"]) for part in _parts(document))]
+    if rows_in(named, width, indent=_INDENT) is not None:
+        return table(named, notes, width, right=set(range(1, len(named[0]))), indent=_INDENT)
+    notes = [f"{row[0]}: {note}" for row, note in zip(named, notes, strict=True)]
+    rows = [row[1:] for row in named]
+    return table(rows, notes, width, right=set(range(len(rows[0]))), indent=_INDENT)
+
+
+def _parts(document: RunDocument) -> list[WorkloadPart]:
+    """The workloads' parts of the answer, which every answer has."""
+    return [workload["best"] for workload in document["workloads"] if workload["best"] is not None]
+
+
+def _share(part: WorkloadPart) -> str:
+    return with_uncertainty(part["energy_share_j"], interval(part["energy_share_j_uncertainty"]), "J")
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What an answer gains.
+
+    Attributes:
+        cells: a row for each trial that it is held against, below the heads; empty without one. A column
+            that nobody fills is left out.
+        sentences: what is no row.
+    """
+
+    cells: list[list[str]]
+    sentences: list[str]
+
+
+def comparisons(document: RunDocument, width: int) -> list[str]:
+    """What the answer gains, as lines."""
+    gains = gains_of(document)
+    lines: list[str] = []
+    if gains.cells:
+        right = {place for place, head in enumerate(gains.cells[0]) if head in ("energy", "time")}
+        lines = table(gains.cells, [""] * len(gains.cells), width, right=right, indent=_INDENT)
+    return lines + [
+        line for text in gains.sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)
+    ]
+
+
+def gains_of(document: RunDocument) -> Gains:
+    """The answer against the default, the fastest trial, the solo bests together, and one after another.
+
+    A search for time says what the trial with the least joules would bring, where joules were measured.
+    """
+    energy_first = objective_name(document) != "time"
+    rows: list[list[str]] = []
+    sentences: list[str] = []
+    itself: list[str] = []
+    compared: list[TrialDocument | None] = []  # the trial of each row
+    for name, against, called in _COMPARED:
+        trial, changes = document.get(name), document.get(against)
+        before = next((i for i, other in enumerate(compared) if same(trial, other)), None)
+        if before is not None:
+            rows[before][0] += f", {called}"
+        elif same(document["best"], trial):
+            itself.append(_ITSELF[name])
+        elif trial is not None and trial["status"] != "ok":
+            it = "them" if name == "solo_bests" else "it"
+            sentences.append(f"{called} failed: there is no comparison with {it}")
+        elif trial is not None and changes is not None:
+            rows.append([called, *_changes(changes, energy_first)])
+            compared.append(trial)
+    if itself:
+        *others, last = itself
+        sentences.insert(0, f"the answer is {' and '.join(filter(None, (', '.join(others), last)))}")
+    rows += _one_after_another(document, energy_first)
+    sentences += _solo_bests(document)
+    sentences += _hidden(document)
+    sentences += _least_energy(document)
+    return Gains(_compared(rows, energy_first) if rows else [], sentences)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change against the default.
+
+    Attributes:
+        of: ``time`` or ``energy``.
+        shown: in percent, with half of its 95 % interval.
+        sign: -1 for certainly less, 1 for certainly more, 0 for neither.
+    """
+
+    of: str
+    shown: str
+    sign: int
+
+
+def changes_of(document: RunDocument) -> list[Change]:
+    """Time and joules of the answer against the default, that of the objective first; none where it is it."""
+    against = document.get("against_default")
+    if against is None or same(document["best"], document.get("default")):
+        return []
+    found = [_change("time", against["slowdown"], against.get("slowdown_interval"))]
+    if "energy_saving" in against:
+        found.append(_change("energy", -against["energy_saving"], against["energy_saving_interval"]))
+    return found if objective_name(document) == "time" else found[::-1]
+
+
+def _change(of: str, change: float, half: float | None) -> Change:
+    sure = abs(change) > (half or 0.0)
+    return Change(of, percent_with_interval(change, half), (change > 0) - (change < 0) if sure else 0)
+
+
+def _compared(rows: list[list[str]], energy_first: bool) -> list[list[str]]:
+    """The rows below their heads, without columns that are empty."""
+    heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]
+    filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    return [[row[place] for place in filled] for row in (heads, *rows)]
+
+
+def _changes(against: Changes, energy_first: bool) -> list[str]:
+    """Changes of time and joules, that of the objective first, and how they were measured."""
+    time = percent_with_interval(against["slowdown"], against.get("slowdown_interval"))
+    energy, once = "", ""
+    if "energy_saving" in against:
+        energy = percent_with_interval(-against["energy_saving"], against["energy_saving_interval"])
+        once = "measured once each" if against.get("turn_by_turn") is False else ""
+    return [energy, time, once] if energy_first else [time, energy, once]
+
+
+def _one_after_another(document: RunDocument, energy_first: bool) -> Iterator[list[str]]:
+    """What running the workloads together brings; answers stored before that was measured lack it."""
+    found = document.get("one_after_another")
+    if found is None:
+        return
+    time = percent_with_interval(found["time_change"], found["time_change_interval"])
+    energy = ""
+    if found["energy_change"] is not None:
+        energy = percent_with_interval(found["energy_change"], found["energy_change_interval"])
+    yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
+
+
+def _solo_bests(document: RunDocument) -> Iterator[str]:
+    """Why the solo bests together are not compared; or that they cost less than the answer, and why."""
+    if document.get("no_solo_bests"):
+        yield f"solo bests together are not compared: {document['no_solo_bests']}"
+    limited = document.get("limited_solo_bests")
+    if document.get("solo_bests") and limited:
+        yield f"solo bests of searches that a limit ended, better ones may be left: {', '.join(limited)}"
+    solo, changes = document.get("solo_bests"), document.get("against_solo_bests")
+    if solo is None or changes is None or same(document["best"], solo):
+        return
+    lower, half = cost_change(document, changes)
+    if lower <= half:
+        return
+    slow = (solo["time_s"] or 0.0) > longest_s(document)
+    why = (
+        "they are slower than --max-slowdown allows" if slow else "a tie, of which the answer is the fastest"
+    )
+    yield f"solo bests together cost less: the answer {percent_with_interval(lower, half)}; {why}"
+
+
+def _hidden(document: RunDocument) -> Iterator[str]:
+    """That one workload alone takes most of a round, so that the others hardly count."""
+    found = document.get("one_after_another")
+    if found is None or not found["workloads"]:
+        return
+    alone = {name: one["time_s"] for name, one in found["workloads"].items()}
+    longest = max(alone, key=lambda name: alone[name])
+    share = alone[longest] / found["together"]["time_s"]
+    if share >= _HIDING:
+        yield (
+            f"{longest} alone takes {100 * min(share, 1.0):.0f} % of a round: the others hide behind it, and"
+            " their configurations hardly count; sizes or batches of about equal times tell more (`tuner run"
+            " --balance`)"
+        )
+
+
+def _least_energy(document: RunDocument) -> Iterator[str]:
+    """What a search for energy would save; only a search for time has to say it."""
+    least, against = document.get("least_energy"), document.get("energy_trade_off")
+    if objective_name(document) != "time" or least is None or against is None:
+        return
+    if same(document["best"], least):
+        yield "the answer takes the least energy, too"
+    elif against["energy_saving"] > against["energy_saving_interval"]:
+        energy, time, once = _changes(against, energy_first=True)
+        how = f", {once}" if once else ""
+        yield f"least energy instead: {energy} energy for {time} time{how}"
+
+
+_LARGE = 100.0  # from here on fractions are of no interest
+_DAY_H = 24
+_HOUR_MIN = 60
+
+
+def cost_line(document: RunDocument) -> str:
+    """The break-even with the cost, or the cost alone where there is no default to compare with."""
+    even = document.get("break_even")
+    if even is None:
+        return f"tuning took {_spent(document)}"
+    words = label(document)
+    mark = f", {words}" if words else ""
+    cost = f"tuning took {with_uncertainty(even['cost'], even['cost_interval'], even['unit'])}"
+    runs, least, most = even["runs"], even["runs_least"], even["runs_most"]
+    certain = even["saving_per_run"] > even["saving_interval"]
+    if not certain or runs is None or least is None or most is None:
+        why = "it is not certain (95 %) that the answer saves anything against the default"
+        if even["saving_per_run"] == even["saving_interval"] == 0:
+            why = "the answer is the default"
+        return f"does not pay for itself: {why}; {cost}{f' ({words})' if words else ''}"
+    saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
+    days = ""
+    if even["days"] is not None and even["runs_per_day"] is not None:
+        days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} runs a day"
+    return (
+        f"pays for itself after {_count(runs)} runs ({_count(least)} to {_count(most)}, 95 %{mark}){days}:"
+        f" {cost}, a run saves {saving} against the default"
+    )
+
+
+def _spent(document: RunDocument) -> str:
+    joules = document.get("tuning_energy_j")
+    words = f" ({label(document)})" if label(document) else ""
+    seconds = document.get("wall_s")
+    wall = document.get("wall")
+    if document.get("recorded") and wall:
+        seconds = wall["windows_s"]  # what was recorded took; the rest is that of a replay
+    parts = [] if seconds is None else [lasting(seconds)]
+    if joules is not None:
+        spread = interval(document.get("tuning_energy_j_uncertainty"))
+        parts.append(with_uncertainty(joules, spread, "J") + words)
+    return ", ".join(parts) or "a time that is not known"
+
+
+def _plain(number: float) -> str:
+    """A number a user gave, never in exponent form where it is large."""
+    return f"{number:,.0f}" if number >= _LARGE else f"{number:g}"
+
+
+def _days(days: float) -> str:
+    """A span in the unit that gives it a readable number."""
+    if days >= 1:
+        return f"{significant(float(f'{days:.3g}'), 2)} days"
+    hours = days * _DAY_H
+    return f"{significant(hours, 2)} hours" if hours >= 1 else f"{significant(hours * _HOUR_MIN, 2)} minutes"
+
+
+def _count(runs: float) -> str:
+    """A number of runs to three digits, at least one."""
+    rounded = float(f"{max(1.0, runs):.3g}")
+    return f"{math.ceil(rounded):,}"
+
+
+# --- The Pareto front of a run: its points as a table, and the choice of one by a time budget.
+
+_WHICH = "the answer is the point of least energy × time"
+_WHICH_CHOSEN = "the answer is the point of least energy at most {slower} % slower than the fastest"
+_HOW_TO_CHOOSE = (
+    "of least energy at most 5 % slower than the fastest: tuner show {run} --max-slowdown 5%{named}"
+)
+
+
+def within_slowdown(document: RunDocument, max_slowdown: float | None) -> RunDocument:
+    """The document of a front whose answer is the point of least energy within a time budget.
+
+    Args:
+        document: of a run with the objective ``pareto``.
+        max_slowdown: against the fastest point, e.g. 0.05; None leaves the answer, which is the point of the
+            least energy-delay product.
+
+    Raises:
+        InputError: the run has no front, or a file says what no run has written.
+    """
+    if max_slowdown is None:
+        return document
+    if objective_name(document) != "pareto" or not document.get("front"):
+        raise InputError(
+            f"--max-slowdown {100 * max_slowdown:g}%: chooses a point of a Pareto front, and this run has"
+            " none; tune with --objective pareto"
+        )
+    return _with_point(document, max_slowdown)
+
+
+def _with_point(document: RunDocument, max_slowdown: float) -> RunDocument:
+    """The document with the point of least energy within a slowdown in the place of its answer."""
+    points = document["front"]
+    limit_s = _time_s(points[0]) * (1 + max_slowdown)
+    point = min(
+        (one for one in points if _time_s(one) <= limit_s), key=lambda one: one["trial"]["energy_j"] or 0.0
+    )
+    changed = document.copy()
+    changed["best"] = point["trial"]
+    changed["front_slowdown"] = max_slowdown
+    changed["against_default"] = point.get("against_default")
+    changed["trade_off"] = point.get("trade_off")
+    changed["against_solo_bests"] = point.get("against_solo_bests")
+    changed["energy_trade_off"] = point.get("energy_trade_off")
+    changed["workloads"] = [
+        {**workload, "best": part, "expanded": expanded}
+        for workload, part, expanded in zip(
+            document["workloads"], point["parts"], point["expanded"], strict=True
+        )
+    ]
+    even = document.get("break_even")
+    changed["break_even"] = break_even(changed, "pareto", None if even is None else even["runs_per_day"])
+    return changed
+
+
+def _time_s(point: FrontPoint) -> float:
+    """Time of a point, which every one has."""
+    return point["trial"]["time_s"] or 0.0
+
+
+def point_words(document: RunDocument) -> str:
+    """What a command must say to name the same point of the front; empty for the run's own answer."""
+    chosen = document.get("front_slowdown")
+    return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
+
+
+def front_lines(document: RunDocument, width: int, named: str = "") -> Iterator[ReportLine]:
+    """The points of the front as lines; nothing where the run has none."""
+    found = front_table(document, named)
+    return iter(()) if found is None else setting_lines(found, width)
+
+
+def front_table(document: RunDocument, named: str = "") -> SettingTable | None:
+    """The points of the front, fastest first; None where the run has none.
+
+    Args:
+        document: of a run.
+        named: what a command must say to read its database.
+    """
+    points = document.get("front") or ()
+    if not points:
+        return None
+    mark = f"{label(document)}; " if label(document) else ""
+    words = "point" if len(points) == 1 else "points"
+    title = f"Pareto front of time and energy ({mark}{len(points)} {words}, fastest first; ± is 95 %)"
+    cells = {
+        "trial": [f"{point['number']:,}" for point in points],
+        "time": [_time(point["trial"]) for point in points],
+        "energy": [energy_of(point["trial"]) for point in points],
+        "against the default": [_saving(point) for point in points],
+    }
+    clocks = [point["trial"]["clock_mhz"] for point in points]
+    limits = [point["trial"].get("power_limit_w") for point in points]
+    for head, values, unit in (("clock", clocks, "MHz"), ("power limit", limits, "W")):
+        if any(value is not None for value in values):
+            cells[head] = ["as found" if value is None else f"{value:g} {unit}" for value in values]
+    notes = [_note(document, point) for point in points]
+    rows = [list(cells), *map(list, zip(*cells.values(), strict=True))]
+    return SettingTable(title, rows, ["configuration", *notes], [_sentence(document, named)])
+
+
+def _sentence(document: RunDocument, named: str) -> str:
+    """Which point the answer is, and how to take another one."""
+    chosen, run = document.get("front_slowdown"), document.get("run")
+    if chosen is not None:
+        return _WHICH_CHOSEN.format(slower=f"{100 * chosen:g}")
+    if run is None or len(document["front"]) == 1:
+        return _WHICH
+    return f"{_WHICH}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
+
+
+def _time(trial: TrialDocument) -> str:
+    return with_uncertainty(trial["time_s"], interval(trial.get("time_s_uncertainty")), "s")
+
+
+def _saving(point: FrontPoint) -> str:
+    """Energy against the default, with its interval."""
+    changes = point.get("against_default")
+    if changes is None or "energy_saving" not in changes:
+        return "–"
+    return percent_with_interval(-changes["energy_saving"], changes["energy_saving_interval"])
+
+
+def _note(document: RunDocument, point: FrontPoint) -> str:
+    configurations = "; ".join(shown_values(one) for one in point["trial"]["configurations"].values())
+    marks = ["the answer"] if same(document["best"], point["trial"]) else []
+    return ", ".join([*marks, *filter(None, [configurations])])
+
+
+# --- What a run left out and why: configurations that were dropped, do not compile, or failed.
+
+_GROUPS_SHOWN = 3
+_EXAMPLE_CHARACTERS = 240
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_FAILED_COMPILE = "does not compile"
+_CONSTRAINTS = "excluded by constraints"
+
+
+def dropped_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
+    """What was left out with every reason: of all workloads in a sentence, with ``verbose`` of each."""
+    workloads = document["workloads"]
+    recorded = bool(document.get("recorded"))
+    size = document["space"].get("size")
+    if recorded and size is not None:
+        yield _recorded(document, size)
+    groups = [[workload] for workload in workloads] if verbose else [workloads]
+    for group in groups:
+        counts: Counter[str] = Counter()
+        for workload in group:
+            counts.update(_reasons(workload["space"], recorded=recorded))
+        counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0)  # what the kernel file says itself comes last
+        sizes = [one["space"].get("cartesian") or one["space"].get("size") or 0 for one in group]
+        total = f" (of {sum(sizes):,})" if all(sizes) and not recorded else ""
+        of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
+        sampled = any("listed" in one["space"] for one in group)  # of such a space the size is an estimate
+        reasons = [
+            f"{'about ' if sampled and reason == _CONSTRAINTS else ''}{count:,} × {reason}"
+            for reason, count in counts.items()
+            if count
+        ]
+        if reasons:
+            yield f"left out{of}: {', '.join(reasons)}{total}"
+
+
+def _recorded(document: RunDocument, size: int) -> str:
+    """What the recording has, as a product of the configurations of its workloads; and how much was tried.
+
+    A recording has chosen configurations: that tunables have more values says nothing about it.
+    """
+    space = document["space"]
+    factors = [
+        *(workload["space"].get("size") for workload in document["workloads"]),
+        *(len(values or (1,)) for values in (space.get("clocks_mhz"), space.get("power_limits_w"))),
+    ]
+    told = [f"{factor:,}" for factor in factors if factor not in (None, 1)]
+    product = f"{' × '.join(told)} = " if len(told) > 1 else ""
+    what = "combinations of recorded configurations" if product else "recorded configurations"
+    tried = "all" if space["measured"] >= size else f"{space['measured']:,} of them"
+    return f"{what}: {product}{size:,}, {tried} replayed"
+
+
+def _reasons(space: WorkloadSpace, *, recorded: bool) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    threshold = space.get("min_occupancy")
+    share = "" if threshold is None else f" of {100 * threshold:g} %"
+    for reason, count in space.get("dropped", {}).items():
+        low = reason.startswith("occupancy")
+        counts[f"below the occupancy threshold{share} (--min-occupancy)" if low else reason] += count
+    cartesian, size = space.get("cartesian"), space.get("size")
+    if cartesian is not None and size is not None and not recorded:
+        counts[_CONSTRAINTS] += cartesian - size
+    return counts
+
+
+def failure_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
+    """Each reason of a failure once, with a count and an example; with ``verbose`` every failure in full."""
+    groups: dict[str, list[str]] = {}
+    for kind, example in failures(document):
+        groups.setdefault(kind, []).append(example)
+    for number, (_, examples) in enumerate(groups.items()):
+        if verbose:
+            yield from (f"failed: {example}" for example in examples)
+        elif number < _GROUPS_SHOWN:
+            count = f"{len(examples):,} × " if len(examples) > 1 else ""
+            yield f"failed: {count}{_short(examples[0])}"
+    if len(groups) > _GROUPS_SHOWN and not verbose:
+        others = len(groups) - _GROUPS_SHOWN
+        yield f"failed for {others} other {'reason' if others == 1 else 'reasons'} too: --verbose"
+
+
+def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
+    """Every failure once: what is common to failures of its kind, and its own text."""
+    told: set[str] = set()
+
+    def new(kind: str, text: str, *others: str) -> Iterator[tuple[str, str]]:
+        if text not in told:
+            told.update((text, *others))
+            yield f"{kind} {_common(text)}", f"{kind}: {text}"
+
+    for trial in document.get("trials") or _default(document):
+        for name, result in trial["workloads"].items():
+            status, detail = result["status"], result["detail"] or ""
+            if status != "ok" and detail:
+                where = f"{name} [{shown_values(trial['configurations'][name])}]"
+                yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
+    for workload in document["workloads"]:
+        for message in workload.get("compile_errors", ()):
+            yield from new(
+                "launch-error" if LaunchMisfitError.reason in message else _FAILED_COMPILE, message
+            )
+
+
+def _default(document: RunDocument) -> list[TrialDocument]:
+    """The only trial of a stored answer that may have failed."""
+    default = document.get("default")
+    return [] if default is None or "workloads" not in default else [default]
+
+
+def _words(status: str) -> str:
+    return _FAILED_COMPILE if status == "compile-error" else status
+
+
+def _common(message: str) -> str:
+    """A message without its configuration and numbers, by which failures of one kind are told."""
+    without = re.sub(r"\[[^\]]*=[^\]]*\]", "", message)
+    return _NUMBER.sub("#", without)
+
+
+def _short(text: str) -> str:
+    """The first line of a message, without its middle where it is long."""
+    first, *more = text.splitlines()
+    if len(first) > _EXAMPLE_CHARACTERS:
+        half = _EXAMPLE_CHARACTERS // 2
+        first = f"{first[:half]} … {first[-half:]}"
+    return first + (" …" if more else "")
+
+
+# --- The notices of a run: those that change how its numbers are read, and the others.
+
+_NO_GPU = "no GPU"
+_OF_TIES = re.compile("(tie|near):")
+_CALM = re.compile(r"(break-even: stopped|spared:|stopped:)|.*: batch capped from|.* rule \(")
+"""How notices begin that tell of the search, not of the numbers. What ``stopped`` and ``spared`` say the head
+and the table show."""
+
+
+def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:
+    """Why a simulated device stands in for a GPU, which is said before any number; empty where none does."""
+    return [one for one in _new(document, seen) if one.startswith(_NO_GPU)]
+
+
+def warnings(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = True) -> Iterator[str]:
+    """What must be known to read the numbers, a sentence each.
+
+    Args:
+        document: of a run.
+        seen: notices that are left out.
+        of_ties: with those on trials that may cost as little as the answer.
+    """
+    best = document["best"]
+    yield from _verdict(document, seen, held=False)
+    if best is not None:
+        yield from (f"beware: {flag}" for flag in best.get("flags", ()) if not _is_wanted(flag, best))
+        yield from (
+            f"beware: {workload['name']} spills registers"
+            for workload in document["workloads"]
+            if workload["best"] is not None and workload["best"].get("spills")
+        )
+    for one in _new(document, seen):
+        if one.startswith(_NO_GPU):
+            continue
+        if of_ties if _OF_TIES.match(one) else not _is_calm(one):
+            yield one
+
+
+def notices_of(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = False) -> Iterator[str]:
+    """The other notices: what a policy said of itself, and how the search went."""
+    yield from _verdict(document, seen, held=True)
+    for one in _new(document, seen):
+        if of_ties if _OF_TIES.match(one) else _is_calm(one):
+            yield one
+
+
+def _verdict(document: RunDocument, seen: Collection[str], *, held: bool) -> Iterator[str]:
+    """What came of a verification, where it held or where it did not; an older run calls both verified."""
+    found = document.get("verification")
+    if found and found["told"] not in seen and bool(found["held"]) is held:
+        told = found["told"]
+        yield told if found["held"] is not False else f"refuted: {told.partition(': ')[2]}"
+
+
+def _new(document: RunDocument, seen: Collection[str]) -> Iterator[str]:
+    yield from (one for one in dict.fromkeys(document.get("notices", ())) if one not in seen)
+
+
+def _is_wanted(text: str, trial: TrialDocument) -> bool:
+    """True for what a power limit that was set does: the load reaches it."""
+    flag = Flag.parse(text)
+    reached = flag.only_power_limit or flag.kind is FlagKind.POWER_LIMIT
+    return reached and trial.get("power_limit_w") is not None
+
+
+def _is_calm(notice: str) -> bool:
+    told_by = notice.partition(":")[0]
+    return told_by in registry.names("policy") or _CALM.match(notice) is not None
+
 
 _SHOWN_ALONE, _SHOWN_OF_SET = 5, 3  # trials, beside those that are known for something
 _NAMED_IN_HEAD = 3  # workloads; of more the table has the names

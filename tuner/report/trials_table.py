@@ -1,14 +1,353 @@
-"""The table of trials: numbers, what each trial is known for, and its configuration or what differs."""
+"""The table of trials: ranked, selected, and with their configurations or what differs."""
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tuner.model.objective import COVERAGE
+from tuner.exchange.exported_run import Build, build_of
+from tuner.expressions.callables import Expression
+from tuner.model.errors import ExpressionError, InputError, suggestion
+from tuner.model.objective import COVERAGE, NAMES, UNITS
 from tuner.model.plan import TunableValue
-from tuner.model.run_document import HasEnergy, RunDocument, TrialDocument
+from tuner.model.run_document import PARTS, Changes, HasEnergy, RunDocument, TrialDocument, WorkloadDocument
+from tuner.model.trial import Status
+from tuner.model.units import si, with_uncertainty
 from tuner.report.layout import rows_in, table
-from tuner.report.ranked_trials import RankedTrial, same
-from tuner.report.words import si, with_uncertainty
+
+# --- What stands behind ``use:``: options of the compiler, else the command that writes a header.
+
+
+def pasted(build: Build) -> str:
+    """The options of nvcc as a shell reads them.
+
+    Raises:
+        InputError: one is not safe in a command.
+    """
+    return shlex.join(build.words())
+
+
+def use_of(
+    best: TrialDocument, workload: WorkloadDocument, run: int | None, named: str = ""
+) -> tuple[str, list[str]]:
+    """What builds the answer of a workload.
+
+    Args:
+        best: the answer.
+        workload: one of its workloads.
+        run: number of the run; None of one that is not stored.
+        named: what a command must say to read the run's database.
+
+    Returns:
+        Options or a command for a shell, empty where the compiler is told nothing; and lines about the source
+        and the launches, for people.
+    """
+    build = build_of(best["configurations"][workload["name"]], workload.get("expanded"))
+    lines = []
+    try:
+        use = pasted(build)
+    except InputError as error:
+        use = "" if run is None else header_command(run, named)
+        lines = [f"no options: {error}"] if run is None else []
+    if build.macros and build.source is not None:
+        lines.append(f"source: what tuner kernels expand {shlex.quote(build.source)} writes")
+    if launches := build.launches():
+        lines.append(f"launch: {'; '.join(launches)}")
+    return use, lines
+
+
+def header_command(run: int, named: str = "") -> str:
+    """The command that writes the answer of a stored run as a header, which takes any value and workloads."""
+    return f"tuner export {run} --format header{named} --output tuned.h"
+
+
+# --- The trials of a run's document, best first, and what each of them is known for.
+
+_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
+GOALS = {
+    "time": "least time",
+    "energy": "least energy",
+    "edp": "least energy × time",
+    "ed2p": "least energy × time²",
+    "pareto": "Pareto front of time and energy",
+}
+
+
+@dataclass(frozen=True)
+class RankedTrial:
+    """A trial with its place among the others.
+
+    Attributes:
+        number: in the order of measuring, from 1; 0 where the document has no list of trials.
+        rank: by cost, from 1; None for a trial without a cost. The answer is 1.
+        cost: what the objective counts, in its unit; None where it has none.
+        marks: what it is: ``answer``, ``front``, ``fastest``, ``least energy``, ``default``, ``solo bests``,
+            ``too slow``.
+        trial: as the document has it.
+    """
+
+    number: int
+    rank: int | None
+    cost: float | None
+    marks: tuple[str, ...]
+    trial: TrialDocument
+
+
+def objective_name(document: RunDocument) -> str:
+    """The name of a document's objective, without its slowdown limit."""
+    name = str(document["objective"]).split(" ", 1)[0]
+    return name if name in NAMES else "time"
+
+
+def goal(document: RunDocument) -> str:
+    """What the run looked for, in words."""
+    limit = document.get("max_slowdown")
+    within = "" if limit is None else f" within {100 * limit:g} % of the fastest"
+    return GOALS[objective_name(document)] + within
+
+
+def unit_of_cost(document: RunDocument) -> str:
+    """The unit of what the objective counts."""
+    return UNITS[objective_name(document)]
+
+
+def same(trial: TrialDocument | None, other: TrialDocument | None) -> bool:
+    """True for the same configurations at the same clock and power limit."""
+    if trial is None or other is None:
+        return False
+    return all(trial.get(key) == other.get(key) for key in ("configurations", "clock_mhz", "power_limit_w"))
+
+
+def ranked_trials(document: RunDocument) -> list[RankedTrial]:
+    """All trials of a document, the answer first, then by cost; those without a cost last."""
+    listed = document.get("trials")
+    numbered = [(0, trial) for trial in _named(document)]
+    if listed:  # trials that `tuner show` wrote know their numbers
+        numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
+    best, limit_s = document["best"], longest_s(document)
+    costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
+
+    def place(pair: tuple[int, TrialDocument]) -> tuple[bool, float]:
+        cost = costs[id(pair[1])]
+        return (not same(best, pair[1]), math.inf if cost is None else cost)
+
+    found = []
+    for rank, (number, trial) in enumerate(sorted(numbered, key=place), 1):
+        cost = costs[id(trial)]
+        marks = tuple(_marks(document, trial, limit_s))
+        found.append(RankedTrial(number, None if cost is None else rank, cost, marks, trial))
+    return found
+
+
+def top(trials: Sequence[RankedTrial], count: int) -> list[RankedTrial]:
+    """The first so many, and all others that are known for something."""
+    head = [one for one in trials[:count] if one.cost is not None]
+    return head + [one for one in trials if one not in head and set(one.marks) - {"too slow"}]
+
+
+def _named(document: RunDocument) -> Iterator[TrialDocument]:
+    """The trials that a stored answer names, each once."""
+    seen: list[TrialDocument] = []
+    for part in PARTS:
+        trial = document.get(part)
+        if trial is not None and not any(same(trial, other) for other in seen):
+            seen.append(trial)
+            yield trial
+
+
+def cost_change(document: RunDocument, changes: Changes) -> tuple[float, float]:
+    """Change of the cost of a trial against another one, and half of its 95 % interval; both relative.
+
+    Args:
+        document: whose objective counts.
+        changes: a comparison of the document, such as ``against_default``.
+    """
+    name = objective_name(document)
+    half = changes.get("slowdown_interval") or 0.0
+    if name == "time" or "energy_saving" not in changes:
+        return changes["slowdown"], half
+    power = _TIME_EXPONENT[name]
+    ratio = math.pow(1 + changes["slowdown"], power) * (1 - changes["energy_saving"])
+    return ratio - 1, math.hypot(power * half, changes["energy_saving_interval"])
+
+
+def longest_s(document: RunDocument) -> float:
+    """The longest time that the answer may take."""
+    slowdown, fastest = document.get("max_slowdown"), document.get("fastest")
+    if slowdown is None or fastest is None or not fastest["time_s"]:
+        return math.inf
+    return float(fastest["time_s"] * (1 + slowdown))
+
+
+def _cost(document: RunDocument, trial: TrialDocument, limit_s: float) -> float | None:
+    time_s: float | None = trial["time_s"]
+    energy_j: float | None = trial["energy_j"]
+    if trial["status"] != "ok" or time_s is None or time_s > limit_s:
+        return None
+    name = objective_name(document)
+    if name == "time":
+        return float(time_s)
+    return None if energy_j is None else energy_j * math.pow(time_s, _TIME_EXPONENT[name])
+
+
+def _marks(document: RunDocument, trial: TrialDocument, limit_s: float) -> Iterator[str]:
+    words = {
+        "best": "answer",
+        "fastest": "fastest",
+        "least_energy": "least energy",
+        "default": "default",
+        "solo_bests": "solo bests",
+    }
+    for part in PARTS:
+        if same(document.get(part), trial) and not (
+            part == "least_energy" and objective_name(document) == "energy"
+        ):
+            yield words[part]
+        if part == "best" and any(same(point["trial"], trial) for point in document.get("front") or ()):
+            yield "front"
+    if trial["status"] == "ok" and trial["time_s"] and trial["time_s"] > limit_s:
+        yield "too slow"
+
+
+# --- Which trials of a run are shown: sorted, filtered by an expression, and written as CSV.
+
+_STATUSES = tuple(one.value for one in Status if one is not Status.PRUNED)  # those that are stored
+_NUMBERS = (
+    *("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w"),
+    *("clock_mhz", "power_limit_w"),
+)
+SHORT_NAMES = {
+    "trial": "number",
+    "time": "time_s",
+    "energy": "energy_j",
+    "power": "power_w",
+    "clock": "clock_mhz",
+    "power_limit": "power_limit_w",
+}
+"""Names that conditions and orders may use instead; a tunable of this name goes first in a condition."""
+
+
+def values_of(document: RunDocument, one: RankedTrial) -> dict[str, Any]:
+    """What is known of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
+
+    A tunable that only one workload of a set has goes by its own name too, and numbers by ``SHORT_NAMES``.
+    What is not known is None.
+    """
+    trial = one.trial
+    values = {name: trial.get(name) for name in _NUMBERS} | {"number": one.number, "rank": one.rank}
+    values["status"] = trial["status"]
+    names = tunables_of(document)
+    for place, workload in enumerate(document["workloads"], 1):
+        configuration = trial["configurations"][workload["name"]]
+        for tunable in names[place - 1]:
+            value = configuration.get(tunable)
+            if len(names) > 1:
+                values[f"{tunable}_{place}"] = value
+            if sum(tunable in other for other in names) == 1:
+                values.setdefault(tunable, value)
+    for short, name in SHORT_NAMES.items():
+        values.setdefault(short, values[name])
+    return values
+
+
+def tunables_of(document: RunDocument) -> list[list[str]]:
+    """The names of the tunables of each workload, as its trials have them."""
+    trials = document.get("trials") or list(filter(None, (document["best"], document["default"])))
+    return [
+        list(dict.fromkeys(name for trial in trials for name in trial["configurations"][workload["name"]]))
+        for workload in document["workloads"]
+    ]
+
+
+def selected(
+    document: RunDocument,
+    trials: Sequence[RankedTrial],
+    *,
+    sort: str = "rank",
+    where: str | None = None,
+    status: str | None = None,
+) -> list[RankedTrial]:
+    """Trials that fulfil a condition, in an order.
+
+    Args:
+        document: they are of.
+        trials: to choose from.
+        sort: a name of ``values_of``; what has no value comes last.
+        where: an expression over the names of ``values_of``; a trial without a value that it needs is out.
+        status: that they ended with, such as ``ok``; None for any.
+
+    Raises:
+        InputError: the condition is none, or names what no trial has; no trial ends with this status.
+    """
+    if status not in (None, *_STATUSES):
+        near = suggestion(str(status), _STATUSES)
+        raise InputError(f"--status {status}: no trial ends so; choose from {', '.join(_STATUSES)}{near}")
+    rows = [(one, values_of(document, one)) for one in trials]
+    known = [name for name in (rows[0][1] if rows else ()) if name not in SHORT_NAMES]
+    if status is not None:
+        rows = [(one, values) for one, values in rows if values["status"] == status]
+    if where is not None:
+        condition = _condition(where, known)
+        rows = [(one, values) for one, values in rows if _holds(condition, values)]
+    key = SHORT_NAMES.get(sort, sort)
+    if known and key not in known:
+        raise InputError(f"--sort {sort}: no trial has this; {_choices(sort, known)}")
+    rows.sort(key=lambda row: _place(row[1][key]))
+    return [one for one, _ in rows]
+
+
+def _condition(text: str, known: Sequence[str]) -> Expression:
+    try:
+        condition = Expression(text)
+    except ExpressionError as error:
+        raise InputError(f"--where: {error}") from None
+    for name in sorted(condition.names):
+        if known and name not in (*known, *SHORT_NAMES):
+            raise InputError(f"--where: no trial has {name!r}; {_choices(name, known)}")
+    return condition
+
+
+def _choices(name: str, known: Sequence[str]) -> str:
+    return f"choose from {', '.join(known)}{suggestion(name, known)}"
+
+
+def _holds(condition: Expression, values: Mapping[str, Any]) -> bool:
+    if any(values[name] is None for name in condition.names):
+        return False
+    try:
+        return bool(condition.evaluate(values))
+    except ExpressionError as error:
+        raise InputError(f"--where: {error}") from None
+
+
+def _place(value: object) -> tuple[int, Any]:
+    """Numbers in their order, then texts, then what is not known."""
+    if value is None:
+        return (2, 0)
+    return (1, value) if isinstance(value, str) else (0, value)
+
+
+def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
+    """Trials as CSV with a head: numbers in SI units, tunables, marks and flags."""
+    text = io.StringIO()
+    rows = [values_of(document, one) for one in trials]
+    several = len(document["workloads"]) > 1
+    tunables = [
+        f"{tunable}_{place}" if several else tunable
+        for place, names in enumerate(tunables_of(document), 1)
+        for tunable in names
+    ]
+    head = [*_NUMBERS[:2], "status", *tunables, *_NUMBERS[2:]]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*head, "marks", "flags"])
+    for one, values in zip(trials, rows, strict=True):
+        shown = [int(value) if isinstance(value, bool) else value for value in map(values.get, head)]
+        writer.writerow([*shown, "; ".join(one.marks), "; ".join(one.trial.get("flags", ()))])
+    return text.getvalue()
+
 
 _INDENT = "  "
 

@@ -1,31 +1,177 @@
-"""The answer of a search: contenders measured again, ties, and what the user should know of it."""
+"""The answer of a search: contenders measured again, fronts, ties, and neighbours in clock."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from tuner.measurement.co_run import CoRunComparison
 from tuner.measurement.paired import (
     ASSUMED_REPEATABILITY,
     LEAST_TURNS,
+    CoRunComparison,
     PairedRepeats,
+    Ratio,
     Repeatability,
     near,
     repeatability,
 )
 from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
+from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
-from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
 from tuner.model.objective import COVERAGE, Objective, choose, tied
 from tuner.model.records import RunStatus
-from tuner.model.trial import FlagKind, Measurement, Trial
-from tuner.model.uncertainty import Part
+from tuner.model.run_document import Changes
+from tuner.model.trial import (
+    ASSUMED,
+    FlagKind,
+    Measurement,
+    Part,
+    Trial,
+    WindowScatter,
+    non_dominated,
+    of_window,
+    stated,
+)
 from tuner.power.base import SpentEnergy
-from tuner.search.clock_neighbours import confirm_neighbours
 from tuner.search.driver import Driver
-from tuner.search.front import front_of, points_to_confirm
 from tuner.search.task import Task, default_configuration
+
+# --- The end of a search of clocks: the best is held against its neighbours in clock, turn by turn.
+
+_ROUNDS = 3  # of paired repeats, each where a neighbour turned out to cost less
+
+Trials = tuple[Trial, ...]
+
+
+def confirm_neighbours(
+    driver: Driver,
+    objective: Objective,
+    precision: float,
+    valid: Mapping[Trial, Measurement],
+    contenders: tuple[Trials, Trials],
+) -> PairedRepeats:
+    """Confirm contenders, and the neighbours of the best, until the neighbours of the best are among them.
+
+    Args:
+        driver: measures them.
+        objective: whose cost is compared.
+        precision: wanted of a cost.
+        valid: what the search measured.
+        contenders: the trials that may cost least, the lowest first, and those that are kept beside them.
+
+    Returns:
+        The paired repeats.
+    """
+    chosen, kept = contenders
+    paired = PairedRepeats()
+    best, missing = chosen[0], clock_neighbours(objective, valid, chosen[0])
+    for _ in range(_ROUNDS):
+        beside = tuple(dict.fromkeys((*kept, *missing)))
+        again = driver.confirm(chosen, beside, objective, precision)
+        paired = PairedRepeats((*paired.repeats, *again.repeats))
+        best = next(iter(paired.rivals(objective)), best)
+        neighbours = clock_neighbours(objective, valid, best)
+        missing = tuple(trial for trial in neighbours if trial not in paired.joined())
+        if not missing or driver.out_of_time:
+            break
+        chosen, kept = (best,), ()
+    return paired
+
+
+def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], one: Trial) -> Trials:
+    """The trials next to one in clock, above and below, that differ in nothing else and may be the answer."""
+    clocks = {
+        trial.clock_mhz: trial
+        for trial, measurement in trials.items()
+        if replace(trial, clock_mhz=one.clock_mhz) == one and math.isfinite(objective.known(measurement))
+    }
+    present = one.clock_mhz or 0
+    above = min((mhz for mhz in clocks if mhz is not None and mhz > present), default=None)
+    below = max((mhz for mhz in clocks if mhz is not None and mhz < present), default=None)
+    return tuple(clocks[mhz] for mhz in (above, below) if mhz is not None)
+
+
+# --- The Pareto front of a run: which trials are measured again, and which of them are on it.
+
+MOST_POINTS = 12  # of a front that are measured again: each takes three windows for joules
+
+_TIME, _ENERGY = Objective("time"), Objective("energy")
+_REPEATABILITY = {_TIME: TIME_REPEATABILITY, _ENERGY: ASSUMED_REPEATABILITY}
+
+
+class Comparison(NamedTuple):
+    """What two trials are compared by.
+
+    Attributes:
+        trials: with their measurements.
+        paired: their repeats, as far as they were measured again.
+    """
+
+    trials: Mapping[Trial, Measurement]
+    paired: PairedRepeats
+
+    def is_lower(self, one: Trial, other: Trial, objective: Objective) -> bool:
+        """True where a cost of one trial is below that of another by more than the 95 % interval."""
+        ratio = self.paired.ratio(one, other, objective) or self._of_single_windows(one, other, objective)
+        return ratio.value + ratio.interval < 1.0
+
+    def _of_single_windows(self, one: Trial, other: Trial, objective: Objective) -> Ratio:
+        measurements = [self.trials[trial] for trial in (one, other)]
+        repeats = _REPEATABILITY[objective]
+        relative = math.hypot(*map(objective.relative_uncertainty, measurements), repeats, repeats)
+        value = objective.known(measurements[0]) / objective.known(measurements[1])
+        return Ratio(value, COVERAGE * relative * value)
+
+
+def points_to_confirm(trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
+    """The trials that are measured again, turn by turn: the front as the search has seen it.
+
+    Points that one window cannot tell apart are among them, as turns may. Of a long front they are taken
+    evenly, with both ends.
+
+    Args:
+        trials: valid ones with their measurements.
+    """
+    front = _non_dominated(trials)
+    if len(front) <= MOST_POINTS:
+        return tuple(front)
+    step = (len(front) - 1) / (MOST_POINTS - 1)
+    return tuple(front[round(i * step)] for i in range(MOST_POINTS))
+
+
+def front_of(trials: Mapping[Trial, Measurement], paired: PairedRepeats) -> tuple[Trial, ...]:
+    """The Pareto front of time and joules among trials, fastest first.
+
+    No trial of it takes less time and fewer joules than another. Beside its neighbour, each is surely
+    slower and takes surely fewer joules: of two whose times cannot be told apart by their 95 % intervals,
+    the one of fewer joules counts; of two whose joules cannot be told apart, the faster.
+
+    Args:
+        trials: with their measurements; failed ones and those without joules are on no front.
+        paired: their repeats; those that were measured once are compared as windows at different times.
+    """
+    return tuple(_told_apart(_non_dominated(trials), Comparison(trials, paired)))
+
+
+def _non_dominated(trials: Mapping[Trial, Measurement]) -> list[Trial]:
+    """The front by the costs alone, fastest first."""
+    known = list(trials)
+    costs = [(_TIME.known(trials[trial]), _ENERGY.known(trials[trial])) for trial in known]
+    return [known[i] for i in non_dominated(costs)]
+
+
+def _told_apart(front: Sequence[Trial], comparison: Comparison) -> list[Trial]:
+    """The points of a front, fastest first, that can be told from their neighbours."""
+    kept: list[Trial] = []
+    for trial in front:
+        if kept and not comparison.is_lower(trial, kept[-1], _ENERGY):
+            continue
+        while kept and not comparison.is_lower(kept[-1], trial, _TIME):
+            kept.pop()
+        kept.append(trial)
+    return kept
+
 
 _CONTENDERS = 3  # confirmed at most, those of lowest cost
 _BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
@@ -388,3 +534,52 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
         " little more than limit times time; lower clocks (--clocks) or limits (--power-limits) may save some"
     )
     return [notice]
+
+
+def against(outcome: SearchOutcome, one: int | None, other: int | None) -> Changes | None:
+    """What a trial costs in time and saves in energy against another one; None where one has failed.
+
+    The answer against the trial with the shortest makespan is table IV of the multi-kernel paper. Savings
+    carry a 95 % interval: of paired repeats where both have them, else of two single windows.
+    """
+    if one is None or other is None:
+        return None
+    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
+    if answer.makespan_s is None or measured.makespan_s is None:
+        return None
+    slowdown = answer.makespan_s / measured.makespan_s - 1
+    against: Changes = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, one, other)}
+    if answer.energy is None or measured.energy is None:
+        return against
+    paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))
+    ratio = paired or _of_single_windows(answer, measured, outcome.scatter)
+    if one == other:
+        ratio = Ratio(1.0, 0.0)
+    return {
+        **against,
+        "energy_saving": 1 - ratio.value,
+        "energy_saving_interval": ratio.interval,
+        "turn_by_turn": None if one == other else paired is not None,
+    }
+
+
+def _time_interval(outcome: SearchOutcome, one: int, other: int) -> float:
+    """Half of the 95 % interval of the slowdown of a valid trial against another one."""
+    if one == other:
+        return 0.0
+    time = Objective("time")
+    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
+    paired = outcome.paired.ratio(trial, reference, time)
+    if paired is not None:
+        return paired.interval
+    own = (time.relative_uncertainty(measurement) for measurement in (answer, measured))
+    relative = math.hypot(*own, ASSUMED_REPEATABILITY, ASSUMED_REPEATABILITY)
+    return COVERAGE * relative * time.cost(answer) / time.cost(measured)
+
+
+def _of_single_windows(one: Measurement, other: Measurement, scatter: WindowScatter) -> Ratio:
+    """A ratio of joules that were measured at different times; what the GPU still warms by is in both."""
+    energy, scatter = Objective("energy"), replace(scatter, drift=0.0)
+    value = energy.cost(one) / energy.cost(other)
+    relative = math.hypot(*(energy.relative_uncertainty(stated(both, scatter)) for both in (one, other)))
+    return Ratio(value, COVERAGE * value * relative)

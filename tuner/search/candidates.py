@@ -1,4 +1,4 @@
-"""From a workload to the configurations worth trying: enumerate, prune, and judge what was compiled.
+"""From a workload to the configurations worth trying: enumerated, pruned, judged when compiled.
 
 Steps 1-5 of Algorithm 1 of the multi-kernel paper, up to the order (which belongs to the policy). Compiling
 is not done here (``tuner.search.compilation``): a search compiles what it looks at.
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from tuner.devices.base import Device
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.device import DeviceLimits
 from tuner.model.errors import (
     CompileError,
     DeviceError,
@@ -19,15 +18,159 @@ from tuner.model.errors import (
     KernelFileError,
     LaunchMisfitError,
 )
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import RecordedKernel
-from tuner.search.declared import BEFORE_COMPILING, TraitReader, place_of
-from tuner.search.large_spaces import CandidateSource, PlansOnDemand
-from tuner.space.launches import candidate, holds_whole, launches, own_resources, own_stages
-from tuner.space.sampled import SampledSpace, rounded
-from tuner.space.search_view import Candidate
+from tuner.space.occupancy import (
+    bounds,
+    candidate,
+    holds_whole,
+    launches,
+    own_resources,
+    own_stages,
+    refusal,
+    upper_bound,
+)
+from tuner.space.sampling import SampledSpace, rounded
+from tuner.space.search_view import Candidate, LargeSpace
 from tuner.space.space import Space
+
+# --- One configuration before it is compiled: its plan, and what rules it out whatever the compiler does.
+
+BEFORE_COMPILING = "occupancy, before compiling"
+
+
+@dataclass(frozen=True)
+class DeclaredTraits:
+    """What a kernel file tells of a configuration.
+
+    Attributes:
+        plan: with all expressions evaluated.
+        candidate: with bounds of its occupancy; None where it is dropped.
+        dropped: why it is no candidate; empty where it is one.
+        occupancy: bound of its occupancy, 0 to 1.
+    """
+
+    plan: Plan
+    candidate: Candidate | None
+    dropped: str
+    occupancy: float
+
+
+def place_of(configuration: Configuration, stated: Sequence[Configuration]) -> int:
+    """Place of a configuration among the answers that a kernel file states, from 1; 0 of no answer."""
+    return stated.index(configuration) + 1 if configuration in stated else 0
+
+
+@dataclass(frozen=True)
+class TraitReader:
+    """Looks at the configurations of one workload.
+
+    Attributes:
+        kernel: its kernel file.
+        workload: the workload.
+        limits: of the device.
+        min_occupancy: threshold in force.
+        stated: the analytical answers that the kernel file states, the preferred one first.
+    """
+
+    kernel: KernelFile
+    workload: Workload
+    limits: DeviceLimits
+    min_occupancy: float
+    stated: tuple[Configuration, ...]
+
+    def of(self, configuration: Configuration) -> DeclaredTraits:
+        """What is declared of a configuration.
+
+        Raises:
+            KernelFileError: an expression has no result.
+        """
+        plan = self.kernel.plan(self.workload, configuration)
+        needed = max(stage.min_architecture for stage in plan.stages)
+        if not self.limits.reaches(needed):
+            return DeclaredTraits(plan, None, f"needs compute capability {needed // 10}.{needed % 10}", 0.0)
+        found = candidate(
+            *(configuration, bounds(self.limits, plan), self.kernel.roles),
+            work=plan.work,
+            declared=True,
+            stated=place_of(configuration, self.stated),
+        )
+        if found.blocks_per_sm == 0:
+            return DeclaredTraits(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)
+        if any(refusal(plan.stages[place], self.limits) for place in own_stages(plan)):
+            return DeclaredTraits(plan, None, "cannot be launched (grid)", 0.0)
+        if found.occupancy < self.min_occupancy:
+            return DeclaredTraits(plan, None, BEFORE_COMPILING, found.occupancy)
+        return DeclaredTraits(plan, found, "", found.occupancy)
+
+    def _limited_by(self, plan: Plan) -> str:
+        """What keeps a plan from being launched, whatever it compiles to."""
+        stages = (plan.stages[place] for place in own_stages(plan))
+        filled = (upper_bound(self.limits, one.threads_per_block, one.shared_bytes) for one in stages)
+        return next(one.limited_by for one in filled if one.blocks_per_sm == 0)
+
+
+# --- Candidates of a space that is too large to be listed, made when somebody asks for them.
+
+
+class CandidateSource:
+    """Makes the candidates that a search looks at beyond those that are listed.
+
+    Args:
+        space: a sample of which is listed.
+        declaration: of its workload.
+
+    Attributes:
+        made: by configuration; None where one is pruned. Listed ones are among them once they were asked for.
+    """
+
+    def __init__(self, space: SampledSpace, declaration: TraitReader) -> None:
+        self._space = space
+        self._declaration = declaration
+        self.made: dict[Configuration, Candidate | None] = {}
+
+    def neighbours(self, configuration: Configuration) -> Sequence[Candidate]:
+        """See ``LargeSpace.neighbours``."""
+        found = map(self._made, self._space.neighbours(configuration))
+        return [one for one in found if one is not None]
+
+    def candidate(self, configuration: Configuration) -> Candidate | None:
+        """See ``LargeSpace.candidate``."""
+        allowed = self._declaration.kernel.allowed(self._declaration.workload, configuration)
+        return None if allowed is None else self._made(allowed)
+
+    def as_told(self) -> LargeSpace:
+        """The space as a policy is told of it."""
+        return LargeSpace(self._space.size, self.neighbours, self.candidate)
+
+    def _made(self, configuration: Configuration) -> Candidate | None:
+        if configuration not in self.made:
+            self.made[configuration] = self._declaration.of(configuration).candidate
+        return self.made[configuration]
+
+
+class PlansOnDemand(dict[Configuration, Plan]):
+    """Plans of listed configurations; those of others are made, and kept, when they are looked up.
+
+    Args:
+        kernel: evaluates them.
+        workload: of the kernel.
+    """
+
+    def __init__(self, kernel: KernelFile, workload: Workload) -> None:
+        super().__init__()
+        self._kernel, self._workload = kernel, workload
+
+    def __missing__(self, configuration: Configuration) -> Plan:
+        allowed = self._kernel.allowed(self._workload, configuration)
+        if allowed is None:
+            raise KeyError(configuration)
+        plan = self._kernel.plan(self._workload, allowed)
+        self[allowed] = plan
+        return plan
+
 
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import islice
 
 from tuner.compiler.compiler import usual_jobs
-from tuner.devices.base import Device, Progress
+from tuner.devices.base import Device
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import DeviceError, EmptySpaceError, NothingFitsError
-from tuner.model.plan import Configuration, TunableValue, Workload
+from tuner.model.plan import Configuration, Progress, TunableValue, Workload
 from tuner.model.trial import Trial
 from tuner.search.candidates import (
     COMPILED_OCCUPANCY,
@@ -26,7 +26,7 @@ from tuner.search.candidates import (
     nothing_left,
     prepare,
 )
-from tuner.search.limits import LimitReachedError, SearchLimits
+from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.space.search_view import Candidate
 
 # Candidates tried at a time while none is known to be left; not the CPUs: counts are repeatable.

@@ -2,42 +2,304 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import cast
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, cast
 
+from tuner import registry
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.objective import COVERAGE
+from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
+from tuner.model.objective import COVERAGE, Objective
+from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, Record, trial_record
 from tuner.model.run_document import (
+    BreakEven,
+    ClockCurve,
+    ClockPointDocument,
     Comparisons,
     Confirmation,
     Expanded,
     FrontPoint,
     PoolGpuDocument,
+    PowerLimitPoint,
+    PowerSeriesDocument,
     RepeatabilityDocument,
     RunDocument,
     RunSettings,
     ScatterDocument,
     SpaceDocument,
     TrialDocument,
+    TrialSeries,
     TuningEnergy,
     WallDocument,
     WorkloadDocument,
     WorkloadPart,
     device_document,
 )
-from tuner.model.trial import Energy, Measurement, Trial
-from tuner.search.answer import SearchOutcome
-from tuner.search.break_even import break_even
+from tuner.model.trial import Energy, Measurement, Trial, of_window, unpacked
+from tuner.search.answer import SearchOutcome, against
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.clock_curve import clock_curve
-from tuner.search.comparison import against
-from tuner.search.power_limit_curve import power_limit_curve
-from tuner.search.solo import record_of
 from tuner.search.task import Task
-from tuner.space.search_view import Candidate
+from tuner.search.together import record_of
+from tuner.space.search_view import Candidate, ClockPoint
+
+
+def break_even(document: RunDocument, objective: str, runs_per_day: float | None) -> BreakEven | None:
+    """What the tuning cost, what its answer saves per run against the default, and when the two are even.
+
+    In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
+    run; of a simulated device or a recording those of preparing, and the modelled or recorded ones of
+    windows and checks. The interval of the runs goes from the least cost and the largest saving to the
+    most and the smallest.
+
+    Args:
+        document: of the run, up to here.
+        objective: its name.
+        runs_per_day: how often the answer will be run; None where nobody said.
+
+    Returns:
+        None where there is no answer, or no default to compare it with.
+    """
+    against, default = document.get("against_default"), document["default"]
+    energy = Objective(objective).needs_energy
+    if against is None or default is None or (energy and "energy_saving" not in against):
+        return None
+    unit: Literal["J", "s"] = "J" if energy else "s"
+    if energy:
+        cost, known = document.get("tuning_energy_j"), document.get("tuning_energy_j_uncertainty")
+        saving, half = against["energy_saving"], against["energy_saving_interval"]
+        per_run = default["energy_j"]
+    else:
+        cost, known = _seconds(document), 0.0
+        saving, half = -against["slowdown"], against.get("slowdown_interval") or 0.0
+        per_run = default["time_s"]
+    if cost is None or per_run is None:
+        return None
+    cost_half = COVERAGE * (known or 0.0)
+    saved, saved_half = per_run * saving, per_run * half
+    runs = cost / saved if saved > 0 else None
+    return {
+        "unit": unit,
+        "cost": cost,
+        "cost_interval": cost_half,
+        "saving_per_run": saved,
+        "saving_interval": saved_half,
+        "runs": runs,
+        "runs_least": max(0.0, cost - cost_half) / (saved + saved_half) if saved + saved_half > 0 else None,
+        "runs_most": (cost + cost_half) / (saved - saved_half) if saved > saved_half else None,
+        "runs_per_day": runs_per_day,
+        "days": runs / runs_per_day if runs is not None and runs_per_day is not None else None,
+    }
+
+
+def _seconds(document: RunDocument) -> float | None:
+    wall = document.get("wall")
+    if not (document["modelled"] or document.get("recorded")):  # old documents lack the latter
+        return document.get("wall_s")
+    return None if wall is None else math.fsum((wall["prepare_s"], wall["windows_s"], wall["checks_s"]))
+
+
+# --- What other clocks would bring: the answer's configurations over the clock, and its neighbours there.
+
+_ENOUGH = 3  # clocks of a curve, from which on the others are modelled
+
+
+def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequence[str]) -> ClockCurve:
+    """Time and joules of the answer's configurations over the clock, highest clock first.
+
+    Where they were measured at too few clocks, as when they tie with others whose clocks were searched, it
+    is the curve of the cheapest ones that were measured at enough. Ratios are against the highest clock at
+    which they were measured, for joules where any were. ``kind`` says whether a point was measured, or
+    comes from the model of time and power that is fitted to the measured ones.
+
+    Args:
+        outcome: with its answer.
+        clocks_mhz: that the run could set.
+        names: of the workloads.
+
+    Returns:
+        ``clock_curve`` and ``clock_curve_of`` as ``docs/run.md`` describes them; an empty list and null where
+        the clock was not searched.
+    """
+    nothing: ClockCurve = {"clock_curve": [], "clock_curve_of": None}
+    if outcome.answer is None:
+        return nothing
+    trials = dict(outcome.trials)
+    answer = _shown(outcome, trials)
+    line = clock_line(trials, answer)
+    points = _points(line, clocks_mhz)
+    measured = [point for point in points if point.measured]
+    if len(measured) < 2:  # noqa: PLR2004 - one has no slope
+        return nothing
+    reference = next((point for point in measured if point.joules), measured[0])
+    return {
+        "clock_curve": [_record(outcome, answer, point, reference) for point in points],
+        "clock_curve_of": trial_record(answer, names)["configurations"],
+    }
+
+
+def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[ClockPoint]:
+    """Points of a line, highest clock first; joules of the measured ones with the uncertainty that is stated.
+
+    The model is fitted to the windows: it knows of the scatter between them.
+    """
+    windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
+    points: list[ClockPoint] = registry.load("clocks", "curve")(windows, clocks_mhz)
+    return [_stated(point, line[point.clock_mhz]) if point.measured else point for point in points]
+
+
+def _stated(point: ClockPoint, measurement: Measurement) -> ClockPoint:
+    energy = measurement.energy
+    return point if energy is None else replace(point, joules_uncertainty=energy.uncertainty_j)
+
+
+def _shown(outcome: SearchOutcome, trials: Mapping[Trial, Measurement]) -> Trial:
+    """The answer, or the cheapest trial whose configurations were measured at enough clocks."""
+    answer = outcome.trials[outcome.answer or 0][0]
+    cost = outcome.objective.known
+    costs = sorted(
+        (trial for trial in trials if math.isfinite(cost(trials[trial]))), key=lambda t: cost(trials[t])
+    )
+    clocks = Counter(_but_clock(trial) for trial in trials if trial.clock_mhz is not None)
+    wide = (trial for trial in (answer, *costs) if clocks[_but_clock(trial)] >= _ENOUGH)
+    return next(wide, answer)
+
+
+def clock_line(trials: Mapping[Trial, Measurement], one: Trial) -> dict[int, Measurement]:
+    """Trials that differ from one in the clock only, itself among them, by their clocks."""
+    sought = _but_clock(one)
+    return {
+        trial.clock_mhz: found
+        for trial, found in trials.items()
+        if trial.clock_mhz is not None and _but_clock(trial) == sought
+    }
+
+
+def _but_clock(trial: Trial) -> tuple[tuple[Configuration, ...], int | None]:
+    """All of a trial but its clock."""
+    return trial.configurations, trial.power_limit_w
+
+
+def _record(
+    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
+) -> ClockPointDocument:
+    time_ratio, time_interval = _time_ratio(outcome, answer, point, reference)
+    joules_ratio, joules_interval = _joules_ratio(outcome, answer, point, reference)
+    slower = time_ratio - 1.0
+    saving = None
+    if joules_ratio is not None and slower > time_interval:
+        saving = (1.0 - joules_ratio) / slower
+    return {
+        "clock_mhz": point.clock_mhz,
+        "power_limit_w": answer.power_limit_w,
+        "time_s": point.time_s,
+        "time_s_uncertainty": point.time_uncertainty_s,
+        "time_ratio": time_ratio,
+        "time_ratio_interval": time_interval,
+        "joules": point.joules,
+        "joules_uncertainty": point.joules_uncertainty,
+        "joules_ratio": joules_ratio,
+        "joules_ratio_interval": joules_interval,
+        "saving_per_slowdown": saving,
+        "kind": "measured" if point.measured else "modelled",
+    }
+
+
+def _time_ratio(
+    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
+) -> tuple[float, float]:
+    """A point's time by the reference's, and half of its 95 % interval."""
+    if point == reference:
+        return 1.0, 0.0
+    paired = _paired(outcome, answer, point, reference, "time")
+    if paired is not None:
+        return paired
+    ratio = point.time_s / reference.time_s
+    own = [one.time_uncertainty_s / one.time_s for one in (point, reference)]
+    again = [TIME_REPEATABILITY for one in (point, reference) if one.measured]
+    return ratio, COVERAGE * ratio * math.hypot(*own, *again)
+
+
+def _joules_ratio(
+    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
+) -> tuple[float | None, float | None]:
+    """The same of joules; None where they are not known."""
+    if point.joules is None or not reference.joules:
+        return None, None
+    if point == reference:
+        return 1.0, 0.0
+    paired = _paired(outcome, answer, point, reference, "energy")
+    if paired is not None:
+        return paired
+    ratio = point.joules / reference.joules
+    own = [(one.joules_uncertainty or 0.0) / (one.joules or 1.0) for one in (point, reference)]
+    return ratio, COVERAGE * ratio * math.hypot(*own)
+
+
+def _paired(
+    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint, objective: str
+) -> tuple[float, float] | None:
+    """A ratio of paired repeats; None where the two were not repeated in turn."""
+    if not (point.measured and reference.measured):
+        return None
+    one, other = (replace(answer, clock_mhz=at.clock_mhz) for at in (point, reference))
+    ratio = outcome.paired.ratio(one, other, Objective(objective))
+    return None if ratio is None else (ratio.value, ratio.interval)
+
+
+_LEAST = 2  # points: one has no slope
+
+
+def power_limit_curve(outcome: SearchOutcome) -> list[PowerLimitPoint]:
+    """Trials that differ from the answer in the power limit alone, the highest limit first.
+
+    Ratios are against the highest limit, with halves of their 95 % intervals.
+
+    Returns:
+        Points as ``docs/run.md`` describes them; none where the answer was measured at one limit.
+    """
+    if outcome.answer is None:
+        return []
+    answer = outcome.trials[outcome.answer][0]
+    line = {
+        trial.power_limit_w: place
+        for place, (trial, measurement) in enumerate(outcome.trials)
+        if trial.power_limit_w is not None
+        and replace(trial, power_limit_w=answer.power_limit_w) == answer
+        and measurement.ok
+    }
+    limits_w = sorted(line, reverse=True)
+    if len(limits_w) < _LEAST:
+        return []
+    points = (_point(outcome, line[limit_w], line[limits_w[0]]) for limit_w in limits_w)
+    return [point for point in points if point is not None]
+
+
+def _point(outcome: SearchOutcome, place: int, reference: int) -> PowerLimitPoint | None:
+    """A point; None of a trial without a time or a limit."""
+    trial, measurement = outcome.trials[place]
+    ratios = against(outcome, place, reference)
+    if ratios is None or measurement.makespan_s is None or trial.power_limit_w is None:
+        return None
+    slowdown, half = ratios["slowdown"], ratios.get("slowdown_interval") or 0.0
+    saving, energy = ratios.get("energy_saving"), measurement.energy
+    return {
+        "power_limit_w": trial.power_limit_w,
+        "clock_mhz": trial.clock_mhz,
+        "clock_seen_mhz": measurement.clock_mhz,
+        "time_s": measurement.makespan_s,
+        "time_s_uncertainty": measurement.makespan_uncertainty_s,
+        "time_ratio": 1.0 + slowdown,
+        "time_ratio_interval": half,
+        "joules": None if energy is None else energy.joules,
+        "joules_uncertainty": None if energy is None else energy.uncertainty_j,
+        "joules_ratio": None if saving is None else 1.0 - saving,
+        "joules_ratio_interval": ratios.get("energy_saving_interval"),
+        "saving_per_slowdown": saving / slowdown if saving is not None and slowdown > half else None,
+        "kind": "measured",
+    }
 
 
 @dataclass(frozen=True)
@@ -372,3 +634,52 @@ def _wall(outcome: SearchOutcome, timing: WallTime) -> WallDocument:
         "windows_s": outcome.windows_s,
         "checks_s": checks_s,
     }
+
+
+# --- What ``--with-series`` adds to the trials of a document: the search's own numbers, and power over time.
+
+
+def series_record(
+    searched: Measurement, known: Measurement, names: Sequence[str], ended_at: str | None = None
+) -> TrialSeries:
+    """The further keys of a trial; ``docs/run.md`` describes them.
+
+    Args:
+        searched: what the search saw.
+        known: what is known at the end.
+        names: of the workloads.
+        ended_at: when the trial was stored, UTC; None where it is not.
+    """
+    energy = searched.energy
+    return {
+        "searched": {
+            "time_s": searched.makespan_s,
+            "time_s_uncertainty": searched.makespan_uncertainty_s,
+            "energy_j": None if energy is None else energy.joules,
+            "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
+            "power_w": None if energy is None else energy.watts,
+            "window_s": searched.window_s,
+        },
+        "ended_s": searched.ended_s,
+        "ended_at": ended_at,
+        "check_s": searched.check_s,
+        "spent_j": searched.energy_total_j,
+        "repeats_spent_j": known.energy_total_j if is_confirmed(known) else 0.0,
+        "time_spreads_s": {name: result.spread_s for name, result in zip(names, known.results, strict=True)},
+        "power_series": [_power(packed) for packed in known.power],
+    }
+
+
+def with_series(document: RunDocument, outcome: SearchOutcome) -> RunDocument:
+    """The document of a run that has just ended, its trials with their series."""
+    names = [workload["name"] for workload in document["workloads"]]
+    pairs = zip(document["trials"], outcome.searched, outcome.trials, strict=True)
+    return {
+        **document,
+        "trials": [{**trial, **series_record(seen, known, names)} for trial, seen, (_, known) in pairs],
+    }
+
+
+def _power(packed: str) -> PowerSeriesDocument:
+    series = unpacked(packed)
+    return {"times_s": list(series.times_s), "watts": list(series.watts)}

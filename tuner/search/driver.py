@@ -1,25 +1,75 @@
-"""Lets a policy, the measurer and the store talk, trial by trial."""
+"""The loop of a search: policy, measurer and store, trial by trial."""
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from tuner.database.runs import TrialStore
 from tuner.devices.base import Device
-from tuner.measurement.base import Anchor, Contest, Measurer, PlannedTrial, TrialPool, TrialStore
-from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats
-from tuner.measurement.scatter import window_scatter
-from tuner.model.long_run import ASSUMED, WindowScatter, of_window, stated
+from tuner.measurement.base import Anchor, Contest, Measurer, PlannedTrial, TrialPool
+from tuner.measurement.paired import LEAST_REPEATS, LEAST_TURNS, MOST_REPEATS, PairedRepeats, window_scatter
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan
-from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import (
+    ASSUMED,
+    Measurement,
+    Status,
+    Trial,
+    WindowScatter,
+    WorkloadResult,
+    of_window,
+    stated,
+)
 from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
-from tuner.search.limits import SearchLimits
-from tuner.search.trial_event import Observer, TrialEvent
+from tuner.search.option_checks import SearchLimits
 from tuner.space.search_view import Policy, Search
 from tuner.system.marks import mark
+
+
+@dataclass(frozen=True)
+class TrialEvent:
+    """Told to the observer after every trial.
+
+    Attributes:
+        trial: what was run.
+        measurement: what it gave.
+        cost: in the unit of what is searched for just now; infinity for a failed trial, and where it was not
+            measured.
+        best_cost: lowest cost so far, infinity while there is none.
+        number: trials measured so far, this one included.
+        expected: how many there will be at most (budget or size of the space); None where a descent decides.
+        joules: spent by the run so far.
+        confirming: True while contenders for the answer are measured again.
+        names: of the workloads, in the order of the trial's configurations.
+        place: number of the trial in its run; of a repeat, that of the trial that is measured again.
+        repeat: of a contender's repeats, from 1; 0 for what the search measures.
+        gpus: GPUs that measure trials just now.
+        objective: name of what is searched for just now: under a slowdown limit, time comes first.
+        label: what the numbers are: ``modelled``, ``recorded``, both, or empty where they were measured now.
+    """
+
+    trial: Trial
+    measurement: Measurement
+    cost: float
+    best_cost: float
+    number: int
+    expected: int | None
+    joules: float
+    confirming: bool = False
+    names: tuple[str, ...] = ()
+    place: int = 0
+    repeat: int = 0
+    objective: str = ""
+    label: str = ""
+    gpus: int = 1
+
+
+Observer = Callable[[TrialEvent], None]
+"""Hears of every trial."""
+
 
 _DECIDED = 2  # repeats that tell who cannot be the lowest
 _WHOLE = 1.5  # windows: what one takes with its warm-up and the host's part

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
-from tuner.config.loading import load_kernel_file
-from tuner.devices.base import Device, Progress
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import replayed
-from tuner.kernel_files.catalog import Catalog
-from tuner.model.device import DeviceLimits
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.model.errors import InputError
-from tuner.model.workload_name import WorkloadName
+from tuner.model.jobs import DeviceLimits
+from tuner.model.plan import Progress
+from tuner.model.records import WorkloadName
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
 from tuner.search.request import Request, prepared_workloads, resolve

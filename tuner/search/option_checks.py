@@ -1,7 +1,10 @@
-"""Checks of search options that need no device, for command line, clients and ``daemon.toml`` alike."""
+"""Checks of search options that need no device, and limits of a search."""
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tuner import registry
@@ -9,6 +12,71 @@ from tuner.model.errors import ClockError, InputError, suggestion
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import NAMES, PARETO
 from tuner.model.options import JOB_OPTIONS, OPTIONS
+
+# --- When a search ends before its policy does.
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """When a search ends although its policy would go on.
+
+    Attributes:
+        budget: trials measured at most; None for no limit.
+        time_limit_s: seconds at most, of the device's clock and of this machine's; None for no limit.
+        begun_s: when that time began, as ``time.monotonic`` has it.
+    """
+
+    budget: int | None = None
+    time_limit_s: float | None = None
+    begun_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def ends_s(self) -> float:
+        """The end of the time on this machine's clock: a simulated device's stands while others compile."""
+        return math.inf if self.time_limit_s is None else self.begun_s + self.time_limit_s
+
+    def check(self, trials: int, *, out_of_time: bool) -> None:
+        """End the search where a limit is reached.
+
+        Args:
+            trials: measured so far.
+            out_of_time: whether the time limit is reached.
+
+        Raises:
+            LimitReachedError: one is.
+        """
+        if self.budget is not None and trials >= self.budget:
+            raise LimitReachedError(f"the budget of {self.budget} trials is used up")
+        if out_of_time:
+            raise self.time_is_over()
+        self.check_time()
+
+    def check_time(self) -> None:
+        """End the search where the time has passed on this machine's clock.
+
+        Raises:
+            LimitReachedError: it has.
+        """
+        if time.monotonic() >= self.ends_s:
+            raise self.time_is_over()
+
+    def time_is_over(self) -> "LimitReachedError":
+        """What ends a search whose time has passed."""
+        limit = f"the time limit of {self.time_limit_s:g} s is reached"
+        return LimitReachedError(limit, out_of_time=True)
+
+
+class LimitReachedError(Exception):
+    """A limit of the run is reached; ends its search.
+
+    Attributes:
+        out_of_time: True when the time limit was it, so that nothing more may be measured.
+    """
+
+    def __init__(self, message: str, *, out_of_time: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_time = out_of_time
+
 
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")

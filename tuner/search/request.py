@@ -7,31 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
-from tuner.config.stream_priority import with_stream_priorities
-from tuner.config.unused_names import overridden_macros
 from tuner.database.ranking import AnswerQuery
-from tuner.devices.base import Device, Progress
+from tuner.devices.base import Device
 from tuner.devices.choice import identify
 from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
-from tuner.devices.scopes import normalised
-from tuner.interfaces.power import SettableClocks, SettableLimits
+from tuner.devices.sensors import normalised
 from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.kernel_files.package_build import own_build
+from tuner.kernel_files.source_checks import overridden_macros
 from tuner.model.errors import ClockError, InputError
 from tuner.model.objective import PARETO, described
 from tuner.model.options import OPTIONS, SearchOptions
-from tuner.model.plan import Workload
+from tuner.model.plan import Progress, Workload
 from tuner.model.records import Conditions
+from tuner.power.base import SettableClocks, SettableLimits
 from tuner.recordings.values import RecordedKernel
 from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.limits import SearchLimits
-from tuner.search.option_checks import AUTO_CLOCKS, check_options, choose_clocks, choose_power_limits
+from tuner.search.option_checks import (
+    AUTO_CLOCKS,
+    SearchLimits,
+    check_options,
+    choose_clocks,
+    choose_power_limits,
+)
 from tuner.search.task import Task
-from tuner.space.sampled import LISTED
+from tuner.space.sampling import LISTED
 
 
 @dataclass(frozen=True)

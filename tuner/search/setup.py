@@ -8,17 +8,15 @@ from typing import Any
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
-from tuner.devices.scopes import GPU
-from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
-from tuner.interfaces.power import PowerLimitControl, SettableClocks, SettableLimits
+from tuner.devices.sensors import GPU, open_clocks, open_meter, open_power_limits, restore_stale_clocks
 from tuner.measurement.base import Measurer, TrialPool
+from tuner.measurement.gates import TurnTakingMeasurer
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
-from tuner.measurement.turns import TurnTakingMeasurer
 from tuner.measurement.window import least_window_s
 from tuner.model.errors import InputError
 from tuner.model.objective import Objective
-from tuner.power.base import Meter
+from tuner.power.base import Meter, PowerLimitControl, SettableClocks, SettableLimits
 from tuner.search.replaying import (
     ReplayMeasurer,
     measured_as,
@@ -27,7 +25,7 @@ from tuner.search.replaying import (
     require_power_limits,
 )
 from tuner.search.request import Request
-from tuner.system.board_turns import BoardTurns
+from tuner.system.ownership import BoardTurns
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The document of a stored run, with its trials: what ``tuner show`` reads."""
+"""Stored runs as documents and as rows."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -6,10 +6,9 @@ from typing import cast
 
 from tuner.database.runs import Store
 from tuner.model.records import RunStatus, StoredRun, StoredTrial
-from tuner.model.run_document import MergedFrom, RunDocument, TrialDocument
-from tuner.search.document import trial_document
-from tuner.search.trial_series import series_record
-from tuner.system.owner import is_alive
+from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
+from tuner.search.document import series_record, trial_document
+from tuner.system.ownership import is_alive
 
 
 def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) -> RunDocument:
@@ -21,7 +20,7 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
     Args:
         store: that has it.
         run: which.
-        with_series: its trials with what ``tuner.search.trial_series`` adds.
+        with_series: its trials with what ``tuner.search.document`` adds.
     """
     names = [name for name, _ in run.conditions["workloads"]]
     if with_series:
@@ -111,4 +110,25 @@ def _without_answer(run: StoredRun, failed: int) -> RunDocument:
         "default": None,
         "fastest": None,
         "notices": [],
+    }
+
+
+def run_row(run: StoredRun) -> RunRow:
+    """A run in a list: what it measured, where, and its best trial; None without an answer."""
+    conditions = run.conditions
+    return {
+        "run": run.id,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "status": status_of(run),
+        "workloads": [name for name, _ in conditions["workloads"]],
+        "device": conditions["device"]["spec"],
+        "modelled": conditions["device"]["modelled"],
+        "recorded": conditions["device"].get("recorded") or None,
+        "objective": run.objective,
+        "policy": conditions["policy"],
+        "clocks": conditions["clocks"],
+        "trials": run.trials,
+        "merged_from": origin_record(run),
+        "best": None if run.answer is None else run.answer["best"],
     }

@@ -1,28 +1,301 @@
-"""Batches and repeats at which workloads take about equally long alone: ``tuner run --balance``.
-
-A round lasts as long as its longest workload. Where that one takes much longer than the others, these hide
-behind it, and their configurations hardly count.
-"""
+"""Workloads alone against together: solo times, solo bests, and balanced batches."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.database.answers import stored_answer
+from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
+from tuner.database.runs import TrialStore
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.measurement.base import TrialStore
+from tuner.kernel_files.sizes import SizeValues
+from tuner.measurement.paired import CoRunComparison, PairedRepeats, compared
 from tuner.model.errors import DeviceError, InputError
-from tuner.model.plan import Configuration, Workload
-from tuner.model.run_document import device_document
-from tuner.model.trial import Trial
-from tuner.model.workload_name import WorkloadName
+from tuner.model.objective import Objective
+from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Workload, with_priority
+from tuner.model.records import Conditions, RunStatus, StoredRun, WorkloadName
+from tuner.model.run_document import CoRunDocument, CoRunTotals, device_document
+from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
+from tuner.search.answer import SearchOutcome, default_trial, outcome_of
 from tuner.search.candidates import fit_batches
+from tuner.search.driver import Driver
 from tuner.search.request import Request, conditions_of, resolve
 from tuner.search.setup import MeasurementSetup
-from tuner.search.workload_scale import Scale, changed, scale_of
+from tuner.search.task import Task
+
+# --- The answer's workloads each alone, in turn with the co-run: what running them together brings.
+
+_REPEATS, _REPEATS_WITH_JOULES = 3, 2  # windows for joules are long
+
+
+def compare_answer(
+    task: Task, driver: Driver, paired: PairedRepeats, confirmed: Mapping[Trial, Measurement]
+) -> CoRunComparison | None:
+    """The answer's co-run against its configurations one after another, measured now.
+
+    Every other repeat goes in reverse order, so that a steady drift cancels. It ends early, with the repeats
+    that are complete, when the time limit of the run is reached.
+
+    Args:
+        task: what was searched.
+        driver: measures; its device runs things, it does not replay them.
+        paired: repeats of the contenders.
+        confirmed: the contenders, joined.
+
+    Returns:
+        The comparison; None for a lone workload, without an answer or where something failed.
+    """
+    found = outcome_of(RunStatus.FINISHED, task, driver, paired, confirmed)
+    if found.answer is None or len(task.prepared) == 1:
+        return None
+    trial = found.trials[found.answer][0]
+    repeats: list[tuple[Measurement, Sequence[Measurement]]] = []
+    places: list[int | None] = [None, *range(len(task.prepared))]  # None is the co-run
+    most = _REPEATS
+    while len(repeats) < most:
+        measured: dict[int | None, Measurement] = {}
+        for place in places:
+            if driver.out_of_time:
+                return compared(trial, repeats)
+            measured[place] = driver.measure_beside(trial, place)
+            if not measured[place].ok:
+                return None
+        repeats.append((measured[None], [measured[place] for place in range(len(task.prepared))]))
+        places.reverse()
+        if measured[None].energy is not None:
+            most = _REPEATS_WITH_JOULES
+    return compared(trial, repeats)
+
+
+def record_of(
+    comparison: CoRunComparison | None, names: Sequence[str], scatter: WindowScatter = ASSUMED
+) -> CoRunDocument | None:
+    """The comparison in the document of a run; its keys are described in ``docs/run.md``.
+
+    Args:
+        comparison: None where there is none.
+        names: of the workloads.
+        scatter: of joules from window to window.
+    """
+    if comparison is None:
+        return None
+    time, energy = comparison.time, comparison.energy
+    return {
+        "repeats": comparison.together.repeats,
+        "together": _totals(comparison.together, scatter),
+        "in_turn": _totals(comparison.in_turn, scatter),
+        "workloads": {name: _totals(one, scatter) for name, one in zip(names, comparison.alone, strict=True)},
+        "time_change": time.value - 1.0,
+        "time_change_interval": time.interval,
+        "energy_change": None if energy is None else energy.value - 1.0,
+        "energy_change_interval": None if energy is None else energy.interval,
+    }
+
+
+def _totals(measurement: Measurement, scatter: WindowScatter) -> CoRunTotals:
+    energy = stated(measurement, scatter).energy
+    return {
+        "time_s": Objective("time").cost(measurement),
+        "time_s_uncertainty": measurement.makespan_uncertainty_s,
+        "energy_j": None if energy is None else energy.joules,
+        "energy_j_uncertainty": None if energy is None else energy.uncertainty_j,
+    }
+
+
+# --- Every workload at its solo best, as one trial: what tuning the workloads together is held against.
+
+
+@dataclass(frozen=True)
+class SoloBests:
+    """The solo bests of workloads that run together.
+
+    Attributes:
+        trial: all of them together; None where one is missing, and for a lone workload.
+        runs: numbers of the runs that they are from, in the order of the workloads.
+        limited: workloads whose search alone a budget or a time limit has ended.
+        missing: why there is no such trial; empty where there is one, and for a lone workload.
+    """
+
+    trial: Trial | None = None
+    runs: tuple[int, ...] = ()
+    limited: tuple[str, ...] = ()
+    missing: str = ""
+
+
+def solo_best(
+    store: TrialStore, workload: Workload, conditions: Conditions, *, least_trials: int = 1
+) -> StoredAnswer | None:
+    """The stored answer of a workload alone under the conditions of a run with others; None without one.
+
+    Objective, batch, choice of clocks and power limits, GPU, driver and sources are those of that run. Of
+    several answers the one is taken that ``tuner best`` serves.
+
+    Args:
+        store: the database.
+        workload: with its batch in the run.
+        conditions: of the run.
+        least_trials: that a search must have measured which a budget or a time limit has ended.
+    """
+    query = AnswerQuery((workload,), {}, conditions.sources, conditions.objective, conditions.device)
+    runs = store.answered([str(workload)], conditions.objective, conditions.device.uuid)
+    served = served_answer(query, _answers(runs, workload, conditions, least_trials), fresh=True)
+    return None if served is None else served.answer
+
+
+def _answers(
+    runs: Iterable[StoredRun], workload: Workload, conditions: Conditions, least_trials: int
+) -> Iterator[StoredAnswer]:
+    for run in runs:
+        limited = run.status is RunStatus.LIMITED and run.trials >= least_trials
+        answer = stored_answer(run) if limited or run.status is RunStatus.FINISHED else None
+        if answer is None or answer.batches[str(workload)] != workload.batch:
+            continue
+        limits = run.conditions.get("settings", {}).get("power_limits_w")
+        if answer.conditions["clocks"] == conditions.clocks and limits == conditions.settings.get(
+            "power_limits_w"
+        ):
+            yield answer
+
+
+def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> SoloBests:
+    """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
+
+    The priorities of their streams are alike.
+
+    Args:
+        task: what is searched.
+        conditions: of the run.
+        store: the database.
+    """
+    if len(task.prepared) == 1 or conditions.device.recorded:
+        return SoloBests()
+    found = {item.workload: solo_best(store, item.workload, conditions) for item in task.prepared}
+    without = [workload for workload, answer in found.items() if answer is None]
+    if without:
+        return SoloBests(missing=_not_tuned_alone(without, len(found)))
+    answers = [answer for answer in found.values() if answer is not None]
+    configurations: list[Configuration] = []
+    for item, answer in zip(task.prepared, answers, strict=True):
+        configuration = Configuration(answer.configurations[str(item.workload)])
+        if STREAM_PRIORITY in item.space.tunables:
+            configuration = with_priority(configuration, 0)
+        plan = item.plan(configuration)
+        if plan is None:
+            missing = f"the solo best of {item.workload} (run {answer.run}) is not in the space of this run"
+            return SoloBests(missing=missing)
+        configurations.append(plan.configuration)
+    default = default_trial(task)
+    clocks = [answer.clock_mhz for answer in answers if answer.clock_mhz in task.clocks_mhz]
+    limits = [answer.power_limit_w for answer in answers if answer.power_limit_w in task.power_limits_w]
+    trial = Trial(
+        tuple(configurations),
+        max(filter(None, clocks), default=default.clock_mhz),
+        max(filter(None, limits), default=default.power_limit_w),
+    )
+    limited = tuple(str(workload) for workload, answer in found.items() if answer and not answer.finished)
+    return SoloBests(trial, tuple(answer.run for answer in answers), limited)
+
+
+def _not_tuned_alone(without: Sequence[Workload], count: int) -> str:
+    names = "any workload" if len(without) == count else ", ".join(map(str, without))
+    return (
+        f"no answer of {names} alone is stored for this batch and these conditions; --solo-bests N finds one"
+    )
+
+
+def note_solo_bests(outcome: SearchOutcome, solo: SoloBests) -> None:
+    """Put into an outcome which trial has the solo bests, or why none has.
+
+    Args:
+        outcome: of the run.
+        solo: what was to be measured.
+    """
+    places = {trial: place for place, (trial, _) in enumerate(outcome.trials)}
+    outcome.solo_best_runs, outcome.no_solo_bests = solo.runs, solo.missing
+    outcome.limited_solo_bests = solo.limited
+    if solo.trial is None:
+        return
+    outcome.solo_bests = places.get(solo.trial)
+    if outcome.solo_bests is None and len(outcome.trials) > 1:  # they come after the default
+        outcome.no_solo_bests = "compiled resources rule out one of them in this run"
+    elif outcome.solo_bests is None:
+        outcome.no_solo_bests = "the run ended before they were measured"
+
+
+# --- What a workload's time scales with: its batch, or a size that only repeats its launches.
+
+_BATCH = "batch"
+_MOST = 2**62  # problems of a batch; memory ends it long before
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What makes a workload take longer or shorter without making its problems larger.
+
+    Attributes:
+        name: ``batch``, or a size that only repeats launches.
+        values: that it may have.
+    """
+
+    name: str
+    values: SizeValues
+
+    def of(self, workload: Workload) -> int:
+        """Its value in a workload."""
+        return workload.batch if self.name == _BATCH else int(dict(workload.sizes)[self.name])
+
+    def nearest(self, workload: Workload, factor: float) -> int:
+        """The value at which a workload takes about so many times its time."""
+        present = self.of(workload)
+        wanted = present * factor
+        if isinstance(self.values, range):
+            power: int = 2 ** math.floor(math.log2(max(1.0, wanted)))
+            rounded = [present, *(one * power // 2 for one in (2, 3, 4))]
+            numbers = [one for one in rounded if one in self.values] or [present]
+        else:
+            numbers = [one for one in self.values if isinstance(one, int)]
+        return min(numbers, key=lambda one: abs(math.log2(one / wanted)))
+
+
+def scale_of(kernel: KernelFile, workload: Workload) -> Scale | None:
+    """The batch where a kernel has one; else a size that only repeats its launches; else None."""
+    here = _default_plan(kernel, workload)
+    more = _default_plan(kernel, replace(workload, batch=2 * workload.batch))
+    if here is None:
+        return None
+    if more is not None and (_grids(here), here.work) != (_grids(more), more.work):
+        return Scale(_BATCH, range(1, _MOST))
+    for name, value in workload.sizes:
+        others = (one for one in kernel.sizes[name] if isinstance(one, int) and one > 0 and one != value)
+        other = next(others, None)
+        if other is None or not isinstance(value, int):
+            continue
+        there = _default_plan(kernel, changed(kernel, workload, name, other))
+        repeats = there is not None and len(there.stages) != len(here.stages)
+        if there is not None and repeats and set(_grids(there)) == set(_grids(here)):
+            return Scale(name, kernel.sizes[name])
+    return None
+
+
+def _default_plan(kernel: KernelFile, workload: Workload) -> Plan | None:
+    try:
+        return kernel.plan(workload, kernel.default(workload))
+    except InputError:  # a batch or a size that this kernel cannot have
+        return None
+
+
+def _grids(plan: Plan) -> list[tuple[object, ...]]:
+    return [(stage.name, stage.grid, stage.block) for stage in plan.stages]
+
+
+def changed(kernel: KernelFile, workload: Workload, name: str, value: int) -> Workload:
+    """The workload with another batch, or another value of a size."""
+    if name == _BATCH:
+        return replace(workload, batch=value)
+    return kernel.workload(dict(workload.sizes) | {name: value}, workload.batch)
+
 
 MOST_APART = 2.0
 """The longest solo time by the shortest one, at most, of workloads that are balanced."""

@@ -1,21 +1,98 @@
-"""Draws configurations of a space that is too large to be listed, and finds their neighbours.
-
-The product of the value lists is grown tunable by tunable, as it is enumerated; where more rows are left than
-are kept, some of them are drawn. So each configuration is drawn with nearly the same chance, and time and
-memory follow the rows that are kept, not the space. The rules are propagated (`supports`).
-"""
+"""Spaces too large to be listed: drawn configurations, their neighbours, and propagated rules."""
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.expressions.expression import Expression
-from tuner.model.errors import ExpressionError
-from tuner.space.enumeration import Column, Enumeration, Mask
-from tuner.space.supports import supports
+from tuner.expressions.callables import Expression
+from tuner.model.errors import ExpressionError, InputError, SpaceSizeError, UnknownNameError
+from tuner.model.plan import Configuration, TunableValue
+from tuner.space.enumeration import Column, Condition, Enumeration, Mask
+from tuner.space.space import Space, checked_lists
+
+# --- Propagates rules: what a rule allows of its first tunables, before the others have values.
+#
+# A combination of some tunables has *support* in a rule if values of the rule's other tunables complete it.
+# What has none is dropped as soon as it is known, so that growing a space by samples seldom ends where
+# nothing is allowed. See Rossi, van Beek and Walsh, "Handbook of Constraint Programming" (2006), chapter 3.
+
+MOST = 2**18  # combinations of a rule's tunables, up to which it is propagated
+
+
+@dataclass(frozen=True)
+class Support:
+    """The combinations of some tunables that have support in a rule.
+
+    Attributes:
+        names: of the tunables, in the order of the space.
+        strides: of a combination's number: the sum of (position + 1) x stride, as -1 is no value.
+        supported: by that number.
+    """
+
+    names: tuple[str, ...]
+    strides: tuple[int, ...]
+    supported: Mask
+
+    def holds(self, columns: Mapping[str, Column]) -> Mask:
+        """Rows whose combination has support; all of ``names`` have columns."""
+        return np.asarray(self.supported[_numbers([columns[name] for name in self.names], self.strides)])
+
+
+def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
+    """The supports of all rules, by the last of their tunables.
+
+    A rule over more than `MOST` combinations has none, and neither has one without a result where it is
+    alone: others may keep it from such values.
+
+    Raises:
+        EmptySpaceError: a rule allows nothing.
+    """
+    found: dict[str, list[Support]] = {name: [] for name in enumeration.lists}
+    for axis, rules in enumeration.rules_at.items():
+        for rule in rules if axis >= 0 else ():
+            alone = enumeration.alone(rule, MOST)
+            lengths = [len(values) + 1 for values in alone.lists.values()]
+            if math.prod(lengths) > MOST:
+                continue
+            try:
+                allowed = alone.columns()
+            except ExpressionError:
+                continue
+            for one in _prefixes(tuple(alone.lists), lengths, allowed, alone.conditions):
+                found[one.names[-1]].append(one)
+    return found
+
+
+def _prefixes(
+    names: tuple[str, ...],
+    lengths: Sequence[int],
+    allowed: Sequence[Column],
+    conditions: Mapping[str, object],
+) -> list[Support]:
+    """What a rule allows of its first tunables, of its first two, ...; not where that is everything."""
+    found = []
+    for count in range(1, len(names)):
+        strides = tuple(math.prod(lengths[axis + 1 : count]) for axis in range(count))
+        supported = np.zeros(math.prod(lengths[:count]), dtype=np.bool_)
+        supported[_numbers(allowed[:count], strides)] = True
+        possible = math.prod(length - 1 for length in lengths[:count])
+        conditional = not conditions.keys().isdisjoint(names[:count])
+        if conditional or int(supported.sum()) < possible:
+            found.append(Support(names[:count], strides, supported))
+    return found
+
+
+def _numbers(columns: Sequence[Column], strides: Sequence[int]) -> npt.NDArray[np.int64]:
+    total = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, stride in zip(columns, strides, strict=True):
+        total += (column.astype(np.int64) + 1) * stride
+    return total
+
 
 WIDTH = 2**15  # rows kept of a partial product
 GROWTH = 16  # times as many, after all values of the next tunable
@@ -235,3 +312,121 @@ def _places_in_groups(groups: npt.NDArray[np.int64], counted: Mask) -> npt.NDArr
     before: npt.NDArray[np.int64] = np.cumsum(counted) - counted
     _, first, members = np.unique(groups, return_index=True, return_counts=True)
     return np.asarray(before - np.repeat(before[first], members))
+
+
+# --- Spaces of which only some configurations are listed, as there are too many.
+
+LISTED = 2**17  # configurations of a space that is listed as a whole: some 10 s until a search begins
+ON_THE_WAY = 2**21  # combinations of some tunables, while it is found out whether so few are left in the end
+DRAWN = 8192  # configurations of a larger one that are listed
+_DIGITS = 2  # of an estimated size that mean something
+
+
+class SampledSpace(Space):
+    """A space that lists a sample of its configurations, and its first one.
+
+    The sample is the same every time. Order, length, membership and positions are those of what is listed.
+    """
+
+    is_sample = True
+
+    def __init__(
+        self,
+        tunables: Mapping[str, tuple[TunableValue, ...]],
+        positions: Positions,
+        cartesian_size: int,
+        size: float,
+        sampler: SpaceSampler,
+    ) -> None:
+        """Take what was drawn.
+
+        Args:
+            tunables: value lists by name.
+            positions: of the configurations listed, in the order of the space.
+            cartesian_size: combinations there are without rules.
+            size: estimated number of configurations.
+            sampler: of the space.
+        """
+        super().__init__(tunables, list(positions.T), cartesian_size)
+        self._size = max(len(positions), rounded(size))
+        self._sampler = sampler
+
+    @property
+    def size(self) -> int:
+        """About how many configurations there are, to two digits."""
+        return self._size
+
+    def allows(self, configuration: Mapping[str, TunableValue]) -> bool:
+        """Whether a configuration is one of the space, listed or not."""
+        try:
+            positions = self.order(configuration)
+        except UnknownNameError:
+            return False
+        known = sum(place >= 0 for place in positions)
+        return known == len(configuration) and self._sampler.allows(np.array(positions, dtype=np.int32))
+
+    def neighbours(self, configuration: Mapping[str, TunableValue]) -> list[Configuration]:
+        """Configurations that differ in a single tunable, and in what follows from that.
+
+        Where the rules forbid a change, another tunable of the same rule is changed, too. They need not be
+        listed.
+
+        Args:
+            configuration: of the space; it need not be listed.
+        """
+        present = np.array(self.order(configuration), dtype=np.int32)
+        return [self._configuration(row) for row in self._sampler.neighbours(present)]
+
+    def _configuration(self, row: Positions) -> Configuration:
+        placed = zip(self.tunables.items(), row.tolist(), strict=True)
+        return Configuration(tuple((name, values[place]) for (name, values), place in placed if place >= 0))
+
+
+def rounded(size: float) -> int:
+    """An estimated size to the digits that mean something."""
+    return int(round(size, _DIGITS - 1 - math.floor(math.log10(max(size, 1.0)))))
+
+
+def space_of(
+    tunables: Mapping[str, Sequence[TunableValue]],
+    rules: Sequence[Expression],
+    constants: Mapping[str, TunableValue],
+    derived: Mapping[str, Expression],
+    conditions: Mapping[str, Condition],
+    *,
+    listed: int = LISTED,
+    drawn: int = DRAWN,
+) -> Space:
+    """The space as `Space.build` makes it, or a sample of it where it is too large.
+
+    Args:
+        tunables: value lists by name.
+        rules: expressions over tunables, constants and derived names.
+        constants: values that are the same everywhere.
+        derived: named expressions.
+        conditions: of the tunables that do not always have a value.
+        listed: configurations of a space that is listed as a whole.
+        drawn: configurations that are listed of a larger one.
+
+    Raises:
+        EmptySpaceError, ExpressionError, InputError: as `Space.build`; or no configuration was found.
+    """
+    lists = checked_lists(tunables, conditions)
+    given = (lists, rules, constants, derived, conditions)
+    enumeration = Enumeration(*given, max_rows=listed)
+    try:
+        return Space(lists, enumeration.columns(), enumeration.product())
+    except SpaceSizeError:
+        sampler = SpaceSampler(Enumeration(*given))
+    found = sampler.sample(drawn, np.random.default_rng(0))
+    if found.size <= listed:  # rules that need many tunables left more on the way than in the end
+        enumeration = Enumeration(*given, max_rows=ON_THE_WAY)
+        with suppress(SpaceSizeError):
+            return Space(lists, enumeration.columns(), enumeration.product())
+    positions = np.unique(np.vstack([found.positions, sampler.first()]), axis=0)
+    if not len(positions):
+        raise InputError(
+            "none of the combinations drawn satisfies all rules; state each rule over as few tunables as it"
+            " needs, and those joined by `and` one by one, or shorten value lists"
+        )
+    return SampledSpace(lists, positions, enumeration.product(), found.size, sampler)

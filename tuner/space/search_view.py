@@ -1,9 +1,9 @@
-"""The border to search strategies."""
+"""The border to policies: a search as a policy sees it."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.model.device import DeviceLimits
+from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Resources, TunableValue, Work
 from tuner.model.trial import GpuSetting, Measurement, Trial
 

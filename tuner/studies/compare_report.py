@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.comparing.choices import TOGETHER, Group
-from tuner.comparing.choices import operation as operation_of
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
-from tuner.report.power_plot import need_matplotlib
-from tuner.report.words import si, significant, with_uncertainty
-from tuner.studies.comparison import CLOSE, Rules
+from tuner.model.units import si, significant, with_uncertainty
+from tuner.report.power import need_matplotlib
+from tuner.studies.comparison import CLOSE, TOGETHER, Group, Rules
+from tuner.studies.comparison import operation as operation_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,24 +12,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tuner import __version__
-from tuner.comparing.choices import Group
 from tuner.database.runs import Store
-from tuner.devices.base import Progress
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
+from tuner.model.plan import Progress
 from tuner.model.records import Conditions, RunStatus, fingerprint
 from tuner.model.run_document import RunDocument
 from tuner.model.trial import Measurement, Trial
+from tuner.model.version import VERSION
 from tuner.search import session
 from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.exporting import recorded_space
+from tuner.search.driver import Observer
+from tuner.search.replaying import recorded_space
 from tuner.search.request import Request, conditions_of, make_task, resolve
 from tuner.search.setup import open_setup
 from tuner.search.task import Task
-from tuner.search.trial_event import Observer
+from tuner.studies.comparison import Group
 from tuner.studies.measured_spaces import Truth
 
 _PACKAGES = ("numpy", "scipy")
@@ -41,7 +41,7 @@ def provenance() -> dict[str, Any]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["tuner", *map(_relative, sys.argv[1:])]),
         "python": platform.python_version(),
-        "packages": {"tuner": __version__, **{name: metadata.version(name) for name in _PACKAGES}},
+        "packages": {"tuner": VERSION, **{name: metadata.version(name) for name in _PACKAGES}},
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     }
 
@@ -108,7 +108,7 @@ def measured(
         run_id = finished(store, conditions)
         origin = f"run {run_id} of the database, measured before"
         if run_id is None:
-            outcome = session.run(
+            outcome = session.run_task(
                 task,
                 conditions,
                 device=setup.device,

@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tuner.comparing.choices import TOGETHER, Group, operation
 from tuner.model.objective import Objective
 from tuner.model.records import Record, trial_record
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import RecordedSpace
-from tuner.studies.comparison import Play, efficiency, evaluations_to, lowest_after
+from tuner.studies.comparison import (
+    TOGETHER,
+    Group,
+    Play,
+    efficiency,
+    evaluations_to,
+    lowest_after,
+    operation,
+)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,234 @@
-"""A sweep as a whole: what was found in each group, every job of a short one, and what failed."""
+"""Progress and reports of sweeps and trainings."""
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from tuner.report.layout import LEAST_WIDTH, ReportLine, rendered, table
+from tuner.model.units import lasting, percent, percent_with_interval, with_uncertainty
+from tuner.report.layout import LEAST_WIDTH, PlainConsole, ReportLine, rendered, table
+from tuner.report.progress import RunProgress, is_live
 from tuner.report.run_report import database_words
 from tuner.report.trials_table import energy_of, interval
-from tuner.report.words import lasting, percent, percent_with_interval, with_uncertainty
-from tuner.sweep.results import JobResult, SweepReport, change_of, kinds_of, label_of, median_change
+from tuner.studies.sweep import JobResult, SweepReport, change_of, kinds_of, label_of, median_change
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tuner.search.session import TuningResult
+    from tuner.studies.sweep_file import SweepJob
+
+
+_PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
+_MOST_RUNNING = 8  # lines of jobs that run
+
+
+class SweepProgress:
+    """A progress display on standard error: live on a terminal, occasional lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = PlainConsole(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[detail]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._is_live = is_live(self._console)
+        self._task = self._bar.add_task("sweep", detail="", start=False)
+        self._report: SweepReport | None = None
+        self._running: dict[str, tuple[SweepJob, float]] = {}
+        self._begun_s = self._told_s = time.monotonic()
+        self._known = 0
+        self._live = Live(console=self._console, transient=True, get_renderable=self._view)
+
+    def __enter__(self) -> "Self":
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def begun(self, report: "SweepReport") -> None:
+        """See ``SweepObserver``."""
+        self._report, self._known = report, len(report.results)
+        self._begun_s = self._told_s = time.monotonic()
+        total = len(report.jobs)
+        there = f", {self._known} answered before" if self._known else ""
+        self._line(f"sweep of {total} job{'s' if total > 1 else ''} on {report.where}{there}")
+        self._bar.reset(self._task, total=total, completed=self._known)
+
+    def started(self, job: "SweepJob") -> None:
+        """See ``SweepObserver``."""
+        self._running[job.key] = (job, time.monotonic())
+
+    def ended(self, result: "JobResult") -> None:
+        """See ``SweepObserver``."""
+        self._running.pop(result.job.key, None)
+        done, total, detail = self._state()
+        self._bar.update(self._task, completed=done, detail=detail)
+        if result.end == "failed":
+            self._line(f"failed: {result.job.title}: {result.reason}")
+        now_s = time.monotonic()
+        if not self._is_live and (now_s - self._told_s >= _PLAIN_INTERVAL_S or done == total):
+            self._told_s = now_s
+            self._line(f"{done}/{total} jobs: {detail}; last {_ended(result)}")
+
+    def _state(self) -> tuple[int, int, str]:
+        """Jobs that have ended, all jobs, and the rest in words."""
+        if self._report is None:
+            return 0, 0, ""
+        done, total = len(self._report.results), len(self._report.jobs)
+        new = done - self._known
+        failed = self._report.counts["failed"]
+        parts = [f"{len(self._running)} running"]
+        parts += [f"{failed} failed"] if failed else []
+        if new and done < total:
+            left_s = (time.monotonic() - self._begun_s) / new * (total - done)
+            parts.append(f"{lasting(left_s)} left")
+        return done, total, ", ".join(parts)
+
+    def _view(self) -> Group:
+        """The bar, and the jobs that run, the longest first."""
+        now_s = time.monotonic()
+        running = list(self._running.values())
+        lines = [f"  {lasting(now_s - at_s):>8}  {job.title}" for job, at_s in running[:_MOST_RUNNING]]
+        lines += [f"  and {len(running) - _MOST_RUNNING} more"] if len(running) > _MOST_RUNNING else []
+        return Group(self._bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+
+
+def _ended(result: "JobResult") -> str:
+    change = change_of(result)
+    against = ""
+    if change is not None:
+        words = f"{percent_with_interval(*change)} against the default {label_of(result.kind)}"
+        against = f", {words.rstrip()}"
+    return f"{result.job.title} in {lasting(result.seconds)}{against}"
+
+
+# --- The table of a training: how well each method predicts inputs it has not seen.
+
+_TITLES = (
+    "method",
+    "inputs",
+    "exact",
+    "within 2 %",
+    "5 %",
+    "10 %",
+    "mean",
+    "worst",
+    "best of 4 within 5 %",
+    "mean",
+)
+
+
+class TrainingProgress(RunProgress):
+    """The progress of a training: the input, its run, and the inputs that were left out."""
+
+    def __init__(self, objective: str) -> None:
+        super().__init__(objective)
+        self._input = ""
+
+    def begins(self, number: int, total: int, workload: str) -> None:
+        """An input is looked at."""
+        self._input = f"{workload} ({number}/{total}): "
+        self._compiled, self._measuring = 0, False
+
+    def ended(self, number: int, total: int, tuned: "TuningResult") -> None:
+        """An input was looked at."""
+        self.told(f"input {number} of {total}: {_line(tuned)}")
+        self._input = ""
+
+    def judged(self, number: int, total: int) -> None:
+        """So many inputs were left out and predicted."""
+        self._show("leaving inputs out", number, total, "")
+
+    def _show(self, phase: str, done: int, total: int | None, detail: str) -> None:
+        super()._show(f"{self._input}{phase}", done, total, detail)
+
+
+def _line(tuned: "TuningResult") -> str:
+    """What came of one input."""
+    outcome, document = tuned.outcome, tuned.document
+    name, measured = document["workloads"][0]["name"], len(outcome.trials)
+    best = document["best"]
+    if best is None:
+        return f"{name}: no valid trial of {measured}"
+    values = best["configurations"][name]
+    shown = " ".join(f"{key}={value}" for key, value in values.items())
+    return f"{name}: {measured} trials, {shown}"
+
+
+def show_training(document: Mapping[str, Any], console: Console) -> None:
+    """Print what a training learned.
+
+    Args:
+        document: as ``--json`` has it.
+        console: where.
+    """
+    kind = "modelled: a simulated device made the numbers" if document["device"]["modelled"] else "measured"
+    console.print(
+        Text(
+            f"{document['kernel']} on {document['device']['name']}, {kind}; for {document['objective']}",
+            style="bold",
+        )
+    )
+    console.print(
+        Text(
+            f"{document['inputs']} inputs, {document['trials']} trials in all;"
+            f" this training measured {document['looked_at']} inputs with {document['evaluations']} trials"
+            f" in {document['seconds']:.1f} s, {document['known']} were known"
+        )
+    )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in _TITLES:
+        table.add_column(title, justify="left" if title == "method" else "right")
+    for name, one in document["accuracy"].items():
+        shares = (one["exact"], *one["within"])
+        table.add_row(
+            name,
+            str(one["inputs"]),
+            *map(_percent, shares),
+            *map(_factor, (one["mean"], one["worst"])),
+            _percent(one["within_of_first"][1]),
+            _factor(one["mean_of_first"]),
+        )
+    console.print(table)
+    console.print(
+        Text("each input predicted from the others alone; mean and worst: its cost by that of the best")
+    )
+    for place, version in enumerate(document["versions"]):
+        shown = " ".join(f"{key}={value}" for key, value in version.items())
+        console.print(Text(f"version {place}: {shown}"))
+    console.print(Text(f"kept: {document['claim']}"))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.0f} %"
+
+
+def _factor(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+
 
 MOST_ROWS = 60
 """Jobs that are shown one by one; more are in ``--json``."""

@@ -1,4 +1,4 @@
-"""Jobs of a sweep in the daemon's device queues."""
+"""Jobs of a sweep in the daemon's queue."""
 
 import logging
 import time
@@ -8,15 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tuner.client.values import is_ended
-from tuner.model.device_choice import DeviceChoice
 from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError
-from tuner.model.jobs import JobState
+from tuner.model.jobs import DeviceChoice, JobState
 from tuner.model.options import JOB_OPTIONS
-from tuner.model.workload_name import WorkloadName
-from tuner.studies.sweep import RefusedJobsError
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.results import JobResult, answer_of
-from tuner.sweep.running import JobStarted
+from tuner.model.records import WorkloadName
+from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, answer_of
+from tuner.studies.sweep_file import SweepJob
 
 if TYPE_CHECKING:
     from tuner.client.client import Client

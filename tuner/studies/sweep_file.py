@@ -1,23 +1,206 @@
-"""Reads and checks a sweep file: one line per wrong key, with what would be right."""
+"""Sweep files: keys, checks, and the jobs that they stand for."""
 
+import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tuner.kernel_files import document as messages
 from tuner.model.errors import InputError, suggestion
 from tuner.model.objective import NAMES
 from tuner.model.options import OPTIONS
+from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import complaints as option_complaints
-from tuner.sweep.jobs import MOST_JOBS, SweepJob, count, is_excluded, jobs_of, listed, options_of, shown
-from tuner.sweep.tables import GroupTable, SweepDocument, SweepTable
-from tuner.untrusted.files import read_text
-from tuner.untrusted.reading import load_toml
-from tuner.untrusted.toml_lines import line_of
+from tuner.untrusted.reading import line_of, load_toml, plain_line, read_text
+
+# --- The tables and keys of a sweep file; ``file`` reads and checks them.
+
+Value = bool | int | float | str
+"""One value of a size or an option."""
+
+Choice = Value | Annotated[tuple[Value, ...], Field(min_length=1)]
+"""A value, or a list of which every job has one."""
+
+Texts = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class SweepFileTable(BaseModel):
+    """A table of the file; a key that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class SweepTable(SweepFileTable):
+    """What concerns the whole sweep."""
+
+    description: str = Field(default="", description="For people.")
+    kernel_files: tuple[str, ...] = Field(
+        default=(),
+        description="Kernel files beside the catalogue, relative to this file; not with the daemon, which"
+        " reads its own directories.",
+    )
+
+
+class GroupTable(SweepFileTable):
+    """Jobs: every kernel at every size, with every objective, device and option, and workloads as written."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="For people; each once.")
+    kernels: Texts | None = Field(default=None, description="Names of kernels, each tuned at every size.")
+    sizes: dict[str, Choice] = Field(
+        default={},
+        description="Sizes of the kernels by name, batch and data types too: a value, or a list of values.",
+    )
+    workloads: Annotated[tuple[str | Texts, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Workloads as `tuner run` takes them; a list in the list runs together on one GPU.",
+    )
+    objectives: Texts = Field(
+        default=("energy",), description="time, energy, edp, ed2p, pareto: a job for each."
+    )
+    devices: Texts = Field(
+        default=("",),
+        description="As --device takes them, and kinds, such as kind:NVIDIA H200: a job for each.",
+    )
+    options: dict[str, Choice] = Field(
+        default={},
+        description="Options of `tuner run` by name, before those of [options]; lists as in sizes.",
+    )
+    exclude: tuple[dict[str, Choice], ...] = Field(
+        default=(),
+        description="Jobs that are left out: kernel, device, objective, sizes or options with a value or a"
+        " list of values; a job that has one of each is left out.",
+    )
+
+
+class SweepDocument(SweepFileTable):
+    """A sweep file."""
+
+    sweep: SweepTable = SweepTable()
+    options: dict[str, Choice] = Field(
+        default={}, description="Options of all groups: those of `tuner run` by name."
+    )
+    group: Annotated[tuple[GroupTable, ...], Field(min_length=1)] = Field(description="Groups of jobs.")
+
+
+# --- The jobs of a sweep: every combination of what its groups list.
+
+MOST_JOBS = 100_000
+"""Of one file; more are a mistake in a list, or several sweeps."""
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """One search of a sweep.
+
+    Attributes:
+        group: name of its group.
+        workloads: that run together.
+        device: empty for the first.
+        options: those that the file chooses, beside the objective.
+        place: of its group in the file, for messages.
+    """
+
+    group: str
+    workloads: tuple[str, ...]
+    objective: str = "energy"
+    device: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+
+    @property
+    def key(self) -> str:
+        """The same text for jobs that ask for the same search."""
+        return canonical([sorted(self.workloads), self.objective, self.device, dict(self.options)])
+
+    @property
+    def title(self) -> str:
+        """The job in a line."""
+        chosen = [f"{OPTIONS[name].flag} {shown(value)}" for name, value in self.options.items()]
+        where = [f"on {self.device}"] if self.device else []
+        return plain_line(" ".join([*self.workloads, self.objective, *where, *chosen]))
+
+    def attributes(self) -> dict[str, set[str]]:
+        """What exclusions are held against: each name with the values that the job has of it."""
+        found: dict[str, set[str]] = {"objective": {self.objective}, "device": {self.device}, "kernel": set()}
+        for text in self.workloads:
+            name = WorkloadName.parse(text)
+            found["kernel"].add(name.kernel)
+            pairs = [*name.sizes, *([] if name.batch is None else [("batch", name.batch)])]
+            for size, value in pairs:
+                found.setdefault(size, set()).add(value)
+        for option, value in self.options.items():
+            found.setdefault(option, set()).add(shown(value))
+        return found
+
+
+def shown(value: Value) -> str:
+    """A value of TOML as workloads and messages write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def listed(choice: Choice) -> tuple[Value, ...]:
+    """The values of a choice."""
+    return choice if isinstance(choice, tuple) else (choice,)
+
+
+def options_of(group: GroupTable, document: SweepDocument) -> dict[str, Choice]:
+    """The options of a group, those of all groups included."""
+    return {**document.options, **group.options}
+
+
+def count(group: GroupTable, document: SweepDocument) -> int:
+    """How many jobs a group stands for, before exclusions; nothing is built."""
+    sized = math.prod(len(listed(choice)) for choice in group.sizes.values()) * len(group.kernels or ())
+    beside = math.prod(len(listed(choice)) for choice in options_of(group, document).values())
+    return (sized + len(group.workloads or ())) * beside * len(group.objectives) * len(group.devices)
+
+
+def jobs_of(group: GroupTable, document: SweepDocument, place: str) -> Iterator[SweepJob]:
+    """The jobs of a group, before exclusions, in the order of the file.
+
+    Args:
+        group: of the file.
+        document: the file.
+        place: of the group, for messages.
+    """
+    for device, objective in itertools.product(group.devices, group.objectives):
+        for workloads in _workloads(group):
+            for options in _combinations(options_of(group, document)):
+                yield SweepJob(group.name, workloads, objective, device, options, place)
+
+
+def is_excluded(job: SweepJob, exclude: Sequence[Mapping[str, Choice]]) -> list[int]:
+    """Which exclusions leave a job out, counted from 0."""
+    has = job.attributes()
+    return [number for number, one in enumerate(exclude) if _matches(has, one)]
+
+
+def _matches(has: Mapping[str, set[str]], exclusion: Mapping[str, Choice]) -> bool:
+    return all(
+        has.get(name, set()) & {shown(value) for value in listed(choice)}
+        for name, choice in exclusion.items()
+    )
+
+
+def _workloads(group: GroupTable) -> Iterator[tuple[str, ...]]:
+    for kernel in group.kernels or ():
+        for sizes in _combinations(group.sizes):
+            pairs = ",".join(f"{name}={shown(value)}" for name, value in sizes.items())
+            yield (f"{kernel}:{pairs}" if pairs else kernel,)
+    for one in group.workloads or ():
+        yield (one,) if isinstance(one, str) else one
+
+
+def _combinations(choices: Mapping[str, Choice]) -> Iterator[dict[str, Value]]:
+    """Each name with one of its values, in every combination; the first name moves slowest."""
+    for values in itertools.product(*map(listed, choices.values())):
+        yield dict(zip(choices, values, strict=True))
+
 
 Complaint = tuple[str, str]
 """A key as the file writes it, and what is wrong with it."""

@@ -2,30 +2,495 @@
 
 import contextlib
 import logging
+import math
+import platform
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from tuner.database.connection import default_path, holds_something
 from tuner.database.merging import merge_file
 from tuner.database.runs import Store
-from tuner.kernel_files.catalog import Catalog
+from tuner.devices.choice import identify
+from tuner.devices.replay import PREFIX
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError, TunerError, WorkerLostError
-from tuner.pool.workers import open_workers
-from tuner.studies.sweep import answers_under
-from tuner.sweep.jobs import SweepJob
-from tuner.sweep.lane import INTERRUPTED
-from tuner.sweep.pool_lane import LaneAnswer, asked_device
-from tuner.sweep.pool_questions import check_jobs, sources_of, told_by_workers
-from tuner.sweep.pool_workers import SweepWorkers, Workers
-from tuner.sweep.results import JobResult
-from tuner.sweep.running import JobStarted
+from tuner.model.jobs import DeviceChoice, DeviceIdentity
+from tuner.model.records import Conditions, WorkloadName
+from tuner.pool.worker import ChildOrder, call_child, own_device, stop_child
+from tuner.pool.workers import PoolWorker, open_workers
+from tuner.studies.sweep import (
+    JobResult,
+    JobStarted,
+    RefusedJobsError,
+    ToldConditions,
+    answers_under,
+    request_of,
+    told_conditions,
+)
+from tuner.studies.sweep_file import SweepJob
+from tuner.studies.sweep_local import INTERRUPTED, Lane
+from tuner.untrusted.reading import RUN_BYTES, shown_bytes
+
+# --- What a pool worker's child does for a sweep: whole jobs, each into a database file of its own.
+
+_FILE_BYTES = 2 * RUN_BYTES  # indices and empty pages beside the run
+
+SERVER = "tuner.studies.sweep_pool:PoolLane"
+"""For ``ChildOrder``."""
+
+
+_SIMULATED = "sim:"
+
+
+def asked_device(device: str) -> str:
+    """What a worker is asked to open for a job's device; empty for its own GPU."""
+    return device if device.startswith(_SIMULATED) else ""
+
+
+@dataclass(frozen=True)
+class LaneFacts:
+    """What a worker is, as a sweep needs to know it.
+
+    Attributes:
+        host: its name.
+        missing: kernel files of the sweep that it does not have.
+        unusable: why it cannot use others, such as for a file of data that it does not have.
+        sources: fingerprints of the sweep's kernels that it has, by their names.
+        identities: who the devices are that were asked for.
+    """
+
+    host: str
+    missing: Sequence[Path]
+    sources: Mapping[str, str]
+    identities: Mapping[str, DeviceIdentity]
+    unusable: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LaneAnswer:
+    """What a job has given.
+
+    Attributes:
+        found: see ``Lane.run``.
+        database: content of the file with its run; empty where there is none.
+    """
+
+    found: Mapping[str, Any]
+    database: bytes = b""
+
+
+class PoolLane:
+    """Runs jobs of a sweep in a pool worker; the server of a child process.
+
+    Args:
+        kernel_files: beside the catalogue.
+        bytes_limit: of a job's database file.
+    """
+
+    def __init__(self, kernel_files: Sequence[Path], bytes_limit: int = _FILE_BYTES) -> None:
+        self._missing = [path for path in kernel_files if not path.is_file()]
+        there = [path for path in kernel_files if path not in self._missing]
+        reasons = {path: _unusable(path) for path in there}
+        self._unusable = [reason for reason in reasons.values() if reason]
+        self._lane = Lane([path for path in there if not reasons[path]], None)
+        self._bytes_limit = bytes_limit
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._lane.catalog
+
+    def facts(self, kernels: Collection[str], devices: Collection[str], folder: Path) -> LaneFacts:
+        """What this worker is.
+
+        Args:
+            kernels: whose sources are told.
+            devices: that are opened, to tell who they are.
+            folder: not used.
+
+        Raises:
+            TunerError: a device cannot be opened.
+        """
+        del folder
+        here = {name: self._catalog.kernels[name] for name in kernels if name in self._catalog.kernels}
+        return LaneFacts(
+            host=platform.node(),
+            missing=self._missing,
+            sources={name: kernel.fingerprint for name, kernel in here.items()},
+            identities={device: identify(own_device(device)) for device in devices},
+            unusable=self._unusable,
+        )
+
+    def conditions(self, jobs: Sequence[SweepJob], folder: Path) -> ToldConditions:
+        """What answers of jobs are bound to here.
+
+        Args:
+            jobs: of the sweep.
+            folder: not used.
+        """
+        del folder
+        told = told_conditions(map(_own, jobs), self._catalog)
+        bound = {job.key: conditions for job, conditions in told.conditions}
+        found = [(job, bound[_own(job).key]) for job in jobs if _own(job).key in bound]
+        return ToldConditions(found, told.refused)
+
+    def run(self, job: SweepJob, folder: Path) -> LaneAnswer:
+        """Run a job.
+
+        Args:
+            job: of the sweep.
+            folder: where its database is written.
+
+        Raises:
+            InputError: the database file is larger than what is sent.
+        """
+        path = folder / "job.db"
+        found = self._lane.run(_own(job), path)
+        if found.get("run") is None:
+            return LaneAnswer(found)
+        size = path.stat().st_size
+        if size > self._bytes_limit:
+            raise InputError(
+                f"its database file has {shown_bytes(size)}, and at most {shown_bytes(self._bytes_limit)}"
+                " are sent; use --on local, or a smaller budget"
+            )
+        return LaneAnswer(found, path.read_bytes())
+
+
+def _unusable(kernel_file: Path) -> str:
+    """Why a kernel file cannot be used here; empty where it can."""
+    try:
+        load_kernel_file(kernel_file)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _own(job: SweepJob) -> SweepJob:
+    """The job on the device that this worker has for it."""
+    return replace(job, device=own_device(asked_device(job.device)))
+
+
+# --- The workers of a pool as a sweep sees them: which are met, and which of its jobs each may take.
 
 _LOG = logging.getLogger(__name__)
+_POLL_S = 0.5
+
+
+class Workers(Protocol):
+    """What a sweep needs of ``tuner.pool.workers.Workers``."""
+
+    @property
+    def present(self) -> Mapping[str, PoolWorker]:
+        """The workers by address."""
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Workers that are not of the pool, by address, and why."""
+
+    @property
+    def name(self) -> str:
+        """What the scheduler calls this process."""
+
+    def refresh(self) -> None:
+        """Ask who is there."""
+
+    def living(self) -> tuple[str, ...]:
+        """Names of all processes that have work done by the scheduler."""
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *args: object,
+        worker: str | None = None,
+    ) -> Future[Any]:
+        """Call a function in a worker."""
+
+    def run_everywhere(self, function: Callable[..., Any], *args: object) -> None:
+        """Call a function in all workers at once."""
+
+
+class SweepWorkers:
+    """The workers that may run jobs of a sweep: same package, same sources, a device that opens.
+
+    Args:
+        workers: of the pool.
+        kernel_files: of the sweep, beside the catalogue.
+        sources: fingerprints of its kernels here, by their names.
+        devices: what workers are asked to open for its jobs.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        kernel_files: Sequence[Path],
+        sources: Mapping[str, str],
+        devices: Collection[str],
+    ) -> None:
+        self._workers = workers
+        self._sources = sources
+        self._devices = tuple(devices)
+        self._run = f"{workers.name}/{uuid.uuid4().hex}"
+        self._order = ChildOrder(self._run, SERVER, (tuple(kernel_files),))
+        self._asked: dict[str, Future[LaneFacts]] = {}
+        self._facts: dict[str, LaneFacts] = {}
+        self._told: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+
+    @property
+    def present(self) -> Mapping[str, LaneFacts]:
+        """Workers that may run jobs, by address."""
+        return {address: one for address, one in self._facts.items() if address in self._workers.present}
+
+    def meet(self) -> None:
+        """Wait until every worker that is there has told what it is.
+
+        Raises:
+            InputError: a worker has another source of a kernel, or has no such kernel or kernel file.
+            PoolError: none may run jobs.
+            PoolLostError: the scheduler does not answer.
+        """
+        self.look()
+        while self._asked:
+            wait(self._asked.values(), timeout=_POLL_S)
+            self.look()
+        for facts in self._facts.values():
+            if why := self._other_sources(facts):
+                raise InputError(why)
+        if not self.present:
+            reasons = "; ".join((*self.left_out.values(), *self._told.values()))
+            raise PoolError(f"no worker of the pool can run jobs{reasons and f': {reasons}'}")
+
+    def look(self) -> None:
+        """Ask new workers what they are, and hear those that have said so; does not wait.
+
+        Raises:
+            PoolLostError: the scheduler does not answer.
+        """
+        self._workers.refresh()
+        for address, why in self._workers.left_out.items():
+            if self._told.get(address) != why:
+                self._told[address] = why
+                _LOG.warning("pool: a worker is left out: %s: %s", address, why)
+        for address in self._workers.present:
+            if not ({address} & (self._asked.keys() | self._facts.keys() | self.left_out.keys())):
+                self._asked[address] = self.submit(address, "facts", tuple(self._sources), self._devices)
+        for address, answer in list(self._asked.items()):
+            if answer.done():
+                del self._asked[address]
+                self._hear(address, answer)
+
+    def fitting(self) -> list[str]:
+        """Addresses of the workers that may run jobs now."""
+        return [address for address, facts in self.present.items() if not self._other_sources(facts)]
+
+    def identity(self, address: str, job: SweepJob) -> DeviceIdentity:
+        """Who the device is that a worker has for a job."""
+        return self._facts[address].identities[asked_device(job.device)]
+
+    def allows(self, address: str, job: SweepJob) -> bool:
+        """Whether a worker may take a job."""
+        return bool(asked_device(job.device)) or DeviceChoice.parse(job.device).allows(
+            self.identity(address, job)
+        )
+
+    def host(self, address: str) -> str:
+        """The host of a worker."""
+        return self._facts[address].host
+
+    def submit(self, address: str, method: str, *args: object) -> Future[Any]:
+        """Call a method of the ``PoolLane`` in a worker's child.
+
+        Raises:
+            PoolLostError: the scheduler does not answer.
+        """
+        living = self._workers.living()
+        return self._workers.submit(call_child, self._order, living, method, *args, worker=address)
+
+    def gather(self, calls: Collection[Future[Any]], timeout_s: float = math.inf) -> None:
+        """Wait until calls have ended, or the time is over.
+
+        Raises:
+            PoolLostError: the scheduler does not answer.
+        """
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until and not all(call.done() for call in calls):
+            wait(calls, timeout=_POLL_S)
+            self._workers.refresh()
+
+    def stop(self) -> None:
+        """Have all workers end what they do for this sweep, in order; does not wait."""
+        self._workers.run_everywhere(stop_child, self._run)
+
+    def _hear(self, address: str, answer: Future[LaneFacts]) -> None:
+        try:
+            facts = answer.result()
+        except WorkerLostError:
+            return
+        except TunerError as error:
+            self._leave_out(address, f"{address}: {error}")
+            return
+        if why := self._same_gpu(facts):
+            self._leave_out(address, f"{facts.host} ({address}): {why}")
+            return
+        self._facts[address] = facts
+        if why := self._other_sources(facts):
+            _LOG.warning("pool: a worker takes no jobs: %s", why)
+
+    def _same_gpu(self, facts: LaneFacts) -> str:
+        """Which worker has the same GPU; empty where none has."""
+        own = facts.identities.get("")
+        if own is None or own.modelled:
+            return ""
+        for address, other in self.present.items():
+            if other.identities[""].uuid == own.uuid:
+                return f"its GPU {own.uuid} is that of {address} too"
+        return ""
+
+    def _leave_out(self, address: str, why: str) -> None:
+        self.left_out[address] = why
+        _LOG.warning("pool: a worker is left out: %s", why)
+
+    def _other_sources(self, facts: LaneFacts) -> str:
+        """Why a worker's kernels are not those here; empty where they are."""
+        if facts.missing:
+            return (
+                f"host {facts.host} has no kernel file {facts.missing[0]};"
+                " kernel files do not travel: put it there under the same path"
+            )
+        if facts.unusable:
+            return (
+                f"host {facts.host} cannot use a kernel file: {facts.unusable[0]};"
+                " files do not travel: put them there under the same paths"
+            )
+        for name, source in self._sources.items():
+            there = facts.sources.get(name)
+            if there is None:
+                return f"host {facts.host} has no kernel {name}; put its files there too"
+            if there != source:
+                return (
+                    f"host {facts.host} has another source of kernel {name}"
+                    f" ({there[:12]} there, {source[:12]} here); make its files the same"
+                )
+        return ""
+
+
+# --- What is asked before jobs run on a pool: whether they can be, and what answers are bound to there.
+
+
+def check_jobs(jobs: Iterable[SweepJob]) -> None:
+    """Refuse what no pool runs.
+
+    Raises:
+        RefusedJobsError: options or devices that cannot be.
+    """
+    jobs = list(jobs)
+    devices = {device: _misfit(device) for device in {job.device for job in jobs}}
+    _refuse((job, why) for job in jobs for why in (devices[job.device], _check(job)) if why)
+
+
+def sources_of(jobs: Iterable[SweepJob], catalog: Catalog) -> dict[str, str]:
+    """Fingerprints of the kernels of jobs, by their names.
+
+    Raises:
+        RefusedJobsError: kernels that are not there.
+    """
+    first = {text: job for job in jobs for text in job.workloads}
+    found: dict[str, str] = {}
+    _refuse((job, why) for text, job in first.items() if (why := _add_source(text, catalog, found)))
+    return found
+
+
+def _add_source(workload: str, catalog: Catalog, found: dict[str, str]) -> str:
+    """Add the fingerprint of a workload's kernel; why there is none, else empty."""
+    try:
+        name = WorkloadName.parse(workload).kernel
+        if name not in found:
+            found[name] = catalog.kernel(name).fingerprint
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def told_by_workers(
+    crew: SweepWorkers, jobs: Sequence[SweepJob], on: str
+) -> list[tuple[SweepJob, Conditions]]:
+    """The conditions of jobs, as one worker of each kind that may run them tells.
+
+    Args:
+        crew: met.
+        jobs: of the sweep.
+        on: what messages call the pool.
+
+    Raises:
+        RefusedJobsError: jobs that no worker has a device for, or workloads or options that cannot be there.
+        PoolError: a worker was lost.
+    """
+    of_device: dict[str, list[SweepJob]] = defaultdict(list)
+    for job in jobs:
+        of_device[job.device].append(job)
+    asked: dict[str, list[SweepJob]] = defaultdict(list)
+    for device, alike in of_device.items():
+        chosen = _one_of_each_kind(crew, alike[0])
+        if not chosen:
+            _refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
+        for address in chosen:
+            asked[address] += alike
+    answers = [crew.submit(address, "conditions", some) for address, some in asked.items()]
+    crew.gather(answers)
+    told: list[ToldConditions] = [answer.result() for answer in answers]
+    refused = dict.fromkeys(one for some in told for one in some.refused)
+    if refused:
+        raise RefusedJobsError(list(refused))
+    return [one for some in told for one in some.conditions]
+
+
+def _one_of_each_kind(crew: SweepWorkers, job: SweepJob) -> list[str]:
+    """A worker of each kind that may take a job."""
+    found: dict[tuple[str, str, str], str] = {}
+    for address in crew.fitting():
+        if crew.allows(address, job):
+            identity = crew.identity(address, job)
+            found.setdefault((identity.name, identity.driver, identity.runtime), address)
+    return list(found.values())
+
+
+def _misfit(device: str) -> str:
+    """Why a device is none of a pool's; empty where it may be."""
+    if device.startswith(PREFIX):
+        return f"{device} was measured already; leave it out, or use --on local"
+    if asked_device(device):
+        try:
+            identify(device)
+        except InputError as error:
+            return str(error)
+        return ""
+    if DeviceChoice.parse(device).one:
+        return f"device {device}: each worker has its own GPU; leave devices out, or write kind:MODEL"
+    return ""
+
+
+def _check(job: SweepJob) -> str:
+    try:
+        request_of(job).check()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _refuse(refused: Iterable[tuple[SweepJob, str]]) -> None:
+    """Raise with the reasons, each once for a group; nothing where there is none."""
+    found = dict.fromkeys((job.place, why) for job, why in refused)
+    if found:
+        raise RefusedJobsError(list(found))
+
+
 _LOOK_S = 0.5
 _ABSENT_S = 120.0  # without a worker that takes a job, until a sweep gives up
 _GRACE_S = 40.0  # for jobs to end in order, more than workers give them

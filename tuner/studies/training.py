@@ -1,34 +1,121 @@
-"""Measures a kernel at many inputs, each as far as it teaches something, and keeps what was learned.
+"""Training: a kernel measured at many inputs, each as far as it teaches something.
 
 Every input is a run of its own, stored like any other. The first inputs are looked at by drawing
 configurations at random; at later ones those are measured that a forest, grown on all trials so far, ranks
 first, and some at random. So neighbours' results are used, and no space is measured whole.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 
 from tuner import registry
 from tuner.database.ledger import Ledger
+from tuner.database.ranking import sizes_named
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.schema import MAX_SIZE
 from tuner.kernel_files.size_condition import written_out
-from tuner.model.errors import InputError, RunInterrupted
-from tuner.model.records import RunStatus, canonical
+from tuner.model.errors import InputError, RunInterrupted, suggestion
+from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import Objective
+from tuner.model.plan import Configuration, Workload
+from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
 from tuner.prediction.accuracy import LeftOut
-from tuner.prediction.method import Predictor
+from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.search.request import Request
+from tuner.search.session import ProgressListener, Strategy, TuningResult, tune
 from tuner.search.setup import MeasurementSetup
-from tuner.search.tuning import ProgressListener, Strategy, TuningResult, tune
 from tuner.space.search_view import Candidate
 from tuner.studies.learning import METHODS, accuracies, feature_table, model_of, predictors, ranking
-from tuner.training.trials import StoredTrials
+
+_DONE = (RunStatus.FINISHED, RunStatus.LIMITED)
+_Trial = tuple[Sizes, Configuration, float, float]
+
+
+class StoredTrials:
+    """All trials of a kernel alone on a GPU, with clocks and power limit as found.
+
+    Taken are runs by the present sources, driver and CUDA, of the kernel file's own batch at each input, for
+    whatever objective, as far as their trials have the cost that is asked for. A run that is done is read
+    once, so that a training may ask again after every input. Configurations are written out.
+
+    Args:
+        store: the database.
+        kernel: the kernel.
+        device: the GPU.
+        objective: name; costs are in its unit.
+    """
+
+    def __init__(self, store: Store, kernel: KernelFile, device: DeviceIdentity, objective: str) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._device = device
+        self._objective = Objective(objective)
+        self._read: dict[int, list[_Trial]] = {}
+
+    def all(self) -> TrainingSet | None:
+        """The trials, the newest runs last; None without any."""
+        runs = self._store.answered_alone(self._kernel.name)
+        comparable = [run for run in runs if _is_comparable(run, self._kernel, self._device)]
+        try:
+            return TrainingSet.of(trial for run in reversed(comparable) for trial in self._trials_of(run))
+        except InputError:
+            return None
+
+    def is_done(self, sizes: Sizes) -> bool:
+        """Whether a run of an input that ``all`` has seen went to its end, and was not interrupted."""
+        return any(trials and trials[0][0] == sizes for trials in self._read.values())
+
+    def _trials_of(self, run: StoredRun) -> list[_Trial]:
+        if run.id in self._read:
+            return self._read[run.id]
+        trials = list(_trials(self._store, self._kernel, run, self._objective))
+        if run.status in _DONE:
+            self._read[run.id] = trials
+        return trials
+
+
+def _is_comparable(run: StoredRun, kernel: KernelFile, device: DeviceIdentity) -> bool:
+    conditions = run.conditions
+    measured_on = conditions["device"]
+    return bool(
+        conditions["sources"].get(kernel.name) == kernel.fingerprint
+        and conditions["clocks"] == "off"
+        and not conditions["settings"].get("power_limits_w")
+        and conditions["protocol"] == PROTOCOL
+        and all(measured_on[name] == getattr(device, name) for name in ("uuid", "driver", "runtime"))
+    )
+
+
+def _trials(store: Store, kernel: KernelFile, run: StoredRun, objective: Objective) -> Iterator[_Trial]:
+    ((name, batch),) = run.conditions["workloads"]
+    workload = _workload(kernel, name)
+    if workload is None or workload.batch != batch:
+        return
+    for trial, measurement in store.best_known(run.id, [name]):
+        if objective.needs_energy and measurement.ok and measurement.energy is None:
+            continue  # an estimate
+        configuration = kernel.allowed(workload, trial.configurations[0])
+        if configuration is not None:
+            cost, sigma = objective.cost(measurement), objective.relative_uncertainty(measurement)
+            yield dict(workload.sizes), written_out(kernel.recipe, configuration), cost, sigma
+
+
+def _workload(kernel: KernelFile, name: str) -> Workload | None:
+    try:
+        return kernel.workload(sizes_named(name))
+    except (InputError, ValueError):
+        return None
+
 
 POLICIES = ("predicted", "hill-climbing", "random", "exhaustive")
 SHARE = 0.2  # of a space that is measured at an input, unless asked for otherwise
@@ -279,3 +366,166 @@ def _strategy(
         return policy(search, rank, count, seed)
 
     return Strategy("predicted", {"evaluations": count}, search)
+
+
+# --- The inputs that a kernel is trained on: problem sizes drawn from ranges, or listed.
+
+_NUMBER = r"\d+(?:(?:\^|\*\*)\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s+(log|lin))?")
+_MOST_DIGITS = 16
+_MOST_DRAWS = 200  # for one input that is allowed
+
+
+@dataclass(frozen=True)
+class DrawnSize:
+    """Where the values of a size come from.
+
+    Attributes:
+        name: of the size.
+        low: least value of a range.
+        high: greatest value of a range.
+        logarithmic: of a range: whether values are spread evenly in their logarithm.
+        values: those that are drawn from in place of a range.
+    """
+
+    name: str
+    low: int = 1
+    high: int = 1
+    logarithmic: bool = True
+    values: tuple[int | str, ...] = ()
+
+    def value(self, share: float) -> int | str:
+        """The value at a share of the way, from 0 to 1."""
+        if self.values:
+            return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+        if self.logarithmic:
+            drawn = self.low * math.pow(self.high / self.low, share)
+        else:
+            drawn = self.low + share * (self.high - self.low)
+        return min(max(round(drawn), self.low), self.high)
+
+
+def drawn_sizes(kernel: KernelFile, text: str) -> tuple[DrawnSize, ...]:
+    """Where the sizes of a kernel's inputs come from, as ``H=2^4..2^16 log, K=[128, 256]``.
+
+    Sizes that the text leaves out are drawn from all their values; ranges evenly in the logarithm.
+
+    Raises:
+        InputError: a size is unknown or twice, or its values have another form or are none of the kernel's.
+    """
+    stated: dict[str, str] = {}
+    for part in _parts(text):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise InputError(f"--inputs: {part.strip()!r} is not of the form H=16..65536 or H=[16, 64]")
+        if name not in kernel.sizes:
+            known = ", ".join(kernel.sizes) or "none"
+            raise InputError(
+                f"--inputs: {kernel.name} has no size {name!r}; it has {known}"
+                f"{suggestion(name, kernel.sizes)}"
+            )
+        if name in stated:
+            raise InputError(f"--inputs: {name} is there twice")
+        stated[name] = value
+    return tuple(_drawn(kernel, name, stated.get(name)) for name in kernel.sizes)
+
+
+def _parts(text: str) -> list[str]:
+    """The text cut at commas outside brackets."""
+    return [part for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
+
+
+def _drawn(kernel: KernelFile, name: str, text: str | None) -> DrawnSize:
+    values = kernel.sizes[name]
+    if text is None:
+        if isinstance(values, range):
+            return DrawnSize(name, values[0], values[-1])
+        return DrawnSize(name, values=tuple(values[:1] if name in kernel.optional else values))
+    span = _RANGE.fullmatch(text)
+    if span is not None:
+        low, high = _number(span[1]), _number(span[2])
+        if low > high:
+            raise InputError(f"--inputs: {name}={text}: the range is empty")
+        if low < 1:
+            raise InputError(f"--inputs: {name}={text}: a range begins with 1 or more")
+        if isinstance(values, range):
+            if low not in values or high not in values:
+                raise InputError(f"--inputs: {name}={text}: {kernel.name} takes {values[0]} to {values[-1]}")
+            return DrawnSize(name, low, high, span[3] != "lin")
+        inside = tuple(value for value in values if isinstance(value, int) and low <= value <= high)
+        if not inside:
+            raise InputError(f"--inputs: {name}={text}: none of {kernel.name}'s values is in the range")
+        return DrawnSize(name, values=inside)
+    listed = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else [text]
+    chosen = tuple(_number(one) if re.fullmatch(_NUMBER, one.strip()) else one.strip() for one in listed)
+    for value in chosen:
+        if value not in values and str(value) not in map(str, values):
+            raise InputError(f"--inputs: {kernel.name} has no {name}={value}")
+    return DrawnSize(name, values=chosen)
+
+
+def _number(text: str) -> int:
+    """A number, or a power of one.
+
+    Raises:
+        InputError: it is beyond all sizes.
+    """
+    base, _, power = text.strip().replace("**", "^").partition("^")
+    if len(base) <= _MOST_DIGITS and len(power) <= 2:  # noqa: PLR2004 - digits of an exponent
+        found: int = int(base) ** int(power or 1)
+        if found <= MAX_SIZE:
+            return found
+    raise InputError(f"{text:.40}: is beyond all sizes; the largest is 2^53")
+
+
+def draw(sizes: Sequence[DrawnSize], count: int, seed: int, allowed: Callable[[Sizes], bool]) -> list[Sizes]:
+    """Different inputs, spread evenly: a scrambled Halton sequence.
+
+    Args:
+        sizes: where their values come from.
+        count: how many.
+        seed: of the scrambling.
+        allowed: whether an input may be taken.
+
+    Returns:
+        As many as there are; fewer where few are different and allowed.
+    """
+    from scipy.stats import qmc  # noqa: PLC0415 - takes a third of a second, and only training needs it
+
+    found: dict[tuple[int | str, ...], Sizes] = {}
+    sequence = qmc.Halton(max(1, len(sizes)), seed=seed)
+    for _ in range(_MOST_DRAWS):
+        for point in sequence.random(count):
+            one = {size.name: size.value(share) for size, share in zip(sizes, point, strict=False)}
+            key = tuple(one.values())
+            if key not in found and allowed(one):
+                found[key] = one
+            if len(found) == count:
+                return list(found.values())
+        if math.prod(len(size.values) or size.high - size.low + 1 for size in sizes) <= len(found):
+            break
+    return list(islice(found.values(), count))
+
+
+def listed_inputs(kernel: KernelFile, texts: Sequence[str]) -> list[Sizes]:
+    """Inputs written out, each as ``H=100,W=7``.
+
+    Raises:
+        InputError: one is twice, or not of the kernel's sizes.
+    """
+    found: list[Sizes] = []
+    for text in texts:
+        sizes: dict[str, int | str] = {}
+        for part in text.split(","):
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals:
+                raise InputError(f"--input {text}: {part.strip()!r} is not of the form SIZE=VALUE")
+            if name in sizes:
+                raise InputError(f"--input {text}: {name} is there twice")
+            sizes[name] = _number(value) if re.fullmatch(_NUMBER, value) else value
+        workload = kernel.workload(sizes)
+        whole: Mapping[str, int | str] = dict(workload.sizes)
+        if dict(whole) in found:
+            raise InputError(f"--input {text}: is there twice")
+        found.append(dict(whole))
+    return found

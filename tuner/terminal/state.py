@@ -1,12 +1,121 @@
-"""The present of the daemon, as its events tell it, within bounds."""
+"""The present of the daemon, as its events and answers tell it, within bounds."""
 
+import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from tuner.client.client import Client
 from tuner.client.values import Job, LiveEvent, ServedAnswer, read
+from tuner.model.errors import TunerError
 from tuner.model.jobs import JobState
+from tuner.untrusted.reading import plain_line
+
+_PAUSE_S = 2.0  # after a refusal, such as "too many followers", which need not last
+
+
+class _ClosedError(Exception):
+    """Nobody takes events any more."""
+
+
+class EventReader:
+    """Reads everything that happens, power too, until it is closed; looks for a daemon that went away.
+
+    The thread does not keep the process alive: where that ends, the stream is closed, and the daemon stops to
+    sample power. Within a process it ends with the next event, one second later at most while the daemon is
+    there.
+
+    Args:
+        client: of the daemon.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._events: deque[LiveEvent | TunerError] = deque()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def take(self) -> list[LiveEvent | TunerError]:
+        """What has come since the last call, in its order: events, and why the daemon is away."""
+        return [self._events.popleft() for _ in range(len(self._events))]
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            trouble = self._read()
+            if trouble is not None:  # from here on all is told anew
+                self._events.append(trouble)
+                self._closed.wait(_PAUSE_S)
+
+    def _read(self) -> TunerError | None:
+        """Read until it is closed; returns what prevents it, such as a refusal."""
+        try:
+            for event in self._client.watch(power=True, away=self._away):
+                if self._closed.is_set():
+                    break
+                self._events.append(event)
+        except _ClosedError:
+            return None
+        except TunerError as error:
+            return error
+        return None
+
+    def _away(self, trouble: TunerError) -> None:
+        if self._closed.is_set():
+            raise _ClosedError
+        self._events.append(trouble)
+
+
+# --- What a user may want done with a job: the question before, and what the daemon says to it.
+
+CANCEL, PAUSE, RESUME = "cancel", "pause", "resume"
+
+CONSEQUENCES = {
+    CANCEL: "It ends; the trials that it has stored stay.",
+    PAUSE: "It stops until somebody resumes it, and then goes on where it was.",
+    RESUME: "It is queued again, and goes on where it was.",
+}
+
+
+def pause_or_resume(job: Job | None) -> str:
+    """What the one key for both means."""
+    return RESUME if job is not None and job.state == JobState.PAUSED.value else PAUSE
+
+
+def why_not(verb: str, job: Job | None) -> str:
+    """Why nothing can be done; empty where the user is to be asked."""
+    if job is None:
+        return f"no job to {verb}: choose one in pane 2"
+    return f"no job to {verb}: job {job.id} has {job.state} already" if job.ended else ""
+
+
+def question(verb: str, job: Job) -> str:
+    """What the user is asked."""
+    return plain_line(f"{verb.capitalize()} job {job.id} ({' + '.join(job.workloads)})?")
+
+
+def changed(client: Client, verb: str, number: int) -> tuple[str, bool]:
+    """Have the daemon change a job.
+
+    Returns:
+        What became of it, and whether it was done.
+    """
+    changes = {CANCEL: client.cancel, PAUSE: client.pause, RESUME: client.resume}
+    try:
+        job = changes[verb](number)
+    except TunerError as error:
+        return str(error), False
+    return f"job {job.id} is {job.state}", True
+
 
 Data = Mapping[str, Any]
 
@@ -178,3 +287,87 @@ class LiveState:
     def _take_trouble(self, _: int | None, data: Data) -> frozenset[str]:
         self.away = str(data.get("message", ""))
         return frozenset((HEAD,))
+
+
+# --- Stored trials of a run in the form of the stream, which has only those of jobs that run.
+
+
+def stored_trials(client: Client, run: int) -> Iterator[Data]:
+    """The first trials of a run, as many as are kept.
+
+    Raises:
+        TunerError: as ``Client``.
+    """
+    modelled = client.archive.run(run).get("modelled", False)
+    for stored in islice(client.archive.trials(run), MOST_TRIALS):
+        yield as_streamed(stored, run, modelled=bool(modelled))
+
+
+def as_streamed(stored: Data, run: int, *, modelled: bool) -> Data:
+    """The data of a stored trial as an event of the kind ``trial`` has it."""
+    workloads = (stored.get("workloads") or {}).values()
+    failed: Data = next((one for one in workloads if one.get("status") != "ok"), {})
+    confirmed = bool(stored.get("confirmed"))
+    return {
+        **stored,
+        "run": run,
+        "trial": stored.get("number"),
+        "repeat": stored.get("bursts") if confirmed else 0,
+        "confirming": confirmed,
+        "detail": failed.get("detail", ""),
+        "clock_set_mhz": stored.get("clock_mhz"),
+        "clock_mhz": stored.get("clock_seen_mhz"),
+        "watts": stored.get("power_w"),
+        "joules": None,
+        "expected": None,
+        "modelled": modelled,
+    }
+
+
+class Inquiries:
+    """Requests of a view; what comes back is handed to the view.
+
+    Args:
+        client: of the daemon.
+        in_thread: does work in a thread.
+        in_view: called in such a thread, calls a function of the view.
+    """
+
+    def __init__(
+        self, client: Client, in_thread: Callable[[Callable[[], None]], None], in_view: Callable[..., Any]
+    ) -> None:
+        self._client = client
+        self._in_thread = in_thread
+        self._in_view = in_view
+        self._asking = threading.Lock()
+
+    def answers(self, take: Callable[[list[ServedAnswer]], None]) -> None:
+        """Ask for the answers that are served, unless that is being done."""
+
+        def work() -> None:
+            with self._asking:
+                try:
+                    answers = self._client.archive.answers()
+                except TunerError:
+                    return  # the stream says why; they are asked for again when the daemon is back
+            self._in_view(take, answers)
+
+        if not self._asking.locked():
+            self._in_thread(work)
+
+    def trials(self, run: int, take: Callable[[list[Data]], None], say: Callable[[str, bool], None]) -> None:
+        """Ask for the stored trials of a run; what prevents it is said."""
+
+        def work() -> None:
+            try:
+                trials = list(stored_trials(self._client, run))
+            except TunerError as error:
+                self._in_view(say, str(error), False)
+                return
+            self._in_view(take, trials)
+
+        self._in_thread(work)
+
+    def change(self, verb: str, job: int, say: Callable[[str, bool], None]) -> None:
+        """Have a job changed; what became of it is said."""
+        self._in_thread(lambda: self._in_view(say, *changed(self._client, verb, job)))

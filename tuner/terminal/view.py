@@ -1,30 +1,270 @@
-"""The view of the daemon in a terminal."""
+"""The view of the daemon in a terminal: panes, dialogs, style."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.widgets import Footer, Input, Static
+from textual.containers import Vertical
+from textual.markup import escape
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static
 
 from tuner.client.client import Client
 from tuner.client.values import Job, LiveEvent, ServedAnswer
 from tuner.model.errors import TunerError
 from tuner.model.jobs import JobState
 from tuner.terminal import state
-from tuner.terminal.answer_rows import answer_listing
-from tuner.terminal.device_rows import device_listing
-from tuner.terminal.dialogs import Confirmation, Help
-from tuner.terminal.headline import headline, warning
-from tuner.terminal.inquiries import Inquiries
-from tuner.terminal.job_changes import CANCEL, CONSEQUENCES, pause_or_resume, question, why_not
-from tuner.terminal.job_rows import job_listing
-from tuner.terminal.listing import Listing
-from tuner.terminal.pane import Pane
-from tuner.terminal.rows import TrialRows
-from tuner.terminal.state import ANSWERS, DEVICES, HEAD, JOBS, TRIALS, LiveSearch, LiveState
-from tuner.terminal.style import STYLE
-from tuner.untrusted.text import plain
+from tuner.terminal.rows import (
+    Arrangement,
+    Listing,
+    Row,
+    TrialRows,
+    aligned,
+    answer_listing,
+    arranged,
+    device_listing,
+    fitted,
+    gap,
+    job_listing,
+    line,
+)
+from tuner.terminal.state import (
+    ANSWERS,
+    CANCEL,
+    CONSEQUENCES,
+    DEVICES,
+    HEAD,
+    JOBS,
+    TRIALS,
+    Inquiries,
+    LiveSearch,
+    LiveState,
+    pause_or_resume,
+    question,
+    why_not,
+)
+from tuner.untrusted.reading import plain, plain_line
+
+# --- A question before a job is changed, and the keys.
+
+HELP = """\
+ 1 2 3 4   tab    devices, jobs, trials, answers
+ ↑ ↓   j k        move; g and G: first and last row
+ enter            on a job: show its trials
+ c                cancel a job, after a question
+ p                pause or resume a job, after a question
+ s   S            sort by the next column; turn the order
+ /                filter the rows; esc shows all again
+ ?                these keys
+ q                quit
+
+c and p are for the chosen job, for the job that runs on the
+chosen device, or for the job whose trials are shown.
+± is half of a 95 % interval. Times and joules are of one
+round of all workloads. ★ is the best trial so far."""
+
+
+class Confirmation(ModalScreen[bool]):
+    """Asks whether a job is to be changed; yes is never the default.
+
+    Args:
+        question: what is to be done.
+        consequence: what happens then.
+    """
+
+    BINDINGS = [  # noqa: RUF012 - textual's own
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,escape,q", "answer(False)", "no"),
+    ]
+
+    def __init__(self, question: str, consequence: str) -> None:
+        super().__init__()
+        self._text = f"{question}\n{consequence}\n\ny  yes     n  no"
+
+    def compose(self) -> ComposeResult:
+        """The question."""
+        with Vertical(classes="dialog"):
+            yield Static(self._text, markup=False)
+
+    def action_answer(self, agreed: bool) -> None:
+        """Answer, and go back."""
+        self.dismiss(agreed)
+
+
+class Help(ModalScreen[None]):
+    """The keys, until one is pressed."""
+
+    BINDINGS = [Binding("escape,q,question_mark,enter,space", "dismiss", "back")]  # noqa: RUF012 - textual's own
+
+    def compose(self) -> ComposeResult:
+        """The keys."""
+        with Vertical(classes="dialog") as box:
+            box.border_title = "keys"
+            yield Static(HELP, markup=False)
+
+
+# --- The first lines of the view: which daemon, what it does, and what is wrong.
+
+
+def headline(state: LiveState, address: str) -> str:
+    """The daemon, and its work in a few words."""
+    counts = state.status.get("queue") or {}
+    work = [f"{count} {name}" for name, count in counts.items() if count] or ["no jobs"]
+    version = f" {state.status['version']}" if state.status.get("version") else ""
+    windows = (state.status.get("windows") or {}).get("summary", "")
+    tuning = f", tuning window {windows}" if windows and not str(windows).startswith("none") else ""
+    return plain_line(f"tuner top: daemon{version} at {address}, {', '.join(work)}{tuning}")
+
+
+def warning(state: LiveState) -> str:
+    """Why the daemon is not there, else what it says is wrong; empty for nothing."""
+    troubles = [*map(str, state.status.get("troubles") or ()), state.not_understood]
+    if state.away:
+        troubles = [f"the daemon is away, and is looked for: {state.away}"]
+    return plain_line("; ".join(filter(None, troubles)).replace("\n", "; "))
+
+
+# --- A part of the view: a table with the details of its chosen row.
+
+MOST_ROWS = 200
+"""Rows of a table: those first in its order."""
+
+_STYLES = {"best": "bold green", "bad": "red"}
+
+
+class RowTable(DataTable[Text]):
+    """A table that is moved through by the keys of `less`, too."""
+
+    BINDINGS = [  # noqa: RUF012 - textual's own
+        Binding("j", "cursor_down", "down", show=False),
+        Binding("k", "cursor_up", "up", show=False),
+        Binding("g", "scroll_top", "first", show=False),
+        Binding("G", "scroll_bottom", "last", show=False),
+    ]
+
+    def on_focus(self) -> None:
+        """The keys come here: the cursor is shown."""
+        self.show_cursor = True
+
+    def on_blur(self) -> None:
+        """They go elsewhere: the row has its own colour again."""
+        self.show_cursor = False
+
+
+class Pane(Vertical):
+    """A titled table of rows, and below it the details of the row under the cursor.
+
+    Args:
+        name: of the pane, which is its id, too.
+        number: the key that leads to it.
+    """
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(id=name, classes="pane")
+        self.number = number
+        self.arrangement = Arrangement()
+        self._listing = Listing(name, (), ())
+        self._rows: list[Row] = []
+        self._drawn: object = None
+
+    def compose(self) -> ComposeResult:
+        """The table, and the details."""
+        yield RowTable(cursor_type="row", cell_padding=0, show_cursor=False)
+        yield Static("", classes="details", markup=False)
+
+    @property
+    def table(self) -> RowTable:
+        """The table."""
+        return self.query_one(RowTable)
+
+    @property
+    def columns(self) -> int:
+        """Characters of a line of the table."""
+        return max(self.table.size.width - 1, 1)  # the scroll bar
+
+    @property
+    def listed_columns(self) -> int:
+        """Number of columns of the table, shown or left out."""
+        return len(self._listing.columns)
+
+    @property
+    def chosen(self) -> Row | None:
+        """The row under the cursor; None where there is none."""
+        place = self.table.cursor_row
+        return self._rows[place] if 0 <= place < len(self._rows) else None
+
+    def show(self, listing: Listing) -> None:
+        """Draw a listing in the chosen arrangement; the cursor stays on its row, or on the first."""
+        self._listing = listing
+        rows = arranged(listing.rows, self.arrangement)
+        shown = rows[:MOST_ROWS]
+        self._entitle(len(rows), len(shown))
+        drawn = (listing.columns, shown, self.columns, bool(rows))
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._draw(listing, shown)
+        self._tell()
+
+    def _entitle(self, rows: int, shown: int) -> None:
+        first = f"first {shown} of {rows:,}" if shown < rows else ""
+        chosen = ", ".join(filter(None, (self.arrangement.words(self._listing.columns), first)))
+        self.border_title = escape(f"{self.number} {f'({chosen}) ' if chosen else ''}{self._listing.title}")
+        self.border_subtitle = escape(self._listing.caption)
+
+    def _draw(self, listing: Listing, rows: list[Row]) -> None:
+        table, width = self.table, self.columns
+        chosen, place = self.chosen, table.cursor_row
+        at_first, above = place <= 0, table.scroll_y
+        self._rows = rows
+        widths = fitted(listing.columns, rows, width)
+        table.clear(columns=True)
+        for column, size in widths:
+            head = aligned(listing.columns[column].title, size, right=listing.columns[column].right)
+            table.add_column(Text(head), width=size + gap(width))
+        for row in rows:
+            style = _STYLES.get(row.style, "")
+            table.add_row(*(Text(cell, style) for cell in line(row, listing.columns, widths)))
+        if chosen is not None and not at_first:  # who is at the first row sees what comes
+            found = next((number for number, row in enumerate(rows) if row.key == chosen.key), place)
+            table.move_cursor(row=found, scroll=False)
+            table.scroll_to(y=above + found - place, animate=False, immediate=True)
+
+    def _tell(self) -> None:
+        filtered = "no row has it; / and enter show all" if self.arrangement.text else ""
+        chosen = self.chosen
+        words = chosen.details if chosen is not None else filtered or self._listing.empty
+        self.query_one(".details", Static).update(words)
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Another row is under the cursor."""
+        self._tell()
+
+
+STYLE = """
+Screen { layout: vertical; overflow: hidden; background: ansi_default; }
+#headline { height: 1; text-style: bold; text-overflow: ellipsis; text-wrap: nowrap; }
+#warning { height: auto; max-height: 3; color: ansi_red; text-style: bold; display: none; }
+#filter { dock: bottom; height: 1; margin-bottom: 1; display: none; border: none; }
+.pane { border: round ansi_bright_black; border-title-style: bold; height: 1fr; min-height: 4; }
+.pane:focus-within { border: round ansi_green; }
+.pane .details { height: auto; max-height: 3; color: ansi_bright_black; }
+RowTable { height: 1fr; background: ansi_default; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
+#devices { height: auto; }
+#trials { height: 2fr; }
+#devices RowTable { height: auto; max-height: 13; }
+RowTable:nocolor > .datatable--cursor { text-style: reverse; }
+RowTable > .datatable--header { background: ansi_default; color: ansi_cyan; text-style: none; }
+.-low .pane { display: none; }
+.-low #devices RowTable { max-height: 5; }
+.-low #devices .details { max-height: 2; }
+.-low #devices, .-low .pane.-shown { display: block; }
+Question, Help { align: center middle; background: transparent; }
+.dialog { width: auto; max-width: 76; height: auto; border: round ansi_yellow; padding: 0 1; }
+.dialog Static { width: auto; max-width: 72; }
+"""
+
 
 DRAWN_EVERY_S = 1.0
 ANSWERS_EVERY_S = 60.0  # they go stale without an event

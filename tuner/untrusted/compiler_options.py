@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tuner.model.errors import InputError, suggestion
-from tuner.untrusted.limits import OPTION_CHARACTERS, OPTIONS
+from tuner.untrusted.reading import OPTION_CHARACTERS, OPTIONS
 
 _Accepts = Callable[[str], bool]
 _STANDARDS = ("c++03", "c++11", "c++14", "c++17", "c++20", "c++23")

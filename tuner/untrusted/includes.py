@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.model.errors import InputError
-from tuner.untrusted.files import read_bytes
-from tuner.untrusted.limits import SOURCE_BYTES, TEXT_BYTES
+from tuner.untrusted.reading import SOURCE_BYTES, TEXT_BYTES, read_bytes
 
 _SPLICE = re.compile(r"\\[ \t]*(?:\r\n|\r|\n)")
 _DIRECTIVE = re.compile(r"#|%:|\b__has_include(?:_next)?\b")

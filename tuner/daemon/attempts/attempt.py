@@ -9,32 +9,28 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NoReturn
 
-from tuner.config.kernel_folders import ReadFolder
-from tuner.config.shipped import kernels_root
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter, Status, parse_spec
+from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, AttemptStatus, EventWriter, parse_spec
 from tuner.database.connection import holds_something
 from tuner.database.jobs import Jobs
-from tuner.database.retrying_store import RetryingStore
-from tuner.database.runs import Store
+from tuner.database.runs import RetryingStore, Store
 from tuner.devices.gpu_users import ContentionProbe
 from tuner.devices.sensors import restore_stale_clocks
-from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.catalog import Catalog, ReadFolder
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories
 from tuner.measurement.gates import GuardedMeasurer
 from tuner.model.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import RunStatus, measurement_record
-from tuner.search.drift_sample import measure_again
 from tuner.search.option_checks import job_options
 from tuner.search.request import Request
+from tuner.search.session import no_answer, tune
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.tuning import no_answer, tune
+from tuner.search.verification import measure_again
 from tuner.system import logs
-from tuner.system.board_turns import BoardTurns
-from tuner.system.owner import owned_gpu
-from tuner.system.processes import die_with_parent
+from tuner.system.ownership import BoardTurns, owned_gpu
+from tuner.system.processes import die_with_parent, is_shortage
 from tuner.system.signals import StopRequest
-from tuner.system.threads import is_shortage
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S = 1.0  # between signs of life while it waits for its turn
@@ -138,7 +134,7 @@ class Attempt:
         if tuned.outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
         self._events.answer(tuned.document)
-        ended: Status = "limited" if tuned.outcome.status is RunStatus.LIMITED else "finished"
+        ended: AttemptStatus = "limited" if tuned.outcome.status is RunStatus.LIMITED else "finished"
         return AttemptResult(ended, no_answer(tuned))
 
     def _sample(self, setup: MeasurementSetup, request: Request, catalog: Catalog) -> AttemptResult:
@@ -162,7 +158,7 @@ class Attempt:
             return AttemptResult("busy", self._guard.others)
         return AttemptResult("interrupted", "told to stop")
 
-    def _status(self, error: BaseException) -> Status:
+    def _status(self, error: BaseException) -> AttemptStatus:
         """What an error means for the job."""
         if isinstance(error, KeyboardInterrupt | RunInterrupted):
             return self._interrupted().status

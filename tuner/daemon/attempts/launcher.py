@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner import registry
-from tuner.config.kernel_folders import ReadFolder
-from tuner.config.shipped import kernels_root
 from tuner.daemon.attempts import attempt
 from tuner.devices import power
+from tuner.kernel_files.catalog import ReadFolder
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.system.processes import die_with_parent
 
 ORDER = b"fork"

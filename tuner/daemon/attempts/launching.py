@@ -1,15 +1,29 @@
-"""Ways to start the process of an attempt: a fresh interpreter, or a fork of the launcher."""
+"""The process of an attempt: started fresh or forked, its events read, seen to its end."""
 
 import asyncio
 import contextlib
+import logging
+import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
+from tuner.daemon.attempts.messages import (
+    RESULT,
+    SPENT,
+    AttemptResult,
+    AttemptSpec,
+    LineReader,
+    parse_line,
+    parse_result,
+    spec_json,
+)
 from tuner.model.errors import ChildCrashedError
+from tuner.system.processes import is_shortage
 
 _OF_THE_SERVICE = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
@@ -230,3 +244,235 @@ class ForkedProcess:
         if not self._begun.done():
             self._begun.set_result("")
         self._ended.set()
+
+
+# --- Starts the process of an attempt, reads its events, and sees to its end.
+
+OnEvent = Callable[[str, Mapping[str, Any]], None]
+"""Is called with the kind (``tuner.model.jobs.JobEvent``) and data of an event."""
+
+_LOG = logging.getLogger(__name__)
+_READ_BYTES = 65_536  # a pipe's worth
+# After two reads so soon: a process that floods the pipe fills it, and the daemon has time for others.
+_PAUSE_S = 0.02
+_SILENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think
+_TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take one
+_KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
+
+
+async def start(
+    spec: AttemptSpec, on_event: OnEvent, launch: AttemptLauncher = fresh_interpreter
+) -> "AttemptProcess":
+    """Start the process of an attempt.
+
+    It has a session of its own, and writes its log to standard error. The kernel ends it when this process
+    ends in whatever way.
+
+    Args:
+        spec: what it is to do.
+        on_event: called in the event loop for every event; what it raises is logged.
+        launch: starts the process.
+
+    Raises:
+        ChildCrashedError: no process can be started just now.
+    """
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        try:
+            reading, writing = os.pipe()
+            ours.callback(os.close, reading)
+            theirs.callback(os.close, writing)
+            theirs_of_lifeline, lifeline = os.pipe()
+            ours.callback(os.close, lifeline)
+            theirs.callback(os.close, theirs_of_lifeline)
+            stdin = theirs.enter_context(os.fdopen(os.memfd_create("attempt-spec"), "w+", encoding="utf-8"))
+            stdin.write(spec_json(spec))
+            stdin.seek(0)
+            process = await launch(stdin.fileno(), writing, theirs_of_lifeline)
+        except (OSError, RuntimeError, MemoryError) as error:
+            if not isinstance(error, OSError) and not is_shortage(error):
+                raise
+            raise ChildCrashedError(f"the process of a job cannot be started: {error}") from error
+        ours.pop_all()
+    return AttemptProcess(process, reading, lifeline, on_event, _silence_s(spec))
+
+
+class AttemptProcess:
+    """The process of one attempt at a job; made by ``start``.
+
+    Args:
+        process: the process, which leads a session.
+        reading: descriptor of its lines; owned, as is the next.
+        lifeline: closed when the process is to end at once.
+        on_event: called for every event.
+        silence_s: a process without a sign of life for so long hangs, and is ended.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        reading: int,
+        lifeline: int,
+        on_event: OnEvent,
+        silence_s: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._reading = reading
+        self._lifeline = lifeline
+        self._on_event = on_event
+        self._silence_s = silence_s
+        self._lines = LineReader(self._handle)
+        self._garbled = 0
+        self._stopped = False
+        self._hung = False
+        self._spent = AttemptResult("crashed")
+        self._run: int | None = None
+        self._result: AttemptResult | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
+        self._alive_s = self._loop.time()
+        self._read_s = -math.inf
+        os.set_blocking(reading, False)
+        self._resume()
+        self._end = self._loop.create_task(self._supervise())
+
+    @property
+    def pid(self) -> int:
+        """Process id of the job's process."""
+        return self._process.pid
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Seconds of windows and joules of the attempt so far, as it reports them."""
+        return self._spent.seconds, self._spent.joules
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop it in order, and kill it after ``grace_s`` seconds; returns when it has ended.
+
+        What it has measured so far is stored, its clocks are restored, and its run can be resumed.
+        """
+        self._stopped = True
+        self._signal(signal.SIGTERM)
+        done, _ = await asyncio.wait({self._end}, timeout=grace_s)
+        if not done:
+            _LOG.warning("process %d has not stopped within %g s: killed", self.pid, grace_s)
+            self._signal(signal.SIGKILL)
+            await asyncio.wait({self._end}, timeout=_KILL_S)
+
+    async def result(self) -> AttemptResult:
+        """Wait for its end; may be called any number of times."""
+        return await asyncio.shield(self._end)
+
+    # --- its life ------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> AttemptResult:
+        """Wait for the end of the process, and release what it held."""
+        try:
+            await self._wait()
+        finally:
+            self._pause()
+            with contextlib.suppress(OSError):  # what is left in the pipe; others may hold its other end open
+                while data := os.read(self._reading, _READ_BYTES):
+                    self._lines.feed(data)
+            os.close(self._reading)
+            os.close(self._lifeline)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)  # its session: children that outlive it
+        return self._conclusion()
+
+    async def _wait(self) -> None:
+        """Wait for the process; kill it where it gives no sign of life."""
+        waiting = self._loop.create_task(self._process.wait())
+        while True:
+            left_s = self._alive_s + self._silence_s - self._loop.time()
+            done, _ = await asyncio.wait({waiting}, timeout=max(0.0, left_s))
+            if done:
+                return
+            if self._alive_s + self._silence_s <= self._loop.time():
+                _LOG.error("process %d: no sign of life for %g s: killed", self.pid, self._silence_s)
+                self._hung = True
+                self._alive_s = self._loop.time()
+                self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)  # Popen's send_signal would reap it, and asyncio lose its exit status
+
+    def _conclusion(self) -> AttemptResult:
+        """The result that the process sent, else one that follows from its exit status."""
+        status = self._process.returncode
+        if self._result is not None:
+            return self._result
+        known = replace(self._spent, run=self._run)
+        if self._hung:
+            message = f"no sign of life for {self._silence_s:.0f} s; it was killed"
+            return replace(known, status="crashed", message=message)
+        if self._stopped and status in (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGIO):
+            return replace(known, status="interrupted", message="stopped before it sent a result")
+        return replace(known, status="crashed", message=f"its process {_exit(status)} without a result")
+
+    # --- its lines -----------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        self._pause_timer = None
+        self._loop.add_reader(self._reading, self._read)
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._reading)
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reading, _READ_BYTES)
+        except BlockingIOError:
+            data = b"\n"
+        except OSError:
+            data = b""
+        now_s = self._loop.time()
+        soon, self._read_s = now_s - self._read_s < _PAUSE_S, now_s
+        if not data:  # after the end of file, only the end of the process is awaited
+            self._pause()
+            return
+        self._lines.feed(data)
+        if soon:
+            self._pause()
+            self._pause_timer = self._loop.call_later(_PAUSE_S, self._resume)
+
+    def _handle(self, text: bytes) -> None:
+        parsed = parse_line(text)
+        if parsed is None:
+            self._garbled += 1
+            if self._garbled == 1:
+                _LOG.warning("process %d sent a line that is no event: %.200r", self.pid, text)
+            return
+        self._alive_s = self._loop.time()
+        kind, data = parsed
+        if kind == RESULT:
+            self._result = parse_result(data)
+        elif kind == SPENT:
+            self._spent = parse_result({**data, "status": "crashed"}) or self._spent
+        else:
+            if kind == "run" and isinstance(data.get("run"), int):
+                self._run = data["run"]
+            try:
+                self._on_event(kind, data)
+            except Exception:  # noqa: BLE001 - an error of a handler must not end the job
+                _LOG.exception("process %d: the event %s was not handled", self.pid, kind)
+
+
+def _silence_s(spec: AttemptSpec) -> float:
+    """How long an attempt may be silent; it gives a sign of life with every measurement."""
+    options = spec.job_spec.options
+    trial_timeout_s, window_s = (options.get(name) or 0.0 for name in ("trial_timeout_s", "window_s"))
+    return _SILENCE_S + _TIMEOUTS * (float(trial_timeout_s) + float(window_s))
+
+
+def _exit(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"exited with status {status}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"was killed by signal {-status}"

@@ -1,20 +1,23 @@
-"""What should be tuned or measured next, and how much that is worth.
+"""The backlog: what should be tuned or measured next, and how much that is worth.
 
 The worth of a job is what its answer would save: uses per day times the joules that each use saves. It orders
 the daemon's own jobs among each other; jobs of clients and of daemon.toml go first.
 """
 
+import asyncio
 import contextlib
 import itertools
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from tuner.daemon.answers.answerer import Answerer, sample_document
+from tuner.daemon.answers.answerer import Answerer, may_verify, sample_document
 from tuner.daemon.answers.replies import (
+    AnswerSnapshot,
     SampleTask,
     normalised,
     question_key,
@@ -24,17 +27,172 @@ from tuner.daemon.answers.replies import (
     stored_answer_to,
     tuning_spec,
 )
-from tuner.daemon.answers.snapshot import AnswerSnapshot
-from tuner.daemon.answers.verifiable import may_verify
-from tuner.daemon.backlog.uses import BackOff, UseCounter
-from tuner.daemon.interface import Question, measured_saving
-from tuner.daemon.jobs.specs import topic, verifying, with_batch
+from tuner.daemon.interface import NotNowError, Question, measured_saving
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.specs import topic, verifies, verifying, with_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
-from tuner.model.errors import InputError
-from tuner.model.jobs import JobSpec, Origin
-from tuner.model.records import canonical
-from tuner.model.workload_name import WorkloadName
+from tuner.model.errors import InputError, StoreError
+from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.records import WorkloadName, canonical
+
+# --- How often answers are used, by counts that fade, and how long a job that was tried is left alone.
+
+HALF_LIFE_DAYS = 7.0
+"""A use counts half after a week: week-ends do not empty the table, and last year's work does not fill it."""
+
+MOST_QUESTIONS = 2048
+"""Questions that are counted at a time; the least used makes room. A client may ask for any batch, and the
+longest question has some 3 KiB."""
+
+BACK_OFF_S = 6 * 3600.0
+"""A job that was tried is not proposed again for so long; whatever prevented a result may be gone by then."""
+
+LONGEST_BACK_OFF_S = 7 * 86_400.0
+"""The back-off doubles with every further try without a result, up to this."""
+
+MOST_BACKED_OFF = 1024
+"""Jobs that are remembered as tried."""
+
+_MOST_DOUBLINGS = 10  # beyond the longest back-off
+
+_DAY_S = 86_400.0
+_FADED = 1e-3  # a count below this is forgotten: ten half-lives after a single use
+
+
+class UseCounter:
+    """Counts by question.
+
+    Time is the daemon's own running time: a wall clock that jumps changes no count, and a day on which the
+    machine was off fades nothing.
+
+    Args:
+        known: counts as they were flushed last.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, known: Mapping[str, float] | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._monotonic = monotonic
+        self._now_s = monotonic()
+        self._counts: dict[str, float] = {}
+        self._flushed: dict[str, float] = {}
+        self._touched: set[str] = set()  # used since they were flushed last
+        self.restore(known or {})
+
+    def restore(self, known: Mapping[str, float]) -> None:
+        """Add the counts that were flushed before this process began."""
+        usable = {key: value for key, value in known.items() if math.isfinite(value)}
+        self._flushed |= usable
+        for key, value in usable.items():
+            if value > 0.0:
+                self._counts[key] = self._counts.get(key, 0.0) + value
+        while len(self._counts) > MOST_QUESTIONS:
+            self._make_room()
+
+    def add(self, key: str, count: float) -> None:
+        """Count uses of an answer now."""
+        if count <= 0.0:
+            return
+        self._fade()
+        if key not in self._counts and len(self._counts) >= MOST_QUESTIONS:
+            self._make_room()
+        self._counts[key] = self._counts.get(key, 0.0) + count
+        self._touched.add(key)
+
+    def per_day(self) -> dict[str, float]:
+        """Uses per day by question, the most used first: what a steady use would have led to these counts."""
+        self._fade()
+        rate = math.log(2.0) / HALF_LIFE_DAYS
+        ordered = sorted(self._counts.items(), key=lambda item: -item[1])
+        return {key: count * rate for key, count in ordered}
+
+    def take(self, *, used_only: bool = False) -> dict[str, float]:
+        """What to add to the counts on the disk so that they are these; negative where a count has faded.
+
+        Args:
+            used_only: leave out counts that have only faded since the last call, which are many.
+        """
+        self._fade()
+        keys = set(self._touched) if used_only else self._counts.keys() | self._flushed.keys()
+        self._touched.clear()
+        changes = {key: self._counts.get(key, 0.0) - self._flushed.get(key, 0.0) for key in keys}
+        for key in keys:
+            if key in self._counts:
+                self._flushed[key] = self._counts[key]
+            else:
+                self._flushed.pop(key, None)
+        return {key: change for key, change in changes.items() if change != 0.0}
+
+    def put_back(self, changes: Mapping[str, float]) -> None:
+        """Undo ``take``: the disk did not take them."""
+        for key, change in changes.items():
+            self._flushed[key] = self._flushed.get(key, 0.0) - change
+        self._touched.update(changes)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def _make_room(self) -> None:
+        """Forget the least used; of new ones that were asked once each, the oldest."""
+        del self._counts[min(self._counts, key=self._counts.__getitem__)]
+
+    def _fade(self) -> None:
+        now_s = self._monotonic()
+        if now_s - self._now_s < 1.0:  # nothing fades within a second that could be seen
+            return
+        factor = 0.5 ** ((now_s - self._now_s) / (HALF_LIFE_DAYS * _DAY_S))
+        self._now_s = now_s
+        faded = {key: count * factor for key, count in self._counts.items()}
+        self._counts = {key: count for key, count in faded.items() if count >= _FADED}
+
+
+class BackOff:
+    """Jobs by a key, and until when each is left alone.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until_s: dict[str, float] = {}
+        self._in_vain: dict[str, int] = {}  # how often in a row
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._until_s.get(key, 0.0) > self._monotonic()
+
+    def begin(self, key: str, seconds: float) -> None:
+        """Leave a job alone for so long."""
+        self._until_s.pop(key, None)
+        self._until_s[key] = self._monotonic() + seconds
+        _bound(self._until_s)
+
+    def tried(self, key: str, *, in_vain: bool) -> None:
+        """Leave a job alone that was tried; for longer where it had no result again."""
+        times = self._in_vain.pop(key, 0) if in_vain else 0
+        self.begin(key, min(BACK_OFF_S * 2.0**times, LONGEST_BACK_OFF_S))
+        if in_vain:
+            self._in_vain[key] = min(times + 1, _MOST_DOUBLINGS)
+            _bound(self._in_vain)
+        else:
+            self._in_vain.pop(key, None)
+
+    def end(self, key: str) -> None:
+        """Let a job be proposed again."""
+        self._until_s.pop(key, None)
+
+    def clear(self) -> None:
+        """Let all be proposed again."""
+        self._until_s.clear()
+        self._in_vain.clear()
+
+
+def _bound(table: dict[str, float] | dict[str, int]) -> None:
+    while len(table) > MOST_BACKED_OFF:
+        del table[next(iter(table))]
+
 
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""
@@ -365,3 +523,146 @@ def _key(spec: JobSpec) -> str:
     return canonical(
         [sorted(spec.workloads), spec.objective, spec.device, spec.kind.value, dict(spec.options)]
     )
+
+
+_WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written
+_LOG = logging.getLogger(__name__)
+
+
+class AutoQueue:
+    """Queues the daemon's own jobs, each once, and keeps room for those of clients.
+
+    Args:
+        board: where jobs go.
+        most_waiting: number of jobs that may wait, those of clients included.
+    """
+
+    def __init__(self, board: Board, most_waiting: Callable[[], int]) -> None:
+        self._board = board
+        self._most_waiting = most_waiting
+        self._lock = asyncio.Lock()
+        self._proposing = asyncio.Lock()
+
+    async def queue(self, spec: JobSpec, origin: Origin, priority: float) -> JobRecord | None:
+        """The job that gives the answer of a spec; it is queued now if there is none.
+
+        Returns:
+            None where it cannot be queued now; it will be proposed again.
+        """
+        async with self._lock:
+            known = self._known(spec, origin)
+            if known is not None:
+                return known
+            try:
+                job = await self._board.add(
+                    spec, origin=origin, priority=priority, most_waiting=self._most_waiting()
+                )
+            except (NotNowError, StoreError) as error:
+                _LOG.warning("%s is not queued now: %s", " ".join(spec.workloads), error)
+                return None
+        _LOG.info("job %d queued by the daemon (%s): %s", job.id, origin.value, " ".join(spec.workloads))
+        return job
+
+    async def propose(self, candidates: Sequence[CandidateJob]) -> None:
+        """Queue candidates that will run soon; what is queued stays so.
+
+        A candidate is queued where nothing that goes before it waits for its device, and where no job of a
+        client or a set is to answer its question in another way: it comes up again when that has ended. So
+        at most one of the daemon's own jobs waits for a device, and begins as soon as that is free. Half of
+        all places stay for clients.
+
+        Args:
+            candidates: the most worthwhile first.
+        """
+        async with self._proposing:
+            await self._weigh(candidates)
+            for _ in candidates:
+                one = self._next(candidates)
+                if one is None or await self.queue(one.spec, one.origin, one.priority) is None:
+                    return
+
+    def _next(self, candidates: Sequence[CandidateJob]) -> CandidateJob | None:
+        """The first candidate that is to be queued now; None where there is none."""
+        active = [job for job in self._board.jobs if job.state is not JobState.PAUSED]
+        first: dict[str, float] = {}  # priority of the job that goes first, by device; own jobs stay first
+        own = 0
+        for job in active:
+            if job.state is JobState.QUEUED:
+                own += job.origin in OWN
+                rank = math.inf if job.origin in OWN else job.priority
+                for device in self._board.devices_of(job):
+                    first[device] = max(rank, first.get(device, -math.inf))
+        if own >= self._most_waiting() // 2:
+            return None
+        return next(
+            (
+                one
+                for one in candidates
+                if first.get(one.spec.device, -math.inf) < one.priority
+                and not self._is_asked(one.spec)
+                and (verifies(one.spec) or not self.searched_elsewhere(one.spec))
+                and self._known(one.spec, one.origin) is None
+            ),
+            None,
+        )
+
+    def _is_asked(self, spec: JobSpec) -> bool:
+        """True where a job of a client or a set is to answer what a spec asks, or may, on its device."""
+        return any(
+            job.origin not in OWN
+            and job.state is not JobState.PAUSED
+            and spec.device in self._board.devices_of(job)
+            for job in self._board.alike(spec)
+        )
+
+    def searched_elsewhere(self, spec: JobSpec) -> bool:
+        """True where another GPU of the kind searches for what a spec asks, or will.
+
+        When it has an answer, that only has to be verified.
+        """
+        others = set(self._board.placement.alike(spec.device)) - {spec.device}
+        return any(
+            job.spec.kind is JobKind.TUNE
+            and job.state is not JobState.PAUSED
+            and not verifies(job.spec)
+            and not others.isdisjoint(self._board.devices_of(job))
+            for job in self._board.alike(spec)
+        )
+
+    async def _weigh(self, candidates: Sequence[CandidateJob]) -> None:
+        """Give the daemon's own jobs that wait the priorities of what they are worth now.
+
+        A job that is not among so many candidates is worth no more than the last of them.
+        """
+        most_j = candidates[-1].worth_j if len(candidates) >= MOST_CANDIDATES else math.inf
+        listed = {job.id: one.worth_j for one in candidates for job in self._alike(one.spec, one.topic)}
+        priorities: dict[int, float] = {}
+        for job in self._board.jobs:
+            if job.origin in OWN and job.state is JobState.QUEUED:
+                before_j = worth_of(job.priority)
+                worth_j = listed.get(job.id, min(before_j, most_j))
+                if not math.isclose(worth_j, before_j, rel_tol=_WORTH_WRITING):
+                    priorities[job.id] = priority(worth_j)
+        try:
+            await self._board.prioritise(priorities)
+        except StoreError as error:  # at the next look
+            _LOG.warning("priorities stay as they are for now: %s", error)
+
+    def _known(self, spec: JobSpec, origin: Origin) -> JobRecord | None:
+        """The job that gives the answer of a spec; one that a client has paused does not count.
+
+        A set does not count on the daemon's own job, which goes after everybody's.
+        """
+        for job in self._alike(spec, topic(spec)):
+            waits_for_client = job.origin is Origin.CLIENT and job.state is JobState.PAUSED
+            gives_way = origin is Origin.SET and job.origin in OWN
+            if not waits_for_client and not gives_way:
+                return job
+        return None
+
+    def _alike(self, spec: JobSpec, searched: str) -> list[JobRecord]:
+        """Jobs that have not ended and give the answer of a spec."""
+        if spec.kind is JobKind.TUNE:
+            return self._board.searches(searched)
+        job = self._board.find(spec)
+        return [] if job is None else [job]

@@ -16,12 +16,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
 
-from tuner.daemon.settings.tables import BudgetTable, Settings, WindowTable
-from tuner.database.storage import Storage
+from tuner.daemon.settings import BudgetTable, Settings, WindowTable
+from tuner.database.ledger import Storage
 from tuner.devices.gpu_users import Contention
-from tuner.model.device import DeviceIdentity
-from tuner.model.device_choice import DeviceChoice
-from tuner.report.words import moment
+from tuner.model.jobs import DeviceChoice, DeviceIdentity
+from tuner.model.units import moment
 
 _DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
 _RECHECK_S = 60.0  # a change of the wall clock is noticed after so long

@@ -1,4 +1,4 @@
-"""Who may ask, how often and how much: every request passes here first.
+"""Access to the HTTP interface: who may ask, how often and how much.
 
 The kernel names the process at the other end of a Unix socket. Over TCP a token decides. Web pages
 are refused on both, whoever's browser shows them.
@@ -10,10 +10,11 @@ import logging
 import math
 import os
 import pwd
+import re
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,13 +22,75 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.daemon.api.cross_site import cross_site_fault
-from tuner.daemon.api.request_rate import UserRateLimiter
 from tuner.daemon.http.responses import error_answer, internal_answer
 from tuner.daemon.interface import Peer
-from tuner.daemon.settings.tables import LimitsTable
-from tuner.system.log_rate import LogRateLimiter
-from tuner.system.threads import is_shortage
+from tuner.daemon.settings import LimitsTable
+from tuner.system.logs import LogRateLimiter
+from tuner.system.processes import is_shortage
+
+# --- Requests of web pages are refused: no page is served here, so that each of them comes from another site.
+#
+# A browser reaches the daemon through a forwarded socket (``ssh -L``) or a proxy as it reaches the loopback.
+# It sends ``Origin`` with every request that is no plain GET of its own site, and ``Sec-Fetch-Site`` with all
+# (Fetch Metadata, W3C). ``Host`` is the name that the page knows the daemon by, also where DNS has rebound
+# that name to the loopback.
+
+_LOCAL = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+_OWN_SITES = (b"none", b"same-origin")  # typed by the user, or by a page of the daemon under a local name
+
+
+def cross_site_fault(headers: Mapping[bytes, bytes]) -> str:
+    """Why a request may come from a web page of another site; empty where it cannot.
+
+    Args:
+        headers: by their names in lower case.
+    """
+    if not _LOCAL.fullmatch(headers.get(b"host", b"")):
+        return "the Host header must be localhost, 127.0.0.1 or [::1]"
+    if b"origin" in headers:
+        return "web pages may not ask: send no Origin header"
+    if headers.get(b"sec-fetch-site", b"none").strip().lower() not in _OWN_SITES:
+        return "web pages of other sites may not ask (Sec-Fetch-Site)"
+    return ""
+
+
+_MOST_USERS = 1024  # remembered; those who have not asked for a second have nothing to remember
+
+
+class UserRateLimiter:
+    """Requests per second of each user: a bucket of one second's requests that fills steadily.
+
+    Args:
+        per_s: requests per second of one user.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(self, per_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._room = max(1.0, per_s)
+        self._now = now
+        self._buckets: dict[Hashable, tuple[float, float]] = {}  # user -> requests left, and when
+
+    def wait_s(self, user: Hashable) -> float:
+        """Count a request: 0 where it may pass, else how long the user has to wait in seconds."""
+        now_s = self._now()
+        left, then_s = self._buckets.get(user, (self._room, now_s))
+        left = min(self._room, left + (now_s - then_s) * self._per_s)
+        if left < 1.0:
+            self._buckets[user] = left, now_s
+            return (1.0 - left) / self._per_s
+        if len(self._buckets) >= _MOST_USERS:
+            self._forget(now_s)
+        self._buckets[user] = left - 1.0, now_s
+        return 0.0
+
+    def _forget(self, now_s: float) -> None:
+        """Drop the users whose buckets are full again."""
+        full_after_s = self._room / self._per_s
+        self._buckets = {
+            user: bucket for user, bucket in self._buckets.items() if now_s - bucket[1] < full_after_s
+        }
+
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _BEARER = b"bearer "

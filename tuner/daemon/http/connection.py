@@ -1,26 +1,329 @@
-"""Connections: HTTP/1.1 of uvicorn and h11, with a limit to every wait and every length."""
+"""Connections: HTTP/1.1 of uvicorn and h11, with a limit to every wait, every length and their number."""
 
 import asyncio
+import contextlib
 import logging
-from typing import Any
+import math
+import os
+import re
+import resource
+import socket
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from tuner.daemon.api.heads import HeadFault, head_fault
-from tuner.daemon.api.joining import JoiningTransport
-from tuner.daemon.api.places import ServerLimits
 from tuner.daemon.http.access import Caller, caller_of
-from tuner.daemon.http.responses import error_body
-from tuner.daemon.queue.users import TOKEN_HOLDER
+from tuner.daemon.http.responses import busy_body, error_body
+from tuner.daemon.jobs.shares import TOKEN_HOLDER
+from tuner.daemon.settings import LimitsTable
+from tuner.system.logs import LogRateLimiter
 from tuner.system.timed_connection import TimedConnection
+
+# --- The head of a request, looked at before it is parsed: its length, and whether there is one way to read
+# it.
+#
+# h11 bounds a head only while it is incomplete, and reads some heads that others in between read differently.
+# Such a difference lets a second request hide in the body of a first.
+
+HEAD_BYTES = 16_384
+"""Of request line and headers at most; the longest question takes a quarter of it."""
+
+_END = re.compile(rb"\n\r?\n")  # as h11 finds it
+_LONE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
+_FOLDED = re.compile(rb"\n[ \t]")
+_LENGTH = re.compile(rb"\ncontent-length[ \t]*:([^\r\n]*)", re.IGNORECASE)
+_CODING = re.compile(rb"\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class HeadFault:
+    """Why a request is refused before it is parsed.
+
+    Attributes:
+        message: what would be right.
+        status: of the answer.
+        reason: its phrase.
+    """
+
+    message: str
+    status: int = 400
+    reason: bytes = b"Bad Request"
+
+
+_TOO_LONG = HeadFault(
+    f"request line and headers have at most {HEAD_BYTES} bytes together",
+    431,
+    b"Request Header Fields Too Large",
+)
+
+
+def head_fault(received: bytes) -> HeadFault | None:
+    """What is wrong with the head at the beginning of what was received; None for nothing, or not yet."""
+    end = _END.search(received, 0, HEAD_BYTES)
+    if end is None:
+        return _TOO_LONG if len(received) >= HEAD_BYTES else None
+    message = _fault(received[: end.end()])
+    return HeadFault(message) if message else None
+
+
+def _fault(head: bytes) -> str:
+    """What would be right; empty where nothing is wrong (RFC 9112, sections 2.2, 5.2 and 6.1)."""
+    if _LONE.search(head):
+        return "lines of the head end with CR LF"
+    if _FOLDED.search(head):
+        return "a header is one line: continuation lines are not read"
+    lengths = _LENGTH.findall(head)
+    if len(lengths) > 1 or (lengths and b"," in lengths[0]):
+        return "send Content-Length once"
+    if _CODING.search(head):
+        if lengths:
+            return "send Content-Length or Transfer-Encoding, not both"
+        if head.partition(b"\r\n")[0].endswith(b"HTTP/1.0"):
+            return "HTTP/1.0 has no Transfer-Encoding"
+    return ""
+
+
+class JoiningTransport(asyncio.Transport):
+    """Sends the head of a response together with the first piece of its body.
+
+    Each send wakes the client. On a busy machine, a client that wakes for the head alone takes the
+    processor from the server, and the body waits.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]  # uvicorn writes bytes only
+        """Hold the first piece until the second, or the end of this step; send with the second."""
+        self._pieces.append(data)
+        if len(self._pieces) == 1:
+            self._loop.call_soon(self.flush)
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._pieces:
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+            self._transport.write(data)
+
+    def write_eof(self) -> None:
+        """Send, and end this direction."""
+        self.flush()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Send, and close."""
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._pieces.clear()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """As the transport has it."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
+        """As the transport has it."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """As the transport has it."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """As the transport has it."""
+        self._transport.resume_reading()
+
+
+# --- Places of connections: how many there are, for whom, and what the limit of descriptors leaves of them.
+
+SHARE = 0.75  # of all places that one user may hold, so that nobody keeps all others out
+_DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
+_MOST_REFUSED = 64  # connections too many that are heard out at a time
+_MOST_UNKNOWN = 32  # connections of those who have not shown the token
+_RESERVED = 24  # descriptors for the database, for attempts, and for connections about to be accepted
+_PART = 8  # of the descriptors: for those refused, and again for those unknown
+_LEAST = 4  # connections, however few descriptors there are
+_TOLD_EVERY_S = 10.0  # in the log, of what anybody can bring about as often as he likes
+_LOG = logging.getLogger(__name__)
+
+
+class UserSlots:
+    """A number of places, of which no user holds all.
+
+    Args:
+        count: of places.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._share = max(1, math.floor(count * SHARE))
+        self._taken: Counter[Hashable] = Counter()
+        self._all = 0
+
+    def __len__(self) -> int:
+        return self._all
+
+    def take(self, user: Hashable) -> bool:
+        """Take a place; False where there is none for this user."""
+        if self._all >= self._count or self._taken[user] >= self._share:
+            return False
+        self._taken[user] += 1
+        self._all += 1
+        return True
+
+    def leave(self, user: Hashable) -> None:
+        """Give back a place that was taken."""
+        self._all -= 1
+        self._taken[user] -= 1
+        if not self._taken[user]:
+            del self._taken[user]
+
+
+class Closable(Protocol):
+    """A connection that can be ended."""
+
+    def end(self) -> None:
+        """Close it at once."""
+
+
+class UnknownConnections:
+    """Connections that have not shown who they are: a few, of which a new one ends the oldest.
+
+    Who has the token shows it with the first request, while others may come in any number.
+
+    Args:
+        count: of connections.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._connections: dict[Closable, None] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def add(self, connection: Closable) -> bool:
+        """Take a new one in; True where that ended another."""
+        self._connections[connection] = None
+        if len(self._connections) <= self._count:
+            return False
+        oldest = next(iter(self._connections))
+        del self._connections[oldest]
+        oldest.end()
+        return True
+
+    def remove(self, connection: Closable) -> None:
+        """Forget one: it is known now, or has ended."""
+        self._connections.pop(connection, None)
+
+
+class ServerLimits:
+    """What the connections of a server share.
+
+    Args:
+        limits: of ``daemon.toml``.
+        descriptors: that are free; None to ask.
+
+    Attributes:
+        places: of connections.
+        refusals: of further connections, which are only told that there are too many.
+        unknown: connections over TCP without a token, and of users who may not ask.
+        request_timeout_s: for a request to arrive whole, and for an answer to be taken.
+        most_bytes: of a request, with what is read and dropped.
+        groups: path of a Unix socket -> the group that owns it.
+        crowded: limits the log of connections too many.
+        refused: limits the log of users who may not ask.
+    """
+
+    def __init__(self, limits: LimitsTable, descriptors: int | None = None) -> None:
+        free = (free_descriptors() if descriptors is None else descriptors) - _RESERVED
+        aside = max(1, free // _PART)
+        refusals, unknown = min(_MOST_REFUSED, aside), min(_MOST_UNKNOWN, aside)
+        count = max(_LEAST, min(limits.connections, free - refusals - unknown))
+        if count < limits.connections:
+            _LOG.warning(
+                "%d connections at a time, not the %d of [limits] connections: this process may open too few"
+                " files; raise LimitNOFILE= of the service, or `ulimit -n`",
+                count,
+                limits.connections,
+            )
+        self.places = UserSlots(count)
+        self.refusals = UserSlots(refusals)
+        self.unknown = UnknownConnections(unknown)
+        self.request_timeout_s = limits.request_timeout_s
+        self.most_bytes = HEAD_BYTES + limits.body_bytes + _DISCARD_BYTES
+        self.groups: Mapping[str, int | None] = {}
+        self.crowded = LogRateLimiter(_TOLD_EVERY_S)
+        self.refused = LogRateLimiter(_TOLD_EVERY_S)
+
+
+def free_descriptors() -> int:
+    """How many more files this process may open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        limit = 2**31
+    return limit - len(list(Path("/proc/self/fd").iterdir()))
+
+
+_MOST_AT_ONCE = 64
+_HEAD = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n"
+)
+
+
+class DescriptorReserve:
+    """A descriptor that is given up for a moment, to answer those who wait to be accepted."""
+
+    def __init__(self) -> None:
+        self._reserved: int | None = None
+        self._reserve()
+
+    def answer_waiting(self, listener: socket.socket) -> int:
+        """Answer 503 to connections that wait on a non-blocking socket; returns to how many."""
+        answered = 0
+        self.close()
+        body = busy_body()
+        with contextlib.suppress(OSError):  # nobody waits any more, or somebody else took the descriptor
+            while answered < _MOST_AT_ONCE:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):  # the client has gone
+                    connection.setblocking(False)
+                    connection.send(_HEAD % len(body) + body)
+                answered += 1
+        self._reserve()
+        return answered
+
+    def close(self) -> None:
+        """Give the descriptor up; safe to call twice."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            os.close(reserved)
+
+    def _reserve(self) -> None:
+        with contextlib.suppress(OSError):  # the next time
+            self._reserved = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
 
 _REFUSED_S = 1.0  # for a client who is refused to take the answer
 _COME_BACK = (("retry-after", "1"),)  # seconds
 _SENDING = (h11.IDLE, h11.SEND_RESPONSE)  # states in which an answer can still be begun
-_LOG = logging.getLogger(__name__)
 
 
 class Connection(TimedConnection):

@@ -7,33 +7,233 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Path, Query, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from tuner.daemon.api.archive_routes import add_archive
-from tuner.daemon.api.endpoints import BEST_PATH, BestEndpoint, EventStream, event_text
-from tuner.daemon.api.live_routes import add_live
-from tuner.daemon.api.places import UserSlots
-from tuner.daemon.api.responses import IN_MEMORY, STREAM, TEXT, caller_of_request, errors, json_response
+from tuner.daemon.http.access import Caller
+from tuner.daemon.http.connection import UserSlots
 from tuner.daemon.http.models import (
     After,
+    AnswersAnswer,
+    AnswersQuery,
     BestAnswer,
     BestQuery,
+    ErrorAnswer,
     EventsQuery,
+    HistoryAnswer,
     Id,
     JobAnswer,
     JobsAnswer,
     JobsQuery,
+    RequestModel,
+    RunsAnswer,
+    RunsQuery,
+    SamplesAnswer,
     Submission,
+    TrialsAnswer,
+    TrialsQuery,
     UseReports,
 )
-from tuner.daemon.http.responses import answer_errors, error_answer
-from tuner.daemon.interface import ServiceInterface
+from tuner.daemon.http.responses import (
+    BEST_PATH,
+    BestEndpoint,
+    EventStream,
+    answer_errors,
+    error_answer,
+    event_text,
+    feed_text,
+)
+from tuner.daemon.interface import ServiceInterface, encode
 from tuner.daemon.jobs.documents import job_document, jobs_document
-from tuner.daemon.settings.tables import LimitsTable, TuningTable
+from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.jobs import JobRecord, JobState
+
+# --- Responses of the routes, and how the OpenAPI document describes them.
+
+STREAM: dict[str, Any] = {
+    "description": "Events as they come: `id:` of stored ones, `event:` kind, `data:` JSON.",
+    "content": {
+        "text/event-stream": {
+            "schema": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+                "required": ["event", "data"],
+            }
+        }
+    },
+}
+TEXT: dict[str, Any] = {
+    "description": "What Prometheus scrapes.",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
+IN_MEMORY = {
+    "description": "Counted in memory; stored as soon as the database can be used again.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
+_MEANINGS: Mapping[int, str] = {
+    400: "What was asked for is wrong.",
+    401: "Over TCP: no token, or a wrong one.",
+    403: "This user may not ask, or not change this job, or a web page asks.",
+    404: "No such job or run.",
+    409: "It cannot be done now.",
+    413: "The body is too large.",
+    422: "A parameter or the body is not as documented.",
+    429: "Too many requests or followers; see Retry-After.",
+    503: "The database cannot be used just now; see Retry-After.",
+}
+_ANY_TIME = (400, 401, 403, 413, 422, 429, 503)
+
+
+def errors(*more: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route: those of all routes, and further statuses."""
+    return {
+        status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
+        for status in sorted({*_ANY_TIME, *more})
+    }
+
+
+def json_response(document: object, status: int = 200) -> Response:
+    """A document as the body of a response."""
+    return Response(encode(document), status, media_type="application/json")
+
+
+def caller_of_request(request: Request) -> Caller:
+    """Who made a request."""
+    caller: Caller = request.scope["state"]["caller"]
+    return caller
+
+
+RunNumber = Annotated[Id, Path(description="Of the run.")]
+
+
+def add_archive(app: FastAPI, service: ServiceInterface) -> None:
+    """Add the routes to an application."""
+    _runs(app, service)
+
+    @app.get("/v1/answers", response_model=AnswersAnswer, summary="Answers that are served")
+    async def answers(query: Annotated[AnswersQuery, Query()]) -> Response:
+        return json_response({"answers": service.archive.answers(stale=query.stale)})
+
+    @app.get("/v1/history", response_model=HistoryAnswer, summary="Answers over time, with their samples")
+    async def history(query: Annotated[RunsQuery, Query()]) -> Response:
+        found = await service.archive.history(query.workload, query.limit, query.before)
+        return json_response({"history": found})
+
+
+def _runs(app: FastAPI, service: ServiceInterface) -> None:
+    @app.get("/v1/runs", response_model=RunsAnswer, summary="Runs, newest first")
+    async def runs(query: Annotated[RunsQuery, Query()]) -> Response:
+        found = await service.archive.runs(query.workload, query.limit, query.before)
+        return json_response({"runs": found})
+
+    @app.get(
+        "/v1/runs/{number}",
+        response_model=dict[str, Any],
+        responses=errors(404),
+        summary="The document of a run, without its trials",
+    )
+    async def run(number: RunNumber) -> Response:
+        return json_response(await service.archive.run(number))
+
+    @app.get(
+        "/v1/runs/{number}/trials",
+        response_model=TrialsAnswer,
+        responses=errors(404),
+        summary="Trials of a run, in their order",
+    )
+    async def trials(number: RunNumber, query: Annotated[TrialsQuery, Query()]) -> Response:
+        return json_response(await service.archive.trials(number, query.limit, query.after))
+
+    @app.get(
+        "/v1/runs/{number}/samples",
+        response_model=SamplesAnswer,
+        responses=errors(404),
+        summary="What measuring the answer of a run again has given",
+    )
+    async def samples(number: RunNumber) -> Response:
+        return json_response({"run": number, "samples": await service.archive.samples(number)})
+
+
+# --- The routes to what happens now: the stream of everything, and the power of the devices.
+
+_MOST_LETTERS = 40  # of a place in the feed
+_PLACE = r"^([0-9a-f]{8}-[0-9]{1,19})?$"
+PlaceHeader = Annotated[
+    str,
+    Header(
+        max_length=_MOST_LETTERS, pattern=_PLACE, description="As browsers send it; counts before `after`."
+    ),
+]
+PlaceText = Annotated[str, Field(max_length=_MOST_LETTERS, pattern=_PLACE)]
+
+
+class FeedQuery(RequestModel):
+    """What is told beside jobs and devices."""
+
+    after: PlaceText = Field(default="", description="Go on after this `id:`; empty for the beginning.")
+    power: bool = Field(default=False, description="Sample the power of the devices, and tell of it.")
+
+
+class PowerSample(BaseModel):
+    """Power of a device at a time; null for what nobody tells."""
+
+    device: str
+    at: str = Field(description="UTC, ISO 8601.")
+    watts: float | None = Field(description="Mean since the sample before, where the sensor can tell.")
+    clock_mhz: float | None
+    throttle_reasons: list[str]
+    temperature_c: float | None
+    processes: int | None = Field(description="That compute on it.")
+    others: int | None = Field(description="Of them, those that are no job of this daemon.")
+    load_percent: float | None = Field(description="Share of the last second in which something ran.")
+    reading: str = Field(description="The sensor; `trial` for the mean power of the last trial.")
+    scope: str = Field(description="What the sensor sees.")
+    failure: str = Field(description="Why it cannot be read; empty where it can.")
+    modelled: bool
+
+
+class DevicePower(BaseModel):
+    """The newest samples of a device, oldest first."""
+
+    device: str
+    samples: list[PowerSample]
+
+
+class PowerAnswer(BaseModel):
+    """Power of the devices now."""
+
+    interval_s: float = Field(description="Between samples, while somebody watches.")
+    devices: list[DevicePower]
+
+
+def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
+    """Add the routes to an application.
+
+    Args:
+        app: the application.
+        service: what answers.
+        slots: of those who follow.
+        closing: set when the daemon stops; streams end then.
+    """
+
+    @app.get("/v1/power", response_model=PowerAnswer, summary="Power of the devices now")
+    async def power() -> Response:
+        return json_response(await service.power())
+
+    @app.get("/v1/events", response_class=Response, responses={200: STREAM}, summary="Follow everything")
+    async def follow(
+        query: Annotated[FeedQuery, Query()], request: Request, last_event_id: PlaceHeader = ""
+    ) -> Response:
+        user = caller_of_request(request).peer.uid
+        if not slots.take(user):
+            return error_answer(429, "too many follow already", headers={"retry-after": "1"})
+        events = service.follow(last_event_id or query.after, power=query.power)
+        return EventStream(events, closing, lambda: slots.leave(user), feed_text)
+
 
 VERSION = "1"
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

@@ -18,17 +18,14 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.daemon.api.heads import HEAD_BYTES
-from tuner.daemon.api.places import ServerLimits
-from tuner.daemon.api.reserve import DescriptorReserve
 from tuner.daemon.http.access import Gate, group_of
-from tuner.daemon.http.connection import Connection
+from tuner.daemon.http.connection import HEAD_BYTES, Connection, DescriptorReserve, ServerLimits
 from tuner.daemon.http.routes import interface
 from tuner.daemon.interface import ServiceInterface
-from tuner.daemon.settings.tables import LimitsTable, TuningTable
+from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.errors import InputError
-from tuner.system.log_rate import LogRateLimiter
-from tuner.system.threads import is_shortage
+from tuner.system.logs import LogRateLimiter
+from tuner.system.processes import is_shortage
 
 Observe = Callable[[str, int, float], None]
 """Called for every answer: route, HTTP status, seconds from the head of the request to that of the answer."""

@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.jobs.events import Subscriptions, known_job
-from tuner.daemon.jobs.shares import REMEMBERED, Shares
+from tuner.daemon.jobs.shares import ABSENT, REMEMBERED, TOKEN_HOLDER, Placement, Shares
 from tuner.daemon.jobs.specs import answer_key, spec_key, topic
-from tuner.daemon.queue.placement import ABSENT, Placement
-from tuner.daemon.queue.users import TOKEN_HOLDER
 from tuner.database import decoding
-from tuner.database.storage import Repositories, Storage
+from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import JobError, QueueFullError, TunerError
 from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
 

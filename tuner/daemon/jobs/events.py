@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any, Generic, Protocol, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.database.storage import Repositories, Storage
+from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import JobError, StoreError, UnknownJobError
 from tuner.model.jobs import JobEvent, JobRecord, JobState
 

@@ -1,17 +1,107 @@
-"""Fair shares: places in the queue for each user, and whose turn it is on a device."""
+"""Fair shares of users: places in the queue, turns on a device, and devices that a job may run on."""
 
 import math
+import os
+import pwd
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from operator import itemgetter
 from typing import NamedTuple
 
-from tuner.daemon.queue.users import User, label, stands_above, user_of
-from tuner.daemon.settings.tables import LimitsTable
-from tuner.model.jobs import JobEvent, JobRecord, JobState, Origin
+from tuner.daemon.interface import NotYoursError, Peer
+from tuner.daemon.settings import LimitsTable
+from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobEvent, JobRecord, JobState, Origin, same_kind
+
+# --- Users of the daemon: whose a job is, who stands above, and who may change a job.
+
+User = int | str
+"""A user id, or one of the two below."""
+
+TOKEN_HOLDER = "token"  # noqa: S105 - a name
+"""All who come over TCP: they hold one token, and are one user."""
+
+DAEMON = "daemon"
+"""The daemon itself: its own jobs, and those of the sets of ``daemon.toml``."""
+
+EVERYBODY = "*"
+"""In ``[limits] manage``: whoever may ask at all."""
+
+
+def user_of(job: JobRecord) -> User:
+    """Whose a job is."""
+    if job.origin is not Origin.CLIENT:
+        return DAEMON
+    return TOKEN_HOLDER if job.submitter is None else job.submitter
+
+
+def user_of_peer(peer: Peer) -> User:
+    """Who asks."""
+    return TOKEN_HOLDER if peer.uid is None else peer.uid
+
+
+def stands_above(user: User) -> bool:
+    """True for root and the daemon's own user, who can change the daemon anyway."""
+    return user in (0, os.geteuid())
+
+
+def named(user: User) -> str:
+    """A user, for people."""
+    if not isinstance(user, int):
+        return {TOKEN_HOLDER: "who holds the token", DAEMON: "the daemon"}[user]
+    return _account(user) or f"user {user}"
+
+
+def label(user: User) -> str:
+    """A user in tables and metrics; no two users have the same."""
+    return (_account(user) or str(user)) if isinstance(user, int) else named(user)
+
+
+def check_may_change(job: JobRecord, peer: Peer, verb: str, managers: Collection[str]) -> None:
+    """Check that a client may change a job: its own, or any where it stands above or is a manager.
+
+    Args:
+        job: to be changed.
+        peer: who asks.
+        verb: what is asked for, such as ``cancel``.
+        managers: ``[limits] manage`` of ``daemon.toml``: user names, user ids, or ``*``.
+
+    Raises:
+        NotYoursError: it may not; the message says whose the job is.
+    """
+    user, owner = user_of_peer(peer), user_of(job)
+    if user == owner or stands_above(user) or EVERYBODY in managers:
+        return
+    if isinstance(user, int) and managers and not {str(user), _account(user)}.isdisjoint(managers):
+        return
+    whose = "the daemon's own" if owner == DAEMON else f"a job of {named(owner)}"
+    theirs = "" if owner == DAEMON else f"{named(owner)}, "
+    raise NotYoursError(
+        f"job {job.id} is {whose}: only {theirs}root, the daemon's user and whom [limits] manage of"
+        f" daemon.toml names may {verb} it"
+    )
+
+
+def known(manager: str) -> bool:
+    """True where an entry of ``[limits] manage`` is ``*``, a user id, or a user name of this machine."""
+    if manager == EVERYBODY or manager.isdecimal():
+        return True
+    try:
+        pwd.getpwnam(manager)
+    except KeyError:
+        return False
+    return True
+
+
+def _account(uid: int) -> str:
+    """Name of a user id; empty where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
 
 HALF_LIFE_S = 3600.0
 """After so long, device seconds count half."""
@@ -209,3 +299,80 @@ def _level(job: JobRecord, user: User, highest: float) -> tuple[float, int]:
 
 def _faded(seconds: float, age_s: float) -> float:
     return seconds * math.exp(-_RATE * max(0.0, age_s))
+
+
+ABSENT = " is not here"
+"""How the reason of a job ends that has no device here."""
+
+GONE_AFTER_S = 86_400.0
+"""A GPU that the daemon has missed for so long is gone for good: its jobs begin anew elsewhere."""
+
+
+def _no_identities() -> Mapping[str, DeviceIdentity]:
+    return {}
+
+
+class Placement:
+    """Which of the devices here may run a job.
+
+    A job with a run stays with that run's GPU, under whatever name: its trials are of no other GPU.
+
+    Args:
+        identities: device -> identity of those that are tuned on; asked each time.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        identities: Callable[[], Mapping[str, DeviceIdentity]] = _no_identities,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._identities = identities
+        self._now = now
+        self._since_s = now()
+
+    def may_run(self, job: JobRecord, device: str) -> bool:
+        """True where a job may run on a device."""
+        choice = DeviceChoice.parse(job.spec.device)
+        identity = self._identities().get(device)
+        if identity is None:
+            return choice.device in ("", device)
+        own = self.device_of(job)
+        if own and (choice.one or choice.allows(self._identities()[own])):
+            return device == own
+        return choice.allows(identity) and not self._waits_for_its_gpu(job, choice)
+
+    def devices(self, job: JobRecord) -> list[str]:
+        """The devices here that may run a job."""
+        return [device for device in self._identities() if self.may_run(job, device)]
+
+    def device_of(self, job: JobRecord) -> str:
+        """The device here on whose GPU a job has begun; empty where it has not begun, or that is not here."""
+        if not job.gpu:
+            return ""
+        return next((name for name, one in self._identities().items() if one.uuid == job.gpu), "")
+
+    def alike(self, device: str) -> list[str]:
+        """The devices here of the same kind as one of them, that one included."""
+        identities = self._identities()
+        if device not in identities:
+            return [device]
+        return [name for name, one in identities.items() if same_kind(one, identities[device])]
+
+    def absence(self, job: JobRecord) -> str:
+        """Why a job has no device here; empty where it has one."""
+        if self.devices(job):
+            return ""
+        return self.missing(job)
+
+    def missing(self, job: JobRecord) -> str:
+        """What a job would miss if no device here may run it."""
+        choice = DeviceChoice.parse(job.spec.device)
+        if choice.one or not job.gpu or not self._waits_for_its_gpu(job, choice):
+            return f"{'' if choice.one else 'a '}{choice.words}{ABSENT}"
+        return f"the GPU {job.gpu}, on which it has begun,{ABSENT}"
+
+    def _waits_for_its_gpu(self, job: JobRecord, choice: DeviceChoice) -> bool:
+        """True while the GPU of a job that could begin anew elsewhere may come back."""
+        gone = self._now() - self._since_s >= GONE_AFTER_S
+        return bool(job.gpu) and not choice.one and not self.device_of(job) and not gone

@@ -5,16 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
-from tuner.daemon.settings.tables import SetTable, Settings, TuningTable
+from tuner.daemon.settings import SetTable, Settings, TuningTable
 from tuner.kernel_files.catalog import DEFAULT_WORKLOADS, Catalog
-from tuner.model.device import DeviceIdentity
-from tuner.model.device_choice import DeviceChoice, wrong_choice
 from tuner.model.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
-from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobRecord, JobSpec, JobState, Origin, wrong_choice
 from tuner.model.options import METHODS
 from tuner.model.plan import Workload
-from tuner.model.records import canonical
-from tuner.model.workload_name import WorkloadName
+from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import check_options, job_options
 
 WITHDRAWN = "daemon.toml does not name it any more"
@@ -43,7 +40,7 @@ def checked(spec: JobSpec, catalog: Catalog, devices: Devices) -> JobSpec:
 
 
 def checked_device(device: str, devices: Devices) -> str:
-    """A choice of devices (``tuner.model.device_choice``) of which the daemon has one; empty for any.
+    """A choice of devices (``tuner.model.jobs``) of which the daemon has one; empty for any.
 
     Raises:
         InputError: it names no kind.

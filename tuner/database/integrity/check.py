@@ -1,21 +1,37 @@
-"""What an examination would find, without changing anything."""
+"""Checks of both files that change nothing: an examination, and a scrub of a few rows at a time."""
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tuner.database.faults import SuspectError, damaged, mirror_of, translated, unreadable
-from tuner.database.files import connect_to_read, locked
+from tuner.database.files import (
+    SuspectError,
+    connect_to_read,
+    damaged,
+    locked,
+    mirror_of,
+    translated,
+    unreadable,
+)
+from tuner.database.integrity.checksums import (
+    TABLES,
+    Examination,
+    IsolatedRow,
+    Key,
+    Position,
+    RowRepair,
+    verified,
+)
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
-from tuner.database.integrity.examination import Examination, Key, RowRepair
-from tuner.database.integrity.harvest import Harvest, NeededRows, same_database
 from tuner.database.integrity.pages import text_or_bytes
-from tuner.database.integrity.repair import nothing_of_ours, refuse_newer, were_ours
-from tuner.database.integrity.row_repair import Mending, planned
-from tuner.database.integrity.rows import RowDifference, VerifiedRows, differences
-from tuner.database.transaction import Row, standing
+from tuner.database.integrity.repair import Mending, nothing_of_ours, planned, refuse_newer, were_ours
+from tuner.database.integrity.rows import RowDifference, VerifiedRows, compared, differences, page_of
+from tuner.database.integrity.salvage import Harvest, NeededRows, same_database
+from tuner.database.pair import Pair
+from tuner.database.transaction import Row, Transaction, standing
 
 _TURNS = 50  # while another process writes, until both files are met at one transaction
 _LOOK_AGAIN_S = 0.01
@@ -134,3 +150,48 @@ def _open(path: Path) -> Iterator[sqlite3.Connection]:
         connection.text_factory = text_or_bytes
         connection.execute("BEGIN")
         yield connection
+
+
+# --- Rows verified a few at a time, and the list of those that were kept aside.
+
+_ISOLATED = (
+    'SELECT id, "of", key, main, mirror, why, found_at FROM isolated'  # noqa: S608
+    f" WHERE {verified('isolated')} ORDER BY id"
+)
+
+
+def scrubbed(pair: Pair, after: Position | None, most_rows: int) -> tuple[Position | None, Examination]:
+    """Verify the next rows of an open database in both files.
+
+    Args:
+        pair: the database.
+        after: where the last call stopped; None to begin.
+        most_rows: so many rows at most are read of each file.
+
+    Returns:
+        Where to go on, None behind the last row; and how many rows were verified.
+
+    Raises:
+        SuspectError: a row is not sound, or the files differ.
+    """
+    names = list(TABLES)
+    begin = names.index(after.table) if after is not None and after.table in TABLES else 0
+    left, tally = max(most_rows, 1), VerifiedRows()
+    with pair.snapshot() as view:
+        for name in names[begin:]:
+            table, key = TABLES[name], after.key if after is not None and name == after.table else ()
+            pages = [page_of(connection, table, key, left) for connection in view.connections]
+            for found in compared(table, iter(pages[0]), iter(pages[-1]), tally):
+                raise SuspectError(f"{name} {found.key} is not sound, or differs in the mirror")
+            left -= len(pages[0])
+            if left <= 0:
+                return Position(name, table.key(pages[0][-1])), Examination(tally.rows)
+    return None, Examination(tally.rows)
+
+
+def isolated_rows(view: Transaction) -> list[IsolatedRow]:
+    """The rows that were kept aside, oldest first."""
+    return [
+        IsolatedRow(number, table, tuple(json.loads(key)), main, mirror, why, found_at)
+        for number, table, key, main, mirror, why, found_at in view.rows(_ISOLATED)
+    ]

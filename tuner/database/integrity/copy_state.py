@@ -7,11 +7,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from tuner.database.faults import SuspectError, damaged, translated
-from tuner.database.file_systems import lacks_shared_memory, use_journal
-from tuner.database.files import connect, connect_to_read, cut_off
+from tuner.database.files import (
+    SuspectError,
+    connect,
+    connect_to_read,
+    cut_off,
+    damaged,
+    lacks_shared_memory,
+    translated,
+    use_journal,
+)
 from tuner.database.integrity.pages import frames_of, log_is_whole, log_of, text_or_bytes
-from tuner.database.integrity.schema import NAMES, has_our_tables, has_tables_of
+from tuner.database.integrity.rows import NAMES, has_our_tables, has_tables_of
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import standing
 

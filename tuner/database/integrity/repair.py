@@ -1,41 +1,438 @@
-"""Puts a database and its mirror right: makes them, brings them up, heals each row from where it is sound.
+"""Repair of a database and its mirror: made, migrated, replaced, each row taken from where it is sound.
 
 Whoever does it has the lock of the names alone, and the write locks of the files as far as they are whole. No
 file is the source of a row that does not verify.
 """
 
+import errno
+import json
 import logging
+import os
+import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from tuner.database.faults import SuspectError, advice, damaged, mirror_of, translated
-from tuner.database.file_systems import use_log
-from tuner.database.files import connect, locked
-from tuner.database.integrity.checksums import TABLES
-from tuner.database.integrity.copy_state import Copy, CopyState, inspected
-from tuner.database.integrity.examination import Examination, RowRepair
-from tuner.database.integrity.harvest import Harvest, NeededRows, is_there, same_database
-from tuner.database.integrity.pages import begins_a_file, text_or_bytes
-from tuner.database.integrity.replacement import (
-    new_file,
-    of_the_system,
-    put_in_place,
-    rebuild,
-    remove,
-    remove_side_files,
+from tuner.database.files import (
+    SIDE_FILES,
+    SuspectError,
+    advice,
+    connect,
+    damaged,
+    locked,
+    make_like,
+    mirror_of,
+    now,
+    side_file,
+    translated,
+    use_log,
 )
-from tuner.database.integrity.row_repair import Mending, align, aside, insert, mend, planned
-from tuner.database.integrity.rows import RowDifference, VerifiedRows, differences
-from tuner.database.integrity.schema import apply
-from tuner.database.integrity.upgrade import brought_up
-from tuner.database.transaction import standing
-from tuner.model.errors import StoreDamagedError, StoreError
+from tuner.database.integrity.checksums import (
+    TABLES,
+    Examination,
+    IsolatedRow,
+    Key,
+    RowRepair,
+    Table,
+    is_sound,
+    row_checksum,
+)
+from tuner.database.integrity.copy_state import Copy, CopyState, inspected
+from tuner.database.integrity.pages import BadText, begins_a_file, text_or_bytes
+from tuner.database.integrity.rows import RowDifference, VerifiedRows, apply, differences
+from tuner.database.integrity.salvage import Harvest, NeededRows, is_there, same_database
+from tuner.database.transaction import LARGEST_COUNT, Row, standing
+from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
+from tuner.model.jobs import JobState
+from tuner.model.records import RunStatus
+from tuner.model.trial import Status
+
+# --- Files that take the place of damaged ones: each is there whole or not at all.
+#
+# A file is made under another name and then gets that of the old one. Connections that are open to the old
+# one notice (``pair``); SQLite leaves the log of a file alone that has another's name.
 
 _LOG = logging.getLogger(__name__)
+_KEPT = 3  # damaged files of one name, the oldest going first: a disk must not fill with them
+
+
+def rebuild(path: Path, source: Path, why: str) -> str:
+    """Put a copy of a whole file, which the caller holds, in the place of another.
+
+    Args:
+        path: the file to replace.
+        source: the whole one.
+        why: what was wrong, for people; empty where the file is nothing that anybody could miss.
+
+    Returns:
+        What was done, for people; empty where nobody needs to know.
+
+    Raises:
+        SuspectError: the source is not whole.
+    """
+    fresh = new_file(path, source)
+    try:
+        with closing(connect(source)) as reading, closing(connect(fresh)) as writing:
+            reading.backup(writing)
+        copied = inspected(fresh)
+        if not copied.whole and copied.changes == 0:  # the source was damaged since it was looked at
+            raise SuspectError(f"{source.name} was damaged while it was copied", source)
+        return put_in_place(fresh, path, f"rebuilt from {source.name}: {why}" if why else "")
+    finally:
+        remove(fresh)
+
+
+def new_file(path: Path, model: Path) -> Path:
+    """An empty file beside one that it is to replace, with the mode and owner of a model."""
+    fresh = side_file(path, ".new")
+    remove(fresh)
+    make_like(fresh, model)
+    return fresh
+
+
+def put_in_place(fresh: Path, path: Path, what: str) -> str:
+    """Give a file the name of another, which is kept under a third name where something was wrong with it.
+
+    Args:
+        fresh: the new one, closed.
+        path: the name.
+        what: was done and why, for people; empty where the old one is nothing that anybody could miss.
+
+    Returns:
+        The same with the names; it is logged, too.
+    """
+    kept = _set_aside(path) if what else None
+    remove_side_files(path)
+    fresh.replace(path)
+    _sync(path.parent)
+    if not what:
+        return ""
+    told = f"{path} was {what}" + (f"; it is kept as {kept.name}" if kept else "")
+    _LOG.warning("%s", told)
+    return told
+
+
+def remove(path: Path) -> None:
+    """Remove a file and what SQLite keeps beside it."""
+    path.unlink(missing_ok=True)
+    remove_side_files(path)
+
+
+def remove_side_files(path: Path) -> None:
+    """What SQLite kept beside a file that is no more would be taken for part of the next one."""
+    for suffix in SIDE_FILES:
+        side_file(path, suffix).unlink(missing_ok=True)
+
+
+def of_the_system(error: OSError, path: Path) -> StoreError:
+    """The error of this package for one of the system's."""
+    kind = StoreError
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        kind = StoreFullError
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        kind = StoreReadOnlyError
+    return kind(f"{path}: {error.strerror}; {advice(path)}")
+
+
+def _set_aside(path: Path) -> Path | None:
+    """Give a file and its log another name; None where there is nothing in it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    places = [side_file(path, f".damaged-{number}") for number in range(1, _KEPT + 1)]
+    free = [place for place in places if not place.exists()]
+    place = free[0] if free else min(places, key=lambda kept: kept.stat().st_mtime)
+    remove(place)
+    path.replace(place)
+    with suppress(FileNotFoundError):
+        side_file(path, "-wal").replace(side_file(place, "-wal"))
+    return place
+
+
+def _sync(directory: Path) -> None:
+    """Make a new name last through a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- Single rows put right in open files, and rows that are sound in none kept aside.
+
+_NUMBERED = ("jobs", "job_events")  # tables whose numbers SQLite remembers (AUTOINCREMENT)
+_LARGEST_NUMBER = 2**48
+_UNSOUND = "its checksum is not that of its content"
+
+
+@dataclass
+class Mending:
+    """What is to be done, or was.
+
+    Attributes:
+        puts: rows to be written, by table and key, with where they are from; None to remove one.
+        repaired: rows of them that were damaged.
+        lost: rows that are sound nowhere, with what the database and the mirror have.
+    """
+
+    puts: dict[tuple[str, Key], Row | None] = field(default_factory=dict)
+    repaired: list[RowRepair] = field(default_factory=list)
+    lost: dict[tuple[str, Key], tuple[Row | None, Row | None]] = field(default_factory=dict)
+
+    def put(self, table: str, key: Key, row: Row | None, source: str) -> None:
+        """Note a row that is to be written, or removed; a source where it was damaged."""
+        self.puts[table, key] = row
+        if source:
+            self.repaired.append(RowRepair(table, key, source))
+
+    def isolated(self) -> list[IsolatedRow]:
+        """The rows that are lost, as they will be kept."""
+        at = now()
+        return [
+            IsolatedRow(0, table, key, _told(table, main), _told(table, mirror), _UNSOUND, at)
+            for (table, key), (main, mirror) in self.lost.items()
+        ]
+
+
+def planned(found: Iterable[RowDifference], *, ahead: int) -> Mending:
+    """What to do about the differences of two files that SQLite can read.
+
+    Args:
+        found: the differences.
+        ahead: how many transactions more the database has than its mirror. A row that the file ahead does not
+            have was removed since; one that only the file behind lacks is new.
+    """
+    mending = Mending()
+    all_found = list(found)
+    unsure = {each.table.name for each in all_found if _knows(each, ahead) not in (None, each.best()[0])}
+    for difference in all_found:
+        table, key = difference.table.name, difference.key
+        row, source = difference.best()
+        knows = _knows(difference, ahead)
+        if ahead and knows is None and table not in unsure:
+            mending.put(table, key, None, "")
+        elif row is not None:
+            other = difference.mirror if ahead > 0 else difference.main
+            plain = ahead != 0 and row is knows and (other is None or _written_earlier(other, row))
+            mending.put(table, key, row, "" if plain else source)
+        elif ahead == 0 and (difference.main is None or difference.mirror is None):
+            # what is left of a row that has another key: the other file would have it
+            mending.put(table, key, None, "")
+        else:
+            mending.lost[table, key] = difference.main, difference.mirror
+    return mending
+
+
+def _knows(difference: RowDifference, ahead: int) -> Row | None:
+    """A row as the file has it that is ahead."""
+    return difference.main if ahead >= 0 else difference.mirror
+
+
+def mend(connection: sqlite3.Connection, mending: Mending, isolated: Sequence[IsolatedRow]) -> None:
+    """Write rows to a file as they are, and keep the lost ones aside, in the caller's transaction.
+
+    Raises:
+        SuspectError: the file does not do what it is told.
+    """
+    for (name, key), row in mending.puts.items():
+        _remove(connection, TABLES[name], key)
+        if row is not None:
+            insert(connection, TABLES[name], row)
+    for name, key in mending.lost:
+        _remove(connection, TABLES[name], key)
+    (first,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM isolated").fetchone()
+    (count,) = connection.execute("SELECT max(count) FROM writes").fetchone()
+    for number, lost in enumerate(isolated, first):
+        of = (number, lost.table, json.dumps(lost.key), lost.main, lost.mirror, lost.why, lost.found_at)
+        row = (*of, count if isinstance(count, int) else 0)
+        insert(connection, TABLES["isolated"], (*row, row_checksum("isolated", *row)))
+
+
+def insert(connection: sqlite3.Connection, table: Table, row: Row) -> None:
+    """Write a row with its checksum; one of the same key of a lower version makes room for it."""
+    marks = ", ".join("?" * len(row))
+    sets = ", ".join(f'"{column}" = excluded."{column}"' for column in table.all_columns[table.keys :])
+    keys = ", ".join(f'"{column}"' for column in table.key_columns)
+    statement = (
+        f"INSERT INTO main.{table.name} ({table.listed()}) VALUES ({marks})"  # noqa: S608 - names of our tables
+        f" ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE excluded.version > version"
+    )
+    try:
+        connection.execute(statement, row)
+    except sqlite3.IntegrityError as error:
+        raise SuspectError(f"a row of {table.name} does not fit: {error}") from error
+
+
+def align(connections: Sequence[sqlite3.Connection], identity: str | None, count: int) -> None:
+    """Give files the same identity, the same count, above all versions, and the same next numbers.
+
+    Args:
+        connections: the files, in transactions of the caller.
+        identity: of the database; None to keep that of the first, or to choose one.
+        count: of transactions, at least.
+    """
+    first = connections[0]
+    highest = max(
+        first.execute(f"SELECT coalesce(max(version), 0) FROM {table}").fetchone()[0]  # noqa: S608
+        for table in TABLES
+    )
+    numbers = {table: max(_numbers(connection, table) for connection in connections) for table in _NUMBERED}
+    applied = first.execute("SELECT name, applied FROM migrations ORDER BY rowid").fetchall()
+    kept = [row[0] for row in first.execute("SELECT identity FROM writes") if isinstance(row[0], str)]
+    identity = identity or next(iter(kept), secrets.token_hex(16))
+    for connection in connections:
+        connection.execute("DELETE FROM writes")
+        connection.execute("INSERT INTO writes VALUES (1, ?, ?)", (identity, max(count, highest)))
+        connection.execute("DELETE FROM sqlite_sequence")
+        connection.executemany(
+            "INSERT INTO sqlite_sequence VALUES (?, ?)", [item for item in numbers.items() if item[1]]
+        )
+        if connection is not first:
+            connection.execute("DELETE FROM migrations")
+            connection.executemany("INSERT INTO migrations VALUES (?, ?)", applied)
+
+
+def aside(connection: sqlite3.Connection) -> tuple[list[Row], ...]:
+    """What a file holds beside rows with checksums."""
+    return tuple(
+        connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()  # noqa: S608 - named here
+        for table in ("writes", "sqlite_sequence", "migrations")
+    )
+
+
+def _numbers(connection: sqlite3.Connection, table: str) -> int:
+    """The highest number that a table has given, as far as can be told."""
+    statement = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+    given = [number for (number,) in connection.execute(statement, (table,)) if _is_number(number)]
+    (there,) = connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()  # noqa: S608
+    kept = connection.execute(
+        'SELECT max(CAST(substr(key, 2) AS INTEGER)) FROM isolated WHERE "of" = ?', (table,)
+    )
+    naming = ("job_events", "runs") if table == "jobs" else ()
+    others = [connection.execute(f"SELECT max(job_id) FROM {other}").fetchone()[0] for other in naming]  # noqa: S608
+    highest: int = max(
+        [there, *given, *(other for other in (*kept.fetchone(), *others) if _is_number(other))]
+    )
+    return highest
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 < value < min(_LARGEST_NUMBER, LARGEST_COUNT)
+
+
+def _written_earlier(row: Row, than: Row) -> bool:
+    return type(row[-2]) is int and type(than[-2]) is int and row[-2] < than[-2]
+
+
+def _remove(connection: sqlite3.Connection, table: Table, key: Key) -> None:
+    connection.execute(f"DELETE FROM main.{table.name} WHERE {table.where_key}", key)  # noqa: S608
+
+
+def _told(table: str, row: Row | None) -> bytes | None:
+    """The columns of a row for export."""
+    if row is None:
+        return None
+    columns = dict(zip(TABLES[table].all_columns, row, strict=False))
+    return json.dumps(columns, default=lambda value: {"hex": bytes(value).hex()}).encode()
+
+
+# --- Files of earlier versions: brought up to the tables of this one, with the better row of both.
+#
+# Where the database and its mirror differ, the row whose checksum is right is kept; of files from before
+# checksums, the one that can be understood; and that of the database where it is so of both.
+
+_DOCUMENTS = {"conditions", "answer", "trial", "measurement", "confirmed", "ordered", "data", "document"}
+_STATES: dict[tuple[str, str], Callable[[str], object]] = {
+    ("runs", "status"): RunStatus,
+    ("jobs", "state"): JobState,
+    ("trials", "status"): Status,
+}
+
+
+def brought_up(main: Copy, mirror: Copy) -> tuple[Copy, Copy]:
+    """Both files, the database with the tables of this version if it is of an earlier one.
+
+    The mirror of a database that was brought up is no source of anything any more, and is to be rebuilt.
+    """
+    if mirror.form is CopyState.EARLIER and (main.form is not CopyState.EARLIER or _knows_more(mirror, main)):
+        if main.whole:
+            return main, mirror
+        why = main.trouble or (
+            "it lacked transactions" if main.form is CopyState.EARLIER else "it was empty or gone"
+        )
+        rebuild(main.path, mirror.path, why)
+        main = inspected(main.path)
+    if main.form is not CopyState.EARLIER:
+        return main, mirror
+    if mirror.whole and _knows_more(mirror, main) and mirror.identity == main.identity:
+        return replace(main, form=CopyState.MISSING), mirror
+    _bring_up(main, mirror)
+    if mirror.form is CopyState.MISSING or (mirror.form is CopyState.EARLIER and _same(main, mirror)):
+        mirror = replace(mirror, form=CopyState.EARLIER)  # nothing that anybody could miss
+    elif mirror.form in (CopyState.WHOLE, CopyState.EARLIER):
+        mirror = replace(mirror, form=CopyState.FOREIGN, trouble="it was not at the same transaction")
+    return inspected(main.path), mirror
+
+
+def _bring_up(main: Copy, mirror: Copy) -> None:
+    with closing(connect(main.path)) as connection:
+        connection.text_factory = text_or_bytes
+        connection.execute("BEGIN IMMEDIATE")
+        if mirror.form is CopyState.EARLIER and _same(main, mirror):
+            with closing(connect(mirror.path)) as second:
+                second.text_factory = text_or_bytes
+                for table in TABLES:
+                    _choose(table, connection, second)
+        apply(connection, done=main.changes)
+        connection.execute("COMMIT")
+
+
+def _choose(table: str, main: sqlite3.Connection, mirror: sqlite3.Connection) -> None:
+    """Take rows of a table from the mirror that only it has so that they can be understood."""
+    columns = [name for _, name, *_ in main.execute(f"PRAGMA table_info({table})")]
+    if not columns:
+        return
+    statement = f"SELECT * FROM main.{table}"  # noqa: S608 - a name of ours
+    own_statement = f"{statement} WHERE {TABLES[table].where_key}"
+    for row in mirror.execute(statement):
+        own = main.execute(own_statement, row[: TABLES[table].keys]).fetchone()
+        if own == row or (own is not None and _good(table, columns, own)):
+            continue
+        if _good(table, columns, row):
+            marks = ", ".join("?" * len(row))
+            main.execute(f"INSERT OR REPLACE INTO main.{table} VALUES ({marks})", row)  # noqa: S608
+
+
+def _good(table: str, columns: list[str], row: Row) -> bool:
+    """True where a row is what was written, as far as its version can tell."""
+    if "checksum" in columns:
+        names = [columns.index(name) for name in TABLES[table].all_columns]
+        return is_sound(table, [row[place] for place in names])
+    return all(_makes_sense(table, column, value) for column, value in zip(columns, row, strict=True))
+
+
+def _makes_sense(table: str, column: str, value: object) -> bool:
+    if isinstance(value, BadText):
+        return False
+    try:
+        if column in _DOCUMENTS:
+            return value is None or isinstance(json.loads(str(value)), dict)
+        known = _STATES.get((table, column))
+        return known is None or bool(known(str(value)) is not None)
+    except ValueError:
+        return False
+
+
+def _same(main: Copy, mirror: Copy) -> bool:
+    return (main.changes, main.identity, main.count) == (mirror.changes, mirror.identity, mirror.count)
+
+
+def _knows_more(mirror: Copy, main: Copy) -> bool:
+    return mirror.identity == main.identity and (mirror.count or 0) > (main.count or 0)
+
+
 _TOLD = 20  # lines of the log about one examination
 _TURNS = 3  # as found; after a file turned out worse than it seemed; the same of the other
 _PAIRED = 2

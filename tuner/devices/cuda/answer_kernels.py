@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.code import StageCompiler
-from tuner.devices.cuda.types import Array, CudaFunction
+from tuner.devices.cuda.driver import Array, CudaFunction
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Source, Stage
-from tuner.problems.arrays import Draw
-from tuner.problems.base import Norm
+from tuner.problems.base import Draw, Norm
 
 _SOURCE = Path(__file__).with_name("answers.cu")
 _THREADS = 256

@@ -1,34 +1,400 @@
-"""Kernels on the device: cubins loaded once, with the attributes and the grids that their stages ask for."""
+"""Code on the device: loaded cubins, and stages of cuBLAS, cuFFT and LAPACK."""
 
+import ctypes
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tuner.compiler.compiler import CompiledStage
 from tuner.compiler.contract import misfit
-from tuner.devices.cuda.driver import DriverCallError, DriverCalls
+from tuner.devices.cuda.driver import Array, CudaFunction, DriverCallError, DriverCalls, Stream
 from tuner.devices.cuda.launches import (
     ArrayOffset,
+    HostLapack,
     LaunchRefusedError,
+    LibraryLaunch,
     LibraryStage,
     LoadedArgument,
     LoadedStage,
     Program,
     Step,
+    SymbolAddress,
 )
-from tuner.devices.cuda.libraries import GpuLibraries
-from tuner.devices.cuda.loading import LoadedFunction, StageLoader, refused
-from tuner.devices.cuda.types import Array
-from tuner.model.arguments import Scalar, StructValue
-from tuner.model.chains import BufferView
-from tuner.model.device import DeviceLimits
 from tuner.model.elements import element_dtype, scalar_value
 from tuner.model.errors import CompileError
-from tuner.model.plan import Plan, Stage, StageArgument, Workload
+from tuner.model.jobs import DeviceLimits
+from tuner.model.plan import (
+    Buffer,
+    BufferView,
+    LibraryCall,
+    Plan,
+    Scalar,
+    Stage,
+    StageArgument,
+    StructValue,
+    Workload,
+)
 from tuner.model.trial import Flag, Status
+from tuner.space.occupancy import refusal
+
+# --- The calls of cuBLAS that stages make, past CuPy: CuPy refuses them while a stream is captured.
+#
+# The library is the one that CuPy has loaded. Names and numbers are those of ``cublas_api.h``.
+
+WORKSPACE_BYTES = 32 * 2**20
+"""Of a stream; what NVIDIA recommends for Hopper GPUs."""
+
+_NO_TRANSPOSE, _TRANSPOSE = 0, 1
+_FILL = {"lower": 0, "upper": 1}
+_SIDE = {"left": 0, "right": 1}
+_DEFAULT_MATH = 0
+_LETTER = {"float32": "S", "float64": "D"}
+_MAPS = Path("/proc/self/maps")
+
+
+class Cublas:
+    """A handle of this process's own, in the default math mode: float32 is computed without TF32.
+
+    Every stream has a workspace of its own, so that calls in several streams share none. Threads take turns.
+
+    Args:
+        cp: CuPy, with the device current.
+        open_library: gives the library; the one that CuPy has loaded if not given.
+
+    Raises:
+        ImportError: CuPy finds no cuBLAS.
+    """
+
+    def __init__(self, cp: ModuleType, open_library: Callable[[], Any] | None = None) -> None:
+        self._cp = cp
+        handle = cp.cuda.cublas.create()  # loads the library
+        cp.cuda.cublas.setMathMode(handle, _DEFAULT_MATH)
+        self._handle = ctypes.c_void_p(handle)
+        self._library = (open_library or loaded_library)()
+        self._workspaces: dict[int, Array] = {}
+        self._lock = threading.Lock()  # the handle has one stream at a time
+
+    def action(
+        self, call: LibraryCall, addresses: Mapping[str, int], workspace: int | None = None
+    ) -> Callable[[Stream | None], None]:
+        """What puts a call into a stream, None for CuPy's current one.
+
+        Args:
+            call: of gemm, syrk or trsm.
+            addresses: of the operands, by letter.
+            workspace: address of ``WORKSPACE_BYTES`` that no other call uses meanwhile; None for that of the
+                stream, which graphs must not outlive.
+        """
+        function = getattr(self._library, f"cublas{_LETTER[call.dtype]}{call.routine}_v2")
+        factors = np.array([call.alpha, call.beta], call.dtype)  # cuBLAS reads them when it is called
+        alpha = factors.ctypes.data
+        arguments = _arguments(call, addresses, alpha, alpha + factors.itemsize)
+
+        def put(stream: Stream | None) -> None:
+            with self._lock:
+                self._use(self._cp.cuda.get_current_stream() if stream is None else stream, workspace)
+                _checked(call.routine, function(self._handle, *arguments), factors)
+
+        return put
+
+    def _use(self, stream: Stream, workspace: int | None) -> None:
+        """Have the next call run in a stream, with a workspace."""
+        if workspace is None:
+            known = self._workspaces.get(stream.ptr)
+            if known is None:
+                known = self._workspaces[stream.ptr] = self._cp.empty(WORKSPACE_BYTES, dtype="uint8")
+            workspace = int(known.data.ptr)
+        _checked("set stream", self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream.ptr)))
+        size, address = ctypes.c_size_t(WORKSPACE_BYTES), ctypes.c_void_p(workspace)
+        _checked("set workspace", self._library.cublasSetWorkspace_v2(self._handle, address, size))
+
+
+def loaded_library() -> ctypes.CDLL:
+    """The cuBLAS that this process has loaded.
+
+    Raises:
+        ImportError: it has loaded none.
+    """
+    for line in _MAPS.read_text().splitlines():
+        path = line.rpartition(" ")[2]
+        if path.rpartition("/")[2].startswith("libcublas.so"):
+            return ctypes.CDLL(path)
+    raise ImportError("libcublas.so is not among the libraries of this process")
+
+
+def _checked(what: str, status: int, *kept: object) -> None:
+    """Refuse what did not succeed; ``kept`` lives until the call has returned."""
+    del kept
+    if status:
+        raise LaunchRefusedError(
+            Status.LAUNCH_ERROR, f"cuBLAS: {what} ends with status {status} (cublasStatus_t)"
+        )
+
+
+def _arguments(call: LibraryCall, addresses: Mapping[str, int], alpha: int, beta: int) -> tuple[Any, ...]:
+    """The arguments of a routine behind its handle."""
+    one, other = ctypes.c_void_p(alpha), ctypes.c_void_p(beta)
+    at = {letter: ctypes.c_void_p(address) for letter, address in addresses.items()}
+    leading = {letter: operand.leading for letter, operand in call.operands}
+    turned = {
+        letter: _TRANSPOSE if operand.transposed else _NO_TRANSPOSE for letter, operand in call.operands
+    }
+    if call.routine == "gemm":
+        matrices = (one, at["a"], leading["a"], at["b"], leading["b"], other, at["c"], leading["c"])
+        return (turned["a"], turned["b"], call.m, call.n, call.k, *matrices)
+    if call.routine == "syrk":
+        form = (_FILL[call.fill], turned["a"], call.n, call.k)
+        return (*form, one, at["a"], leading["a"], other, at["c"], leading["c"])
+    form = (_SIDE[call.side], _FILL[call.fill], turned["a"], int(call.unit))
+    return (*form, call.m, call.n, one, at["a"], leading["a"], at["b"], leading["b"])
+
+
+# --- Stages that cuBLAS and cuFFT run, which CuPy finds and loads, and those of LAPACK on the host.
+
+# cufft.h
+_TRANSFORM = {"complex64": 0x29, "complex128": 0x69}
+_FORWARD, _INVERSE = -1, 1
+
+
+def workspaces(program: Program) -> dict[str, int]:
+    """Arrays that the calls of a program work in where they are among its arrays: bytes by name.
+
+    Calls that share none may run at the same time, whatever streams they are in.
+    """
+    called = [one for one in program.stages if isinstance(one, LibraryStage)]
+    sides = {one.side for one in called if one.call.routine != "fft" and not one.call.on_host}
+    return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
+
+
+def workspace_name(side: int) -> str:
+    """Name of the array that calls in a stream of the workload work in; no kernel file has it."""
+    return f"cuBLAS workspace {side}"
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """What cuFFT takes of an array: its pointer."""
+
+    data: Any
+
+
+class GpuLibraries:
+    """Makes calls ready; implements ``tuner.devices.cuda.launches.Libraries``.
+
+    Args:
+        cp: CuPy, with the device current whenever a method is called.
+    """
+
+    def __init__(self, cp: ModuleType) -> None:
+        self._cp = cp
+        self._blas: Cublas | None = None
+        self._lapack: HostLapack | None = None
+        self._transforms: dict[tuple[object, ...], Any] = {}
+
+    def flags(self, calls: Iterable[LibraryCall]) -> tuple[Flag, ...]:
+        """What should be told of how calls run on the host."""
+        found = (self._on_host().flag(call) for call in calls if call.on_host)
+        return tuple(dict.fromkeys(flag for flag in found if flag is not None))
+
+    def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
+        """A call on some arrays.
+
+        Args:
+            call: what is computed.
+            arrays: by name, those of ``workspaces`` or not among them.
+            side: the stream of the workload it runs in; transforms of two streams share no workspace.
+
+        Raises:
+            LaunchRefusedError: the library is not installed, or does not have the threads of the CPU.
+        """
+        pointers = {
+            letter: arrays[one.buffer].data + one.offset_elements * arrays[one.buffer].dtype.itemsize
+            for letter, one in call.operands
+        }
+        addresses = {letter: int(pointer.ptr) for letter, pointer in pointers.items()}
+        try:
+            if call.routine == "fft":
+                run = self._transform(call, pointers, side)
+            elif call.on_host:
+                run = self._on_host().action(call, addresses)
+            else:
+                self._blas = self._blas or Cublas(self._cp)
+                workspace = arrays.get(workspace_name(side))
+                place = None if workspace is None else int(workspace.data.ptr)
+                run = self._blas.action(call, addresses, place)
+        except ImportError as error:
+            name = "cuFFT" if call.routine == "fft" else "cuBLAS"
+            raise LaunchRefusedError(
+                Status.LAUNCH_ERROR,
+                f"{call.routine}: CuPy finds no {name} ({error}); install it, as with pip install"
+                f" nvidia-{name.lower()}-cu12",
+            ) from error
+        return LibraryLaunch(call, run, tuple(addresses.values()), side)
+
+    def _on_host(self) -> HostLapack:
+        self._lapack = self._lapack or HostLapack(self._cp)
+        return self._lapack
+
+    def _transform(
+        self, call: LibraryCall, pointers: Mapping[str, Any], side: int
+    ) -> Callable[[Stream | None], None]:
+        key = (call.dtype, call.n, call.m, side)
+        plan = self._transforms.get(key)
+        if plan is None:
+            plan = self._cp.cuda.cufft.Plan1d(call.n, _TRANSFORM[call.dtype], call.m)
+            self._transforms[key] = plan
+        given, made = _Matrix(pointers["a"]), _Matrix(pointers["c"])
+        direction = _INVERSE if call.inverse else _FORWARD
+
+        def run(stream: Stream | None) -> None:
+            if stream is None:
+                plan.fft(given, made, direction)
+            else:
+                with stream:
+                    plan.fft(given, made, direction)
+
+        return run
+
+
+# --- Loads compiled stages onto the device, with the attributes that they ask for.
+
+_SHARED_WITHOUT_ASKING = 48 * 1024
+_PORTABLE_CLUSTER = 8
+
+# CUfunction_attribute of cuda.h, where CuPy has no name for it
+_REQUIRED_CLUSTER_WIDTH = 11
+_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
+_CLUSTER_SCHEDULING_POLICY_PREFERENCE = 15
+_LOAD_BALANCING = 2  # CUclusterSchedulingPolicy
+
+
+@dataclass(frozen=True)
+class LoadedFunction:
+    """A function on the device, with what its stage asks for.
+
+    Attributes:
+        held: blocks of a stage that the device holds at the same time; None where the stage does not ask.
+        symbols: variables that arrays are copied to.
+    """
+
+    function: CudaFunction
+    held: int | None
+    symbols: tuple[SymbolAddress, ...] = ()
+
+
+class StageLoader:
+    """Loads stages onto a device, and refuses those that it cannot launch.
+
+    Args:
+        cp: CuPy, with the device current whenever a method is called.
+        limits: of the device.
+        driver: the calls of the driver that CuPy lacks.
+    """
+
+    def __init__(self, cp: ModuleType, limits: DeviceLimits, driver: DriverCalls) -> None:
+        self._cp = cp
+        self._limits = limits
+        self._driver = driver
+
+    def check(self, stage: Stage) -> None:
+        """Refuse what no compiler could make fit.
+
+        Raises:
+            LaunchRefusedError: the device lacks what the stage needs.
+        """
+        reason = refusal(stage, self._limits)
+        if reason:
+            raise refused(stage, reason)
+
+    def loaded(self, stage: Stage, compiled: CompiledStage, buffers: Sequence[Buffer]) -> LoadedFunction:
+        """The function of a stage, loaded.
+
+        Args:
+            stage: what is launched.
+            compiled: its code.
+            buffers: of its plan.
+
+        Raises:
+            LaunchRefusedError: it asks for more than the device has, or a variable is smaller than its array.
+            CUDADriverError: the driver does not load it (CuPy's).
+            DriverCallError: the same, of calls that CuPy lacks.
+        """
+        driver = self._cp.cuda.driver
+        shared_bytes = stage.shared_bytes + compiled.resources.static_shared_bytes
+        if shared_bytes > self._limits.shared_bytes_per_block:
+            raise refused(
+                stage,
+                f"{shared_bytes} bytes of shared memory per block;"
+                f" the device has {self._limits.shared_bytes_per_block}",
+            )
+        module = self._cp.cuda.function.Module()
+        module.load(compiled.cubin)
+        function: CudaFunction = module.get_function(compiled.lowered_name)
+        if shared_bytes > _SHARED_WITHOUT_ASKING:
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
+        symbols = self._symbols(stage, module.ptr, compiled, buffers) if stage.symbols else ()
+        if stage.cluster > 1:
+            return LoadedFunction(function, self._held_in_clusters(stage, function), symbols)
+        asks = stage.resident or stage.cooperative
+        return LoadedFunction(function, self._held(stage, function) if asks else None, symbols)
+
+    def _symbols(
+        self, stage: Stage, module: int, compiled: CompiledStage, buffers: Sequence[Buffer]
+    ) -> tuple[SymbolAddress, ...]:
+        """Where the variables of a module are, when they hold the arrays that they are filled from."""
+        found = []
+        for (name, buffer), lowered in zip(stage.symbols, compiled.symbols, strict=True):
+            array = next(one for one in buffers if one.name == buffer)
+            address, size = self._driver.variable(module, lowered)
+            wanted = array.elements * element_dtype(array.dtype).itemsize
+            if size < wanted:
+                raise refused(
+                    stage,
+                    f"{stage.source.path}: the variable {name} has {size} bytes, and the argument {buffer}"
+                    f" that fills it has {wanted} ({array.dtype} of shape {array.shape})",
+                )
+            found.append(SymbolAddress(buffer, address, wanted))  # from its beginning on
+        return tuple(found)
+
+    def _held(self, stage: Stage, function: CudaFunction) -> int:
+        threads = stage.threads_per_block
+        per_sm: int = self._cp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.ptr, threads, stage.shared_bytes
+        )
+        if per_sm < 1:
+            raise refused(stage, f"no block of {threads} threads fits on a multiprocessor")
+        return per_sm * self._limits.multiprocessors
+
+    def _held_in_clusters(self, stage: Stage, function: CudaFunction) -> int | None:
+        """Ask for clusters, and make sure that the device has room for one."""
+        driver, cluster = self._cp.cuda.driver, stage.cluster
+        declared = driver.funcGetAttribute(_REQUIRED_CLUSTER_WIDTH, function.ptr)
+        if declared != cluster:
+            raise refused(stage, f"clusters of {cluster}, and the source has __cluster_dims__({declared})")
+        if cluster > _PORTABLE_CLUSTER:
+            driver.funcSetAttribute(function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        driver.funcSetAttribute(function.ptr, _CLUSTER_SCHEDULING_POLICY_PREFERENCE, _LOAD_BALANCING)
+        clusters = self._driver.max_active_clusters(function.ptr, stage.block, stage.shared_bytes, cluster)
+        if clusters < 1:
+            raise refused(
+                stage,
+                f"no cluster of {cluster} blocks of {stage.threads_per_block} threads and"
+                f" {stage.shared_bytes} bytes of dynamic shared memory fits on the device",
+            )
+        return clusters * cluster if stage.resident or stage.cooperative else None
+
+
+def refused(stage: Stage, message: str) -> LaunchRefusedError:
+    """The error of a stage that cannot be launched."""
+    return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
+
 
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 

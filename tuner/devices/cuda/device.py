@@ -12,29 +12,131 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
 
 from tuner.compiler.compiler import Compiler
-from tuner.compiler.resources import plan_resources
-from tuner.devices.base import Check, Progress, RunRecord
+from tuner.compiler.contract import plan_resources
+from tuner.devices.base import Check, RunRecord
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_check import AnswerCheck
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.arrays import BufferPool, is_cold, original_bytes, rotation_sets, set_bytes
+from tuner.devices.cuda.arrays import BufferPool, Inputs, is_cold, original_bytes, rotation_sets, set_bytes
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.driver import DriverCalls
-from tuner.devices.cuda.inputs import Inputs
+from tuner.devices.cuda.driver import Array, CudaEvent, DriverCalls, Stream
 from tuner.devices.cuda.launches import LaunchRefusedError, Restoring, Step
-from tuner.devices.cuda.pulses import PulsePlayer
 from tuner.devices.cuda.rounds import RoundRunner, Rounds, most_sets
-from tuner.devices.cuda.types import Array
-from tuner.model.device import DeviceIdentity, DeviceLimits
-from tuner.model.errors import CompileError, InputError, TunerError, UncheckableError
-from tuner.model.plan import Plan, Resources
+from tuner.model.errors import CompileError, DeviceError, InputError, TunerError, UncheckableError
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import (
+    Configuration,
+    Plan,
+    ProblemSpec,
+    Progress,
+    Resources,
+    Scalar,
+    Source,
+    Stage,
+    Work,
+    Workload,
+)
 from tuner.model.trial import Flag, FlagKind, Status, WorkloadResult
-from tuner.problems.arrays import to_host
+from tuner.problems.base import to_host
+
+_THREADS = 256
+_MORE_THAN_FIT = 2**20  # blocks; the resident grid is cut to what the GPU holds at a time
+_LONGEST_S = 1.0  # of one launch: a GPU with a display kills kernels that run for seconds
+
+
+class PulsePlayer:
+    """Plays pulses of full load; see ``tuner.power.base.LoadSource``.
+
+    Args:
+        cp: CuPy, with the device current.
+        code: loads the kernel.
+        now: monotonic clock, in seconds.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        cp: ModuleType,
+        code: CodeCache,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cp = cp
+        self._code = code
+        self._now = now
+        self._sleep = sleep
+        self._source = _source()
+        self._stream: Stream = cp.cuda.Stream(non_blocking=True)
+        # waited for asleep: a spinning host would draw power that a module's sensor sees
+        self._ended: CudaEvent = cp.cuda.Event(block=True)
+
+    def play(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Play (busy, idle) durations and return the busy times as the host saw them, to some 50 us.
+
+        Raises:
+            DeviceError: the load cannot be compiled or launched.
+        """
+        self._run(1e-6)  # what loading the kernel takes is no part of a pulse
+        played = []
+        for busy_s, idle_s in pulses:
+            begin_s = self._now()
+            self._run(busy_s)
+            end_s = self._now()
+            played.append((begin_s, end_s))
+            self._sleep(max(0.0, end_s + idle_s - self._now()))
+        return played
+
+    def _run(self, busy_s: float) -> None:
+        left_s = busy_s
+        try:
+            while left_s > 0.0:
+                for step in self._launch(min(left_s, _LONGEST_S)):
+                    step.enqueue(self._stream)
+                left_s -= _LONGEST_S
+            self._ended.record(self._stream)
+            self._ended.synchronize()
+        except (
+            LaunchRefusedError,
+            self._cp.cuda.driver.CUDADriverError,
+            self._cp.cuda.runtime.CUDARuntimeError,
+        ) as error:
+            raise DeviceError(f"the GPU cannot be loaded for a calibration: {error}") from error
+
+    def _launch(self, busy_s: float) -> tuple[Step, ...]:
+        stage = Stage(
+            name="load",
+            source=self._source,
+            entry="load",
+            options=(),
+            grid=(_MORE_THAN_FIT, 1, 1),
+            block=(_THREADS, 1, 1),
+            shared_bytes=0,
+            arguments=(Scalar("uint64", round(busy_s * 1e9)),),
+            resident=True,
+        )
+        plan = Plan(
+            Workload("load", (), 1),
+            Configuration(()),
+            (stage,),
+            (),
+            ProblemSpec("consistent"),
+            Work(0.0, 0.0),
+        )
+        return self._code.launches(plan, {})
+
+
+def _source() -> Source:
+    from tuner.kernel_files.source_folder import kernels_root  # noqa: PLC0415 - reading kernel files takes long to import
+
+    path = kernels_root() / "common" / "load.cu"
+    return Source(str(path), path.read_text(encoding="utf-8"))
+
 
 _BLOCKS = 8
 _LEAST = 2  # a scatter needs two values

@@ -1,19 +1,25 @@
 """A GPU in this process, for arrays, streams and memory that belong to the caller."""
 
-from collections.abc import Iterator, Sequence
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.compiler.resources import plan_resources
-from tuner.devices.base import Progress
+from tuner.compiler.contract import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.launches import LaunchRefusedError, Program
-from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.devices.cuda.driver import Array, Graph, Stream
+from tuner.devices.cuda.launches import LaunchRefusedError, Program, StageLaunch, Step
+from tuner.devices.cuda.rounds import SideStreams
 from tuner.model.errors import CompileError, DeviceError
-from tuner.model.plan import Plan, Resources, Stage
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan, Progress, Resources, Stage
 from tuner.model.trial import Status
 
 
@@ -90,3 +96,137 @@ class _BriefCompiler:
         """See ``Compiler.compile``."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)
+
+
+class _Handle:
+    """A stream of somebody else's, as CUDA's stream protocol has it.
+
+    Args:
+        handle: the CUstream.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def stream_of(cp: ModuleType, handle: int) -> Stream:
+    """A stream of the current GPU by its handle; CuPy does not destroy it.
+
+    CuPy before 14 has another call for it, which 14 advises against.
+    """
+    foreign = getattr(cp.cuda.Stream, "from_external", None)
+    stream: Stream = cp.cuda.ExternalStream(handle) if foreign is None else foreign(_Handle(handle))
+    return stream
+
+
+class SteppedRun:
+    """One run of a program, again and again, on buffers that are addresses.
+
+    It keeps the code loaded and keeps no array. The context of the code must be the current one. All of this
+    belongs to one thread at a time.
+
+    Args:
+        cp: CuPy.
+        program: the plan, loaded.
+        forms: shape and NumPy dtype of each buffer of the plan, by name, in the order of the addresses.
+    """
+
+    def __init__(
+        self, cp: ModuleType, program: Program, forms: Mapping[str, tuple[tuple[int, ...], "np.dtype[Any]"]]
+    ) -> None:
+        self._cp = cp
+        self._program = program
+        self._forms = dict(forms)
+        self._sides = SideStreams(cp)
+        self._addresses: tuple[int, ...] = ()
+        self._steps: Sequence[Step] = ()
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Have the following runs work on other buffers.
+
+        Raises:
+            LaunchRefusedError: a library is not there, or a tensor map cannot be made of its buffer.
+        """
+        if self._addresses == tuple(addresses):
+            return
+        arrays = {
+            name: self._array(address, *form)
+            for (name, form), address in zip(self._forms.items(), addresses, strict=True)
+        }
+        self._steps = (*self._program.prepared(arrays), *self._program.bound(arrays))
+        self._addresses = tuple(addresses)
+
+    def enqueue(self, stream: int) -> None:
+        """Put one run into a stream, given by its handle; CuPy's errors come through.
+
+        Raises:
+            LaunchRefusedError: a library refuses a call.
+        """
+        self._put(stream_of(self._cp, stream), self._sides)
+
+    def graph(self) -> Graph:
+        """A run on the present buffers as a CUDA graph; CuPy's errors come through.
+
+        Raises:
+            LaunchRefusedError: a library refuses a call.
+        """
+        stream = self._cp.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        try:
+            self._put(stream, SideStreams(self._cp))  # a capture that breaks spoils its streams
+        finally:
+            captured: Graph = stream.end_capture()
+        return captured
+
+    def _put(self, stream: Stream, sides: SideStreams) -> None:
+        if any(isinstance(step, StageLaunch) and step.side for step in self._steps):
+            sides.enqueue(self._steps, stream)
+        else:
+            for step in self._steps:
+                step.enqueue(stream)
+
+    def _array(self, address: int, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+        """The memory at an address; it belongs to the caller."""
+        cp, size = self._cp, math.prod(shape) * dtype.itemsize
+        memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
+        made: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
+        return made
+
+
+def synchronize(index: int) -> str:
+    """Wait until a GPU has done what CuPy, or torch, has queued on all streams of this process.
+
+    Args:
+        index: CUDA's number of the GPU.
+
+    Returns:
+        Why it was not waited for; empty where it was.
+    """
+    torch = getattr(sys.modules.get("torch"), "cuda", None)
+    cupy = getattr(sys.modules.get("cupy"), "cuda", None)
+    try:
+        if torch is not None and torch.is_initialized():
+            return _by_torch(torch, index)
+        if cupy is not None:
+            return _by_cupy(cupy, index)
+    except (RuntimeError, AttributeError) as error:  # AttributeError: half imported, or an old release
+        return f"{type(error).__name__}: {error}"
+    return "neither CuPy nor torch has used a GPU in this process"
+
+
+def _by_torch(torch: Any, index: int) -> str:  # noqa: ANN401 - torch is no dependency
+    if torch.is_current_stream_capturing():
+        return "torch captures a CUDA graph"
+    torch.synchronize(index)
+    return ""
+
+
+def _by_cupy(cupy: Any, index: int) -> str:  # noqa: ANN401 - CuPy ships no type information
+    if cupy.get_current_stream().is_capturing():
+        return "CuPy captures a CUDA graph"
+    cupy.Device(index).synchronize()
+    return ""

@@ -1,19 +1,31 @@
-"""One run of a plan: clearing of buffers, then the launches of its stages, in one stream or several."""
+"""One run of a plan: launches of its stages, packed or step by step, and host stages of LAPACK."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import ctypes
+import logging
+import os
+import struct
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import Any, Protocol, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.devices.cuda.driver import DriverCallError, DriverCalls
-from tuner.devices.cuda.types import Array, CudaFunction, Stream
-from tuner.model.arguments import TensorMap
-from tuner.model.chains import LibraryCall
+from tuner.devices.cuda.driver import (
+    Array,
+    CudaEvent,
+    CudaFunction,
+    DriverCallError,
+    DriverCalls,
+    Graph,
+    Stream,
+)
 from tuner.model.errors import DeviceError
-from tuner.model.trial import Status
+from tuner.model.plan import LibraryCall, TensorMap
+from tuner.model.trial import Flag, FlagKind, Status
 
 
 class LaunchRefusedError(DeviceError):
@@ -177,7 +189,7 @@ def has_host_stage(steps: Iterable[Step]) -> bool:
 
 
 class Libraries(Protocol):
-    """Makes calls of libraries ready (``tuner.devices.cuda.libraries`` does)."""
+    """Makes calls of libraries ready (``tuner.devices.cuda.code`` does)."""
 
     def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
         """A call on some arrays."""
@@ -308,3 +320,484 @@ class Program:
             *(Clearing(arrays[name]) for name in self.zeroed),
             *(stage.bound(arrays, self.driver) for stage in self.stages),
         )
+
+
+_WHEEL = "scipy.libs"  # where SciPy's wheels keep their BLAS; NumPy's have one of their own
+_INSTALL = "pip install threadpoolctl, or gpu-tuner[hybrid]"
+
+
+class CpuThreads:
+    """Sets the threads of SciPy's BLAS, and says what came of it.
+
+    Args:
+        processors: that this process may use; those of its affinity if not given.
+        find: gives threadpoolctl's controllers of that library; asks threadpoolctl if not given.
+
+    Attributes:
+        unknown: why nobody tells how many threads there are; empty where it is known.
+    """
+
+    def __init__(
+        self, processors: int | None = None, find: Callable[[], Sequence[Any]] | None = None
+    ) -> None:
+        self._processors = processors or len(os.sched_getaffinity(0))
+        self._find = find or _libraries
+        self._libraries: Sequence[Any] | None = None
+        self._in_use = -1
+        self.unknown = ""
+
+    def use(self, asked: int) -> int | None:
+        """Have the BLAS compute with so many threads, 0 for as many as this process may use.
+
+        Returns:
+            How many there are; None where nobody tells.
+
+        Raises:
+            LaunchRefusedError: there are fewer processors, or the BLAS has fewer threads, or nothing sets
+                them.
+        """
+        if asked > self._processors:
+            raise _refused(
+                f"asks for {asked} threads of the CPU, and this process may use {self._processors}"
+                f" processor{'' if self._processors == 1 else 's'}"
+            )
+        libraries = self._found()
+        if not libraries:
+            if asked == 0:
+                return None
+            raise _refused(f"the threads of the CPU cannot be set: {self.unknown}")
+        wanted = asked or self._processors
+        if wanted != self._in_use:
+            for library in libraries:
+                library.set_num_threads(wanted)
+            self._in_use = wanted
+        found: int = min(library.num_threads for library in libraries)
+        if found < asked:
+            raise _refused(f"asks for {asked} threads of the CPU, and {self.name} computes with {found}")
+        return found
+
+    @property
+    def name(self) -> str:
+        """The BLAS, for people."""
+        known = dict.fromkeys(f"{one.internal_api} {one.version}" for one in self._libraries or ())
+        return f"SciPy's BLAS ({', '.join(known) or 'unknown'})"
+
+    def _found(self) -> Sequence[Any]:
+        """The library, looked for once; nothing where it is not known."""
+        if self._libraries is None:
+            try:
+                self._libraries = self._find()
+            except ImportError:
+                self._libraries, self.unknown = (), _INSTALL
+            else:
+                self.unknown = "" if self._libraries else "threadpoolctl does not know this BLAS"
+        return self._libraries
+
+
+def _libraries() -> Sequence[Any]:
+    import scipy.linalg.lapack  # noqa: F401, PLC0415 - loads the library that is looked for
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - an extra
+
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    own = [one for one in found if _WHEEL in one.filepath]
+    return own or found
+
+
+def _refused(message: str) -> LaunchRefusedError:
+    return LaunchRefusedError(Status.LAUNCH_ERROR, message)
+
+
+# --- Host stages: a matrix is copied to the host, factored there by SciPy's LAPACK, and copied back.
+#
+# The thread that puts such a stage into a stream waits for the matrix and computes. What it has put into
+# other streams before runs on the GPU meanwhile. No graph can capture this.
+
+_LETTER = {"float32": "s", "float64": "d"}
+_WORD_BYTES, _LINE_BYTES = 8, 64  # a pivot, tau or info has a word
+
+
+class HostLapack:
+    """Factors matrices of the device in this thread.
+
+    Stages of one run follow each other in its order, so that ``info`` of the first panel that fails is kept.
+
+    Args:
+        cp: CuPy, with the device current.
+        threads: sets those of the CPU; those of the system if not given.
+    """
+
+    def __init__(self, cp: ModuleType, threads: CpuThreads | None = None) -> None:
+        self._cp = cp
+        self._threads = threads or CpuThreads()
+        self._staging = _Staging(cp)
+        self._info = 0  # of the factorisation that is under way
+
+    def action(self, call: LibraryCall, addresses: Mapping[str, int]) -> Callable[[Stream | None], None]:
+        """What runs a call in a stream, None for CuPy's current one, and returns when it has computed.
+
+        Args:
+            call: a host stage.
+            addresses: of the operands, by name.
+
+        Raises:
+            LaunchRefusedError: so many threads are not to be had.
+        """
+        self._threads.use(call.threads)
+        self._staging.make_room(call)
+
+        def run(stream: Stream | None) -> None:
+            self._run(call, addresses, self._cp.cuda.get_current_stream() if stream is None else stream)
+
+        return run
+
+    def flag(self, call: LibraryCall) -> Flag | None:
+        """What should be told of the threads of a call: there is only one, or their number is not known."""
+        found = self._threads.use(call.threads)
+        if found is None:
+            told = f"nobody tells how many threads SciPy's BLAS computes with: {self._threads.unknown}"
+        elif found == 1 and call.threads != 1:
+            told = f"{self._threads.name} computes with 1 thread"
+        else:
+            return None
+        return Flag(FlagKind.CPU_THREADS, told)
+
+    def _run(self, call: LibraryCall, addresses: Mapping[str, int], stream: Stream) -> None:
+        staging = self._staging
+        staging.fetch(call, addresses["a"], stream)
+        stream.synchronize()
+        self._threads.use(call.threads)
+        results, info = factored(call, staging.matrix(call))
+        staging.send_back(call, addresses["a"], stream)
+        for name, values in results.items():
+            staging.send(0, values, addresses[name], stream)
+        if "info" in addresses and (call.first == 0 or (info and not self._info)):
+            self._info = info and call.first + info
+            staging.send(min(call.m, call.n), np.array([self._info], "int32"), addresses["info"], stream)
+        staging.all_sent(stream)
+
+
+def factored(call: LibraryCall, matrix: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], int]:
+    """Factor a matrix in place; what LAPACK says of it by the names of the operands, and its info."""
+    from scipy.linalg import lapack  # noqa: PLC0415 - takes long to import, and most runs have no host stage
+
+    routine = call.routine.removeprefix("lapack-")
+    function = getattr(lapack, _LETTER[call.dtype] + routine)
+    if routine == "potrf":
+        _, info = function(matrix, lower=1, clean=0, overwrite_a=1)
+        wrong = np.isnan(matrix.diagonal())  # which OpenBLAS lets pass, and LAPACK's own routine does not
+        return {}, int(info) or int(wrong.any() and 1 + wrong.argmax())
+    if routine == "getrf":
+        _, pivots, info = function(matrix, overwrite_a=1)
+        return {"pivots": (pivots + (1 + call.first)).astype("int32")}, int(info)
+    wanted, _ = getattr(lapack, f"{_LETTER[call.dtype]}geqrf_lwork")(*matrix.shape)
+    _, tau, _, info = function(matrix, lwork=int(wanted), overwrite_a=1)
+    return {"tau": tau}, int(info)
+
+
+class _Staging:
+    """Pinned memory for one stage at a time: words, and behind them a matrix without gaps.
+
+    Whoever takes it waits, on the device, until all that was sent from it before has arrived.
+    """
+
+    def __init__(self, cp: ModuleType) -> None:
+        self._cp = cp
+        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._arrived: CudaEvent = cp.cuda.Event(disable_timing=True)
+
+    def make_room(self, call: LibraryCall) -> None:
+        """Take more memory where a call needs it."""
+        wanted = _words_bytes(call) + call.m * call.n * _item_bytes(call)
+        if wanted > self._bytes.size:
+            self._arrived.synchronize()
+            self._bytes = np.frombuffer(self._cp.cuda.alloc_pinned_memory(wanted), np.uint8, wanted)
+
+    def matrix(self, call: LibraryCall) -> NDArray[Any]:
+        """The matrix of a call, (m, n), column-major."""
+        first, size = _words_bytes(call), call.m * call.n * _item_bytes(call)
+        return self._bytes[first : first + size].view(call.dtype).reshape(call.n, call.m).T
+
+    def fetch(self, call: LibraryCall, address: int, stream: Stream) -> None:
+        """Copy the matrix from the device, when what was sent before has arrived there."""
+        stream.wait_event(self._arrived)
+        self._copy(call, address, stream, to_host=True)
+
+    def send_back(self, call: LibraryCall, address: int, stream: Stream) -> None:
+        """Copy the matrix to the device."""
+        self._copy(call, address, stream, to_host=False)
+
+    def send(self, word: int, values: NDArray[Any], address: int, stream: Stream) -> None:
+        """Copy values to the device, by way of the words from one on."""
+        runtime, held = self._cp.cuda.runtime, self._bytes[word * _WORD_BYTES :][: values.nbytes]
+        held[...] = values.view(np.uint8)
+        kind = runtime.memcpyHostToDevice
+        runtime.memcpyAsync(address, held.ctypes.data, values.nbytes, kind, stream.ptr)
+
+    def all_sent(self, stream: Stream) -> None:
+        """Note that nothing more is sent."""
+        self._arrived.record(stream)
+
+    def _copy(self, call: LibraryCall, address: int, stream: Stream, *, to_host: bool) -> None:
+        runtime, item = self._cp.cuda.runtime, _item_bytes(call)
+        host = (self._bytes.ctypes.data + _words_bytes(call), call.m * item)
+        device = (address, call.operand("a").leading * item)
+        kind = runtime.memcpyDeviceToHost if to_host else runtime.memcpyHostToDevice
+        ends = (*host, *device) if to_host else (*device, *host)
+        runtime.memcpy2DAsync(*ends, call.m * item, call.n, kind, stream.ptr)
+
+
+def _item_bytes(call: LibraryCall) -> int:
+    return int(np.dtype(call.dtype).itemsize)
+
+
+def _words_bytes(call: LibraryCall) -> int:
+    """Room for pivots or tau, and info, in whole lines of the cache."""
+    return -(-(min(call.m, call.n) + 1) * _WORD_BYTES // _LINE_BYTES) * _LINE_BYTES
+
+
+# --- Runs whose arguments lie packed in memory, put into streams by the driver's own call.
+#
+# CuPy's call of a function looks at every argument, finds the stream and packs anew. Here the addresses of
+# the buffers are written to their slots, which the arguments of all stages point to, and the driver is
+# called.
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_GRAPHS = 4  # of a run; each takes some tens of kilobytes of the driver's memory
+_MOST_ONCE = 16
+_UNUSED = 1000  # runs without a graph, after which the graphs are taken to be of freed arrays
+_MAP_BYTES = 128  # of a CUtensorMap
+_MAP_ALIGNMENT = 64
+
+
+class Run(Protocol):
+    """One run of a program, again and again (``PackedRun``, and ``SteppedRun`` with stages of libraries)."""
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Have the following runs work on other buffers."""
+
+    def enqueue(self, stream: int) -> None:
+        """Put one run into a stream, given by its handle."""
+
+    def graph(self) -> Graph:
+        """A run on the present buffers as a CUDA graph."""
+
+
+class PackedRun:
+    """One run of a program, again and again, on buffers that are addresses.
+
+    It keeps the code loaded and keeps no array. The context of the code must be the current one. The driver
+    reads the arguments while it takes a launch: ``point`` and ``enqueue`` belong to one thread at a time.
+
+    Args:
+        cp: CuPy.
+        program: the plan, loaded.
+        sizes: bytes of each buffer of the plan, by name, in the order of the addresses.
+    """
+
+    def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
+        self._cp = cp
+        self._clear = cp.cuda.runtime.memsetAsync
+        places = {name: place for place, name in enumerate(sizes)}
+        self._stages = tuple(_own_launch(stage) for stage in (*program.setup, *program.stages))
+        self._copy = program.driver.copy
+        self._symbols = tuple((one.address, places[one.buffer], one.bytes) for one in program.symbols)
+        self._views = {
+            item: places[item.buffer]
+            for stage in self._stages
+            for item in stage.arguments
+            if isinstance(item, ArrayOffset)
+        }
+        self._slots = (ctypes.c_uint64 * (len(sizes) + len(self._views)))()
+        self._write = struct.Struct(f"={len(sizes)}Q").pack_into
+        self._zeroed = tuple((places[name], sizes[name]) for name in program.zeroed)
+        self._maps: list[_EncodedMap] = []
+        self._kept: list[object] = [stage.function for stage in self._stages]
+        self._view_slots = {view: len(sizes) + number for number, view in enumerate(self._views)}
+        self._launches = tuple(
+            (
+                cp.cuda.driver.launchCooperativeKernel if stage.cooperative else cp.cuda.driver.launchKernel,
+                (stage.function.ptr, *stage.grid, *stage.block, stage.shared_bytes),
+                (parameters,) if stage.cooperative else (parameters, 0),
+            )
+            for stage in self._stages
+            for parameters in [self._parameters(stage, program, places)]
+        )
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Have the following runs work on other buffers.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of its buffer.
+        """
+        self._write(self._slots, 0, *addresses)
+        for number, (view, place) in enumerate(self._views.items(), len(addresses)):
+            self._slots[number] = addresses[place] + view.offset_bytes
+        for encoded in self._maps:
+            encoded.point(addresses)
+
+    def enqueue(self, stream: int) -> None:
+        """Put one run into a stream, given by its handle; CuPy's errors come through."""
+        for address, place, size in self._symbols:
+            self._copy(address, self._slots[place], size, stream)
+        for place, size in self._zeroed:
+            self._clear(self._slots[place], 0, size, stream)
+        for launch, shape, parameters in self._launches:
+            launch(*shape, stream, *parameters)
+
+    def graph(self) -> Graph:
+        """A run on the present buffers as a CUDA graph; CuPy's errors come through."""
+        stream = self._cp.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        try:
+            self.enqueue(stream.ptr)
+        finally:
+            captured: Graph = stream.end_capture()
+        return captured
+
+    def _parameters(self, stage: LoadedStage, program: Program, places: Mapping[str, int]) -> int:
+        """Address of the list of addresses of a stage's arguments."""
+        parameters = (ctypes.c_void_p * len(stage.arguments))()
+        for number, item in enumerate(stage.arguments):
+            if isinstance(item, str):
+                parameters[number] = ctypes.addressof(self._slots) + 8 * places[item]
+            elif isinstance(item, ArrayOffset):
+                parameters[number] = ctypes.addressof(self._slots) + 8 * self._view_slots[item]
+            elif isinstance(item, TensorMap):
+                encoded = _EncodedMap(stage.name, item, places[item.buffer], program)
+                self._maps.append(encoded)
+                parameters[number] = encoded.address
+            else:
+                value = np.array(item)
+                self._kept.append(value)
+                parameters[number] = value.ctypes.data
+        self._kept.append(parameters)
+        return ctypes.addressof(parameters)
+
+
+def _own_launch(stage: LoadedStage | LibraryStage) -> LoadedStage:
+    """The stage, when it is no library's.
+
+    Raises:
+        LaunchRefusedError: it is.
+    """
+    if isinstance(stage, LibraryStage):
+        raise LaunchRefusedError(
+            Status.LAUNCH_ERROR, f"stage {stage.name}: calls of {stage.call.routine} of a library"
+        )
+    return stage
+
+
+class RunGraphs:
+    """A run, as CUDA graphs where the buffers come again: the driver takes a graph much sooner.
+
+    Graphs hold addresses and no arrays. Of one graph one launch runs at a time, in whatever streams. All of
+    this belongs to one thread at a time.
+
+    Args:
+        cp: CuPy.
+        run: on buffers that are addresses.
+    """
+
+    def __init__(self, cp: ModuleType, run: Run) -> None:
+        self._run = run
+        self._capturing = cp.cuda.runtime.streamIsCapturing
+        self._replay = cp.cuda.runtime.graphLaunch
+        self._refusals = (cp.cuda.driver.CUDADriverError, cp.cuda.runtime.CUDARuntimeError)
+        self._graphs: dict[tuple[int, ...], Graph] = {}
+        self._once: set[tuple[int, ...]] = set()
+        self._unused = 0
+        self._works = True
+
+    def run(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Put a run on these buffers into a stream, given by its handle; CuPy's errors come through.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of a buffer.
+        """
+        graph = self._graphs.get(addresses)
+        if graph is not None and not self._capturing(stream):  # captures take launches, and no graphs
+            self._unused = 0
+            self._replay(graph.graphExec, stream)
+            return
+        self._run.point(addresses)
+        self._run.enqueue(stream)
+        self._note(addresses, stream)
+
+    def keep(self, addresses: tuple[int, ...]) -> None:
+        """Make the graph for these buffers now; where the driver makes none, runs are launched singly.
+
+        Raises:
+            LaunchRefusedError: a tensor map cannot be made of a buffer.
+        """
+        self._run.point(addresses)
+        try:
+            self._graphs[addresses] = self._run.graph()
+        except (*self._refusals, LaunchRefusedError) as error:
+            self._works = False
+            _LOG.info("kernels are launched without CUDA graphs: %s", error)
+
+    def _note(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Make a graph for buffers that came twice, while there are few; drop those that nobody uses."""
+        self._unused += 1
+        if self._unused >= _UNUSED:
+            self._unused = 0
+            self._graphs.clear()
+        if addresses not in self._once:
+            if len(self._once) >= _MOST_ONCE:
+                self._once.clear()
+            self._once.add(addresses)
+        elif self._works and len(self._graphs) < _MOST_GRAPHS and not self._capturing(stream):
+            self.keep(addresses)
+
+
+class _EncodedMap:
+    """A tensor map, encoded anew when its buffer is another."""
+
+    def __init__(self, stage: str, wanted: TensorMap, place: int, program: Program) -> None:
+        self._stage = stage
+        self._wanted = wanted
+        self._place = place
+        self._driver = program.driver
+        self._of = -1
+        self._room = (ctypes.c_ubyte * (_MAP_BYTES + _MAP_ALIGNMENT))()
+        self.address = ctypes.addressof(self._room) + -ctypes.addressof(self._room) % _MAP_ALIGNMENT
+
+    def point(self, addresses: Sequence[int]) -> None:
+        buffer = addresses[self._place]
+        if buffer == self._of:
+            return
+        try:
+            encoded = self._driver.tensor_map(buffer, self._wanted)
+        except DriverCallError as error:
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {self._stage}: {error}") from error
+        ctypes.memmove(self.address, encoded.ctypes.data, _MAP_BYTES)
+        self._of = buffer
+
+
+class HomeContext:
+    """The context that code was loaded into, which has to be the current one for its launches.
+
+    Attributes:
+        current: handle of the current context, 0 in a thread without one; one call of the driver.
+        handle: of this context.
+
+    Args:
+        cp: CuPy, with the GPU current.
+        device: the GPU's number.
+    """
+
+    def __init__(self, cp: ModuleType, device: int) -> None:
+        self._cp = cp
+        self._device = device
+        self.current: Callable[[], int] = cp.cuda.driver.ctxGetCurrent
+        if not self.current():
+            cp.cuda.runtime.setDevice(device)  # of a thread that has none yet
+        self.handle = self.current()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make it current: of another GPU for a while, in a thread without one for good, as CuPy does."""
+        with self._cp.cuda.Device(self._device):
+            self._cp.cuda.runtime.setDevice(self._device)  # the number is right in a new thread, too
+            yield

@@ -12,18 +12,546 @@ of a round had passed when each workload ended. Share times makespan is its own 
 import math
 import statistics
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from types import ModuleType
 
-from tuner.devices.cuda.driver import DriverCallError, DriverCalls
-from tuner.devices.cuda.lanes import Lanes
-from tuner.devices.cuda.launches import Launch, LaunchRefusedError, LibraryLaunch, Restoring, Step
-from tuner.devices.cuda.replays import ReplayBuilder, ReplayCycle, ReplayQueue, Rotation
-from tuner.devices.cuda.types import CudaFunction
-from tuner.model.trial import Flag, FlagKind
+from tuner.devices.cuda.driver import CudaEvent, CudaFunction, DriverCallError, DriverCalls, Graph, Stream
+from tuner.devices.cuda.launches import (
+    Launch,
+    LaunchRefusedError,
+    LibraryLaunch,
+    Restoring,
+    StageLaunch,
+    Step,
+    has_host_stage,
+)
+from tuner.model.trial import Flag, FlagKind, Status
+
+
+class PrioritisedGraph:
+    """A graph that CuPy captured, made ready anew: CuPy's own runs all of it at one priority.
+
+    Args:
+        captured: the graph; kept, as its nodes hold what is launched.
+        driver: makes it ready and launches it.
+
+    Raises:
+        DriverCallError: the driver cannot.
+    """
+
+    def __init__(self, captured: Graph, driver: DriverCalls) -> None:
+        self._captured = captured
+        self._driver = driver
+        self.graph = captured.graph
+        self.graphExec = driver.ready_graph(captured.graph)  # CuPy's name
+
+    def launch(self, stream: Stream) -> None:
+        """Replay into a stream."""
+        self._driver.launch_graph(self.graphExec, stream.ptr)
+
+    def upload(self, stream: Stream) -> None:
+        """Bring it to the device."""
+        self._driver.upload_graph(self.graphExec, stream.ptr)
+
+    def __del__(self) -> None:
+        if hasattr(self, "graphExec"):
+            self._driver.destroy_graph(self.graphExec)
+
+
+# --- The streams of a device: a round put into them, work captured from them, events stamped in them.
+#
+# A workload has one stream, and a few beside it where its stages ask for them: these begin behind what the
+# run sets to zero, wait for the stages they name, and end before the run does.
+
+_BEGIN = -1  # number of the event at the beginning of a run; those of the ends are below
+
+
+@dataclass(frozen=True)
+class RoundStamps:
+    """Timing events of a round.
+
+    Attributes:
+        begin: its fork; all workloads start behind it.
+        ends: per workload, behind its last launch.
+    """
+
+    begin: CudaEvent
+    ends: tuple[CudaEvent, ...]
+
+
+class Lanes:
+    """The main stream of a device, and one more for every workload of a co-run.
+
+    Args:
+        cp: CuPy.
+        driver: records events in a graph, which CuPy does not offer.
+    """
+
+    def __init__(self, cp: ModuleType, driver: DriverCalls) -> None:
+        self._cp = cp
+        self._driver = driver
+        self._capturing = False
+        self._priorities: tuple[int, ...] = ()
+        self.open(0)
+
+    def open(self, count: int) -> None:
+        """Streams for so many workloads, all new: after a capture that broke, the old ones are of no use.
+
+        Priorities stay.
+        """
+        cuda = self._cp.cuda
+        self.main: Stream = cuda.Stream(non_blocking=True)
+        self._fork: CudaEvent = cuda.Event(disable_timing=True)
+        self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
+        self._lanes: dict[tuple[int, int], Stream] = {}  # by workload and priority
+        self._sides: dict[tuple[int, int], SideStreams] = {}
+
+    @property
+    def count(self) -> int:
+        """Workloads there are streams for."""
+        return len(self._joins)
+
+    def prioritise(self, priorities: Sequence[int]) -> None:
+        """Give the workloads' streams priorities, for what is put into them and captured from now on.
+
+        Args:
+            priorities: the highest is the most urgent; all are alike if there are none.
+        """
+        self._priorities = tuple(priorities)
+
+    def _priority(self, workload: int) -> int:
+        return self._priorities[workload] if workload < len(self._priorities) else 0
+
+    def _lane(self, workload: int) -> Stream:
+        """The stream of a workload at its priority."""
+        key = (workload, self._priority(workload))
+        if key not in self._lanes:
+            self._lanes[key] = new_stream(self._cp, key[1])
+        return self._lanes[key]
+
+    def round(
+        self,
+        parts: Sequence[Sequence[Step]],
+        stamps: RoundStamps | None = None,
+        *,
+        behind_another: bool = False,
+    ) -> None:
+        """Put a round into the streams; it begins and ends in the main one.
+
+        A lone workload stays in the main stream: a fork and a join would take longer than a short kernel.
+
+        The workload that starts first gets the multiprocessors first. A graph starts the branches of its
+        first fork as they were captured, and those of a fork that follows a join in reverse (seen with driver
+        580). So the latter are captured in reverse, and all rounds start alike.
+
+        Workloads with host stages come last, as this thread computes them while the others run.
+
+        Args:
+            parts: per workload, its launches in order.
+            stamps: times the round.
+            behind_another: the round follows another in the same graph.
+
+        Raises:
+            LaunchRefusedError: a launch was refused.
+        """
+        if stamps is not None:
+            self.stamp(stamps.begin)
+        if len(parts) == 1:
+            self.enqueue(parts[0], self.main, 0)
+            if stamps is not None:
+                self.stamp(stamps.ends[0])
+            return
+        self._fork.record(self.main)
+        order = sorted(range(len(parts)), key=lambda index: has_host_stage(parts[index]))
+        for index in reversed(order) if behind_another and self._capturing else order:
+            lane = self._lane(index)
+            lane.wait_event(self._fork)
+            self.enqueue(parts[index], lane, index)
+            if stamps is not None:
+                self.stamp(stamps.ends[index], lane)
+            self._joins[index].record(lane)
+        for join in self._joins[: len(parts)]:
+            self.main.wait_event(join)
+
+    def enqueue(self, steps: Sequence[Step], stream: Stream, workload: int) -> None:
+        """Put launches into a stream.
+
+        Raises:
+            LaunchRefusedError: a launch was refused; it names the workload.
+        """
+        cuda = self._cp.cuda
+        try:
+            if any(isinstance(step, StageLaunch) and step.side for step in steps):
+                priority = self._priority(workload)
+                sides = self._sides.setdefault((workload, priority), SideStreams(self._cp, priority))
+                sides.enqueue(steps, stream)
+            else:
+                for step in steps:
+                    step.enqueue(stream)
+        except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
+
+    def stamp(self, event: CudaEvent, stream: Stream | None = None) -> None:
+        """Record a timing event in a stream, the main one if none is named; in a graph as a node of it.
+
+        Raises:
+            DriverCallError: the driver records no events in graphs.
+        """
+        chosen = self.main if stream is None else stream
+        if self._capturing:
+            self._driver.record_in_graph(event.ptr, chosen.ptr)
+        else:
+            event.record(chosen)
+
+    def capture(self, action: Callable[[], None]) -> Graph:
+        """What an action puts into the streams, as a graph; after an error, ``open`` them anew.
+
+        The graph is on the device when this has ended in the stream: the first launch of one that is not
+        takes some microseconds for each of its nodes, while the device waits.
+        """
+        self.main.begin_capture()
+        self._capturing = True
+        try:
+            action()
+        finally:
+            self._capturing = False
+            graph = self.main.end_capture()
+        if any(self._priorities):
+            graph = PrioritisedGraph(graph, self._driver)
+        graph.upload(self.main)
+        return graph
+
+    def event(self) -> CudaEvent:
+        """A timing event that is waited for asleep: a spinning host would take power and a core."""
+        event: CudaEvent = self._cp.cuda.Event(block=True)
+        return event
+
+    def stamps(self, workloads: int) -> RoundStamps:
+        """Events for a round."""
+        return RoundStamps(self.event(), tuple(self.event() for _ in range(workloads)))
+
+    def elapsed_s(self, begin: CudaEvent, end: CudaEvent) -> float:
+        """Time between two events that the device has passed."""
+        return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
+
+
+def new_stream(cp: ModuleType, priority: int) -> Stream:
+    """A stream that waits for no default stream; CUDA counts priorities downwards, from 0."""
+    stream: Stream = cp.cuda.Stream(non_blocking=True, priority=-priority)
+    return stream
+
+
+class SideStreams:
+    """The streams beside that of one workload.
+
+    Args:
+        cp: CuPy.
+        priority: of these streams.
+    """
+
+    def __init__(self, cp: ModuleType, priority: int = 0) -> None:
+        self._cp = cp
+        self._priority = priority
+        self._streams: dict[int, Stream] = {}
+        self._events: dict[int, CudaEvent] = {}
+
+    def enqueue(self, steps: Sequence[Step], main: Stream) -> None:
+        """Put a run into its stream and those beside it; it begins and ends in its own.
+
+        What is no stage stays in the workload's own stream: the streams beside it begin with the first stage,
+        and have ended behind the last.
+
+        Args:
+            steps: what is prepared, stages, what is restored, in this order.
+            main: the workload's own stream.
+        """
+        at = [number for number, step in enumerate(steps) if isinstance(step, StageLaunch)]
+        first, last = at[0], at[-1]
+        for step in steps[:first]:
+            step.enqueue(main)
+        self._put(steps[first : last + 1], main)
+        for step in steps[last + 1 :]:
+            step.enqueue(main)
+
+    def _put(self, steps: Sequence[Step], main: Stream) -> None:
+        """Fork, put the stages into their streams with events where they wait for each other, join."""
+        stages = {step.place: step for step in steps if isinstance(step, StageLaunch)}
+        begin = self._event(_BEGIN)
+        begin.record(main)
+        streams = {0: main}
+        for side in sorted({stage.side for stage in stages.values()} - {0}):
+            streams[side] = self._stream(side)
+            streams[side].wait_event(begin)
+        awaited = {place for stage in stages.values() for place in _others(stage, stages)}
+        for step in steps:
+            if not isinstance(step, StageLaunch):
+                step.enqueue(main)
+                continue
+            stream = streams[step.side]
+            for place in _others(step, stages):
+                stream.wait_event(self._event(place))
+            step.enqueue(stream)
+            if step.place in awaited:
+                self._event(step.place).record(stream)
+        for side in streams.keys() - {0}:
+            end = self._event(_BEGIN - side)
+            end.record(streams[side])
+            main.wait_event(end)
+
+    def _stream(self, side: int) -> Stream:
+        if side not in self._streams:
+            self._streams[side] = new_stream(self._cp, self._priority)
+        return self._streams[side]
+
+    def _event(self, number: int) -> CudaEvent:
+        """The event behind a stage; negative numbers are those of the beginning and the ends."""
+        if number not in self._events:
+            self._events[number] = self._cp.cuda.Event(disable_timing=True)
+        return self._events[number]
+
+
+def _others(stage: StageLaunch, stages: Mapping[int, StageLaunch]) -> list[int]:
+    """Places of the stages in other streams that a stage waits for."""
+    return [place for place in stage.after if place in stages and stages[place].side != stage.side]
+
+
+# --- Rounds that are put into the main stream with one call, and how they are timed there.
+#
+# Events between replays tell the mean round of each. When the workloads of a round had ended is told by
+# events within it. Those make a graph of several rounds slow, and without a graph it is chance which
+# workload's blocks are dispatched first; so single rounds are *samples*: graphs with events in them, now and
+# then in between.
+
+RoundParts = Sequence[tuple[Step, ...]]
+"""For every workload of a round, its launches in order."""
+
+Rotation = Sequence[RoundParts]
+"""A round for every set of arrays."""
+
+_SAMPLES = 3  # that take turns: one is read while others run
+_FORKED_ROUNDS = 16  # in a graph: of more, each takes longer, to capture and to run
+_FLYING_S = 1.5e-3  # so much is pushed ahead of the device
+_FLYING = (3, 16)  # replays, at least and at most
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Some rounds in the main stream, put there with one call.
+
+    Attributes:
+        put: puts them there.
+        rounds: how many.
+        stamps: times the only round; None where the workloads are not told apart.
+    """
+
+    put: Callable[[], None]
+    rounds: int
+    stamps: RoundStamps | None = None
+
+
+@dataclass(frozen=True)
+class ReplayCycle:
+    """Replays that take turns.
+
+    Attributes:
+        replays: whole rotations, in order.
+        samples: single rounds that tell the workloads apart, where the replays do not.
+        round_s: about the time of a round.
+        graphs: they are graphs, which hold no arrays; else launches, which do.
+        flag: what is not as it should be; None for nothing.
+    """
+
+    replays: tuple[Replay, ...]
+    samples: tuple[Replay, ...]
+    round_s: float
+    graphs: bool = True
+    flag: Flag | None = None
+
+    @property
+    def replay_s(self) -> float:
+        """About the time of a replay."""
+        return self.round_s * sum(replay.rounds for replay in self.replays) / len(self.replays)
+
+
+class ReplayBuilder:
+    """Makes replays.
+
+    Args:
+        cp: CuPy.
+        lanes: the streams.
+    """
+
+    def __init__(self, cp: ModuleType, lanes: Lanes) -> None:
+        self._cp = cp
+        self._lanes = lanes
+
+    def cycle(self, rotation: Rotation, round_s: float, replay_s: float, most_launches: int) -> ReplayCycle:
+        """Graphs of about ``replay_s`` each, together one or more whole rotations.
+
+        Rounds that are longer by themselves are replays of their own. Where nothing can be captured,
+        launches are put into the streams one by one; so are those of workloads with host stages.
+
+        Args:
+            rotation: the rounds.
+            round_s: time of one.
+            replay_s: wanted time of a replay.
+            most_launches: in a graph, unless one round has more; and in all graphs together, unless one
+                rotation has more.
+        """
+        lone = len(rotation[0]) == 1
+        single = round_s >= replay_s
+        most = most_launches / sum(len(steps) for steps in rotation[0])
+        forked = max(1, min(_FORKED_ROUNDS, math.floor(most)))
+        turns = -(-_SAMPLES // len(rotation)) if single else 1
+        if not single:
+            turns = max(1, math.ceil(min(replay_s / round_s, most if lone else forked) / len(rotation)))
+        rounds = [*rotation] * turns
+        length = 1 if single else math.ceil(min(replay_s / round_s, max(most, 1)))
+        parts = _cut(rounds, length if lone else min(length, forked))
+        samples = [] if lone or single else [rotation[len(rotation) // 2]] * _SAMPLES
+        flag = None
+        if not any(has_host_stage(steps) for steps in rotation[0]):
+            try:
+                return ReplayCycle(
+                    tuple(self._captured(part, stamped=single and not lone) for part in parts),
+                    tuple(self._captured([part], stamped=True) for part in samples),
+                    round_s,
+                )
+            except (self._cp.cuda.runtime.CUDARuntimeError, DriverCallError, LaunchRefusedError) as error:
+                self._lanes.open(self._lanes.count)
+                flag = Flag(FlagKind.NO_GRAPH, f"rounds launched one by one ({error})")
+        return ReplayCycle(
+            tuple(self._launched(part, stamped=single and not lone) for part in parts),
+            tuple(self._launched([part], stamped=True) for part in samples),
+            *(round_s, False, flag),
+        )
+
+    def _captured(self, rounds: Sequence[RoundParts], *, stamped: bool) -> Replay:
+        lanes = self._lanes
+        stamps = lanes.stamps(len(rounds[0])) if stamped else None
+        graph = lanes.capture(lambda: self._put(rounds, stamps))
+        return Replay(lambda: graph.launch(lanes.main), len(rounds), stamps)
+
+    def _launched(self, rounds: Sequence[RoundParts], *, stamped: bool) -> Replay:
+        stamps = self._lanes.stamps(len(rounds[0])) if stamped else None
+        return Replay(lambda: self._put(rounds, stamps), len(rounds), stamps)
+
+    def _put(self, rounds: Sequence[RoundParts], stamps: RoundStamps | None) -> None:
+        for index, parts in enumerate(rounds):
+            self._lanes.round(parts, stamps, behind_another=index > 0)
+
+
+def _cut(rounds: Sequence[RoundParts], length: int) -> list[Sequence[RoundParts]]:
+    """About equal parts of at least so many rounds, in order."""
+    count = max(len(rounds) // length, 1)
+    return [rounds[begin:end] for begin, end in pairwise(len(rounds) * i // count for i in range(count + 1))]
+
+
+@dataclass(frozen=True)
+class ReplayTime:
+    """What a replay told.
+
+    Attributes:
+        rounds: how many it was.
+        seconds: from the end of the replay before to its own.
+        shares: per workload, the part of the round until it had ended, 0 to 1; None of several rounds.
+        sample: True for one that is not of the cycle's own replays.
+    """
+
+    rounds: int
+    seconds: float
+    shares: tuple[float, ...] | None
+    sample: bool
+
+
+class ReplayQueue:
+    """Replays on their way through the main stream, a few in flight.
+
+    Args:
+        lanes: the streams.
+        cycle: what is replayed, again and again.
+        every: a sample follows so many replays.
+
+    Attributes:
+        pushed: replays put into the stream so far, samples apart.
+        sampled: samples put into it.
+        readings: of what was seen to have ended, in order.
+    """
+
+    def __init__(self, lanes: Lanes, cycle: ReplayCycle, every: int = 1) -> None:
+        self._lanes = lanes
+        self._cycle = cycle
+        self._every = every
+        least, most = _FLYING
+        self._depth = max(least, min(most, round(_FLYING_S / cycle.replay_s)))
+        self._flying: deque[tuple[Replay, CudaEvent]] = deque()
+        self._edge = self._recorded()  # behind what was seen to have ended
+        self.pushed = 0
+        self.sampled = 0
+        self.readings: list[ReplayTime] = []
+
+    @property
+    def ahead_s(self) -> float:
+        """About the time of what was pushed and was not seen to have ended."""
+        return sum(replay.rounds for replay, _ in self._flying) * self._cycle.round_s
+
+    @property
+    def queued(self) -> int:
+        """Readings there will be when all that was pushed has ended."""
+        return len(self.readings) + len(self._flying)
+
+    def push(self) -> None:
+        """Put the next replay into the stream, with a sample behind it when it is time for one."""
+        replays = self._cycle.replays
+        self._put(replays[self.pushed % len(replays)])
+        self.pushed += 1
+        if self.pushed % self._every == 0:
+            self.sample()
+
+    def sample(self) -> None:
+        """Put a sample into the stream, where the cycle has some."""
+        if self._cycle.samples:
+            self._put(self._cycle.samples[self.sampled % len(self._cycle.samples)])
+            self.sampled += 1
+
+    def land(self, count: int | None = None) -> None:
+        """Wait until there are so many readings; for all that was pushed if no number is given."""
+        wanted = self.queued if count is None else count
+        while len(self.readings) < wanted:
+            self._land()
+
+    def _put(self, replay: Replay) -> None:
+        while len(self._flying) >= self._depth or self._is_read_first(replay):
+            self._land()
+        replay.put()
+        self._flying.append((replay, self._recorded()))
+
+    def _is_read_first(self, replay: Replay) -> bool:
+        """True for one whose stamps are yet to be read."""
+        return replay.stamps is not None and any(replay is other for other, _ in self._flying)
+
+    def _land(self) -> None:
+        replay, edge = self._flying.popleft()
+        edge.synchronize()
+        seconds = self._lanes.elapsed_s(self._edge, edge)
+        self._edge = edge
+        shares = None
+        if replay.stamps is not None:
+            begin, ends = replay.stamps.begin, replay.stamps.ends
+            ends_s = [self._lanes.elapsed_s(begin, end) for end in ends]
+            shares = tuple(end_s / max(*ends_s, 1e-9) for end_s in ends_s)
+        sample = any(replay is one for one in self._cycle.samples)
+        self.readings.append(ReplayTime(replay.rounds, seconds, shares, sample))
+
+    def _recorded(self) -> CudaEvent:
+        event = self._lanes.event()
+        event.record(self._lanes.main)
+        return event
+
 
 WARM_S = 0.2
 """Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
-from tuner.devices.gpu_values import GpuModel
-from tuner.model.arguments import Scalar, StructValue, TensorMap
-from tuner.model.plan import Plan, Stage
+from tuner.compiler.ptx import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
+from tuner.devices.gpus import GpuModel
+from tuner.model.plan import Plan, Scalar, Stage, StructValue, TensorMap
 
 _LEAST_STEPS = 2_000
 _ARRAY_BYTES = 1 << 40  # between the made-up addresses of two arrays

@@ -1,4 +1,4 @@
-"""A modelled GPU behind the interface of real ones, in virtual time.
+"""A modelled GPU behind the interface of real ones, in virtual time, with injected faults.
 
 Time, sharing and power are those of ``time_model``, ``sharing`` and ``power_model``; every number is
 labelled as modelled and none is a claim about a real GPU. Nothing is computed, so answers are taken to be
@@ -7,25 +7,135 @@ right unless the device is told to fail (``faults``).
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tuner.devices.base import Check, Progress, RunRecord
-from tuner.devices.gpu_values import GpuModel
-from tuner.devices.gpus import gpu_model
-from tuner.devices.simulated.faults import Faults
-from tuner.devices.simulated.power_hold import RoundsAtClock, window_of
+from tuner.devices.base import Check, RunRecord
+from tuner.devices.gpu_users import Occupant, is_present
+from tuner.devices.gpus import GpuModel, gpu_model
 from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
-from tuner.devices.simulated.round_model import RoundModel, active_watts, idle_watts, load_watts
-from tuner.devices.simulated.time_model import Timeline, Warming
-from tuner.devices.simulated_users import Occupant, is_present
-from tuner.model.device import DeviceIdentity, DeviceLimits
+from tuner.devices.simulated.time_model import (
+    Round,
+    RoundModel,
+    Timeline,
+    Warming,
+    active_watts,
+    idle_watts,
+    load_watts,
+)
 from tuner.model.errors import ClockError, CompileError, LaunchMisfitError
-from tuner.model.plan import Plan, Resources
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status, WorkloadResult
+
+_NOT_RUNNING = (Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """A device that fails as told.
+
+    ``compile-error`` appears when resources are asked for, ``wrong-answer`` in checks, and ``launch-error``,
+    ``timeout`` and ``crashed`` in checks and runs.
+
+    Attributes:
+        single: status by kernel name, or a function of the plan; ok for what it does not name.
+        joint: status of each plan of a run, given all of them; for failures that only co-running brings.
+    """
+
+    single: Mapping[str, Status] | Callable[[Plan], Status] = field(default_factory=dict)
+    joint: Callable[[Sequence[Plan]], Sequence[Status]] | None = None
+
+    def of(self, plan: Plan) -> Status:
+        """The failure a plan has by itself, or ok."""
+        if callable(self.single):
+            return self.single(plan)
+        return self.single.get(plan.workload.kernel, Status.OK)
+
+    def in_run(self, plans: Sequence[Plan]) -> list[Status]:
+        """Statuses of plans run together."""
+        alone = [self.of(plan) for plan in plans]
+        statuses = [status if status in _NOT_RUNNING else Status.OK for status in alone]
+        if self.joint is not None:
+            together = self.joint(plans)
+            statuses = [a if a is not Status.OK else b for a, b in zip(statuses, together, strict=True)]
+        return statuses
+
+
+# --- A load above the power limit of a modelled GPU: a while over it, then at a lower clock.
+#
+# A power limit is held by a controller that looks at mean power, so that a load gets what it asks for until
+# the clock is lowered, some 100 ms on an H200. Short windows see more watts than the limit, and other joules
+# than long ones.
+
+_LEAST_ROUNDS, _LEAST_LONG_ROUNDS = 5, 3  # as on a real GPU
+_LONG_ROUND_S = 0.1
+
+
+@dataclass(frozen=True)
+class RoundsAtClock:
+    """Rounds at one clock.
+
+    Attributes:
+        times_s: time of each plan in a round.
+        watts: mean power.
+        clock_mhz: the SM clock.
+        count: how many.
+    """
+
+    times_s: Sequence[float]
+    watts: float
+    clock_mhz: int
+    count: int = 0
+
+    @staticmethod
+    def of(modelled: Round, draws: Sequence[float], noise: float) -> "RoundsAtClock":
+        """A modelled round with the noise of its trial.
+
+        Args:
+            modelled: without noise.
+            draws: standard normal numbers, one per plan, and the last for the power.
+            noise: relative standard deviation.
+        """
+        times = [end * (1.0 + noise * draw) for end, draw in zip(modelled.ends_s, draws, strict=False)]
+        return RoundsAtClock(times, modelled.watts * (1.0 + noise * draws[-1]), modelled.clock_mhz)
+
+    @property
+    def round_s(self) -> float:
+        """Time of a round."""
+        return max(self.times_s)
+
+    def lasting(self, seconds: float, least: int = 0) -> "RoundsAtClock":
+        """As many as take about so long."""
+        count = max(least, round(seconds / self.round_s))
+        return RoundsAtClock(self.times_s, self.watts, self.clock_mhz, count)
+
+    @property
+    def least(self) -> int:
+        """Rounds that a window has at least."""
+        return _LEAST_LONG_ROUNDS if self.round_s >= _LONG_ROUND_S else _LEAST_ROUNDS
+
+
+def window_of(
+    free: RoundsAtClock, held: RoundsAtClock, over_s: float, window_s: float
+) -> tuple[RoundsAtClock, RoundsAtClock]:
+    """The rounds of a window of about ``window_s`` seconds: those over the power limit, then the others.
+
+    Args:
+        free: a round at the clock that is set.
+        held: a round at the clock that respects the limit.
+        over_s: how long the load gets what it asks for, of the window.
+        window_s: length of the window.
+    """
+    if over_s <= 0 or free.clock_mhz == held.clock_mhz:
+        return free.lasting(0.0), held.lasting(window_s, held.least)
+    first = free.lasting(min(over_s, window_s))
+    left_s = window_s - first.count * first.round_s
+    return first, held.lasting(max(0.0, left_s), max(0, held.least - first.count))
+
 
 MODEL_VERSION = "model-3"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
@@ -34,7 +144,7 @@ _SCATTER = 1.3  # scatter of a round against that of a trial's median
 
 
 class SimulatedDevice:
-    """Implements ``Device`` and ``PowerSource`` (``tuner.interfaces``) by a model.
+    """Implements ``Device`` and ``PowerSource`` (``tuner.devices``) by a model.
 
     Attributes:
         gpu: parameters of the modelled GPU.

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from tuner.compiler.compiler import CompiledStage, Compiler
-from tuner.compiler.resources import code_of, resources_of
-from tuner.devices.base import Progress
-from tuner.devices.gpu_values import GpuModel
+from tuner.compiler.contract import code_of, resources_of
+from tuner.devices.gpus import GpuModel
 from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
-from tuner.model.device import DeviceLimits
 from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
-from tuner.model.plan import Configuration, Plan, Resources, Stage, Workload
+from tuner.model.jobs import DeviceLimits
+from tuner.model.plan import Configuration, Plan, Progress, Resources, Stage, Workload
 
 _LOG = logging.getLogger(__name__)
 _OLDEST_FOR_NVRTC = (5, 0)  # Fermi and Kepler are past its reach: compiled for sm_50 and labelled so

@@ -1,14 +1,326 @@
-"""The charts of a run: which there are, and why others are not."""
+"""The charts of a run: which there are, the effects of values, and the data that scripts draw."""
 
+import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from tuner.model.run_document import RunDocument, TrialDocument
-from tuner.report.html.effects import Effects
-from tuner.report.html.elements import Markup, element, listed, paragraphs
-from tuner.report.html.panels import chart, panel
-from tuner.report.html.run_data import contenders_of, tied_of
-from tuner.report.ranked_trials import RankedTrial, unit_of_cost
-from tuner.report.words import label
+from tuner.model.run_document import PARTS, RunDocument, TrialDocument, WorkloadPart
+from tuner.report.html.elements import Markup, element, joined, listed, paragraphs, trial_columns
+from tuner.report.layout import label
+from tuner.report.trials_table import (
+    SHORT_NAMES,
+    RankedTrial,
+    longest_s,
+    objective_name,
+    same,
+    tunables_of,
+    unit_of_cost,
+)
+
+# --- What each value of a tunable does, as far as the trials of a run can tell.
+#
+# A search changes many tunables at a time, and those that it likes most often: means over trials confound
+# them. Told is therefore only what trials say that differ in one tunable alone; a complete space has all such
+# groups.
+
+Key = tuple[Any, ...]
+_MOST_ROWS = 120  # of values with an effect: as many as one chart has room for
+
+
+@dataclass(frozen=True)
+class ValueEffect:
+    """The cost of one value against the best value of the same tunable, all else equal.
+
+    Attributes:
+        workload: it is of.
+        tunable: its name.
+        value: of the tunable.
+        median: of the relative excess over the groups; 0 where it is always the best.
+        least: the smallest.
+        most: the largest.
+        groups: of trials that differ in this tunable alone and contain the value.
+    """
+
+    workload: str
+    tunable: str
+    value: Any
+    median: float
+    least: float
+    most: float
+    groups: int
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What is known of all tunables.
+
+    Attributes:
+        known: effects, tunable by tunable.
+        tried: of tunables without such groups a sentence each: values with how often they were tried.
+        complete: every configuration that may be chosen was measured.
+    """
+
+    known: list[ValueEffect]
+    tried: list[str]
+    complete: bool
+
+
+def effects_of(document: RunDocument, ranked: Sequence[RankedTrial]) -> Effects:
+    """Effects of the tunables of a run.
+
+    Args:
+        document: of the run.
+        ranked: its trials; those without a cost tell nothing.
+    """
+    trials = [one for one in ranked if one.cost]
+    names = tunables_of(document)
+    columns = [
+        (workload["name"], tunable)
+        for workload, tunables in zip(document["workloads"], names, strict=True)
+        for tunable in tunables
+    ]
+    keys = [_key(one, columns) for one in trials]
+    costs = [one.cost or 0.0 for one in trials]
+    known: list[ValueEffect] = []
+    tried: list[str] = []
+    for place, (workload, tunable) in enumerate(columns):
+        values = [key[place] for key in keys]
+        if len(set(map(_typed, values))) <= 1:
+            continue
+        found = _of_one(workload, tunable, place, keys, costs)
+        if found and len(known) + len(found) <= _MOST_ROWS:
+            known += found
+        else:
+            tried.append(_tried(workload, tunable, values, alone=len(names) == 1))
+    space = document["space"]
+    pruned = space.get("pruned")
+    complete = pruned is not None and space["measured"] >= pruned
+    return Effects(known, tried, complete)
+
+
+def _key(one: RankedTrial, columns: Sequence[tuple[str, str]]) -> Key:
+    trial = one.trial
+    values = tuple(trial["configurations"][workload].get(tunable) for workload, tunable in columns)
+    return (*values, trial["clock_mhz"], trial.get("power_limit_w"))
+
+
+def _of_one(
+    workload: str, tunable: str, place: int, keys: Sequence[Key], costs: Sequence[float]
+) -> list[ValueEffect]:
+    """Effects of one tunable's values, from groups of trials that are alike but for it."""
+    groups: dict[Key, dict[tuple[type, Any], float]] = {}
+    for key, cost in zip(keys, costs, strict=True):
+        rest = (*key[:place], *key[place + 1 :])
+        groups.setdefault(rest, {})[_typed(key[place])] = cost
+    excess: dict[tuple[type, Any], list[float]] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            best = min(group.values())
+            for value, cost in group.items():
+                excess.setdefault(value, []).append(cost / best - 1.0)
+    return [
+        ValueEffect(workload, tunable, value[1], statistics.median(found), min(found), max(found), len(found))
+        for value, found in sorted(excess.items(), key=lambda item: _order(item[0][1]))
+    ]
+
+
+def _tried(workload: str, tunable: str, values: Sequence[Any], *, alone: bool) -> str:
+    counts = Counter(map(_typed, values))
+    shown = ", ".join(
+        f"{shown_value(value)} ({count:,})"
+        for (_, value), count in sorted(counts.items(), key=lambda item: _order(item[0][1]))
+    )
+    return f"{tunable if alone else f'{workload} {tunable}'}: {shown}"
+
+
+def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401 - of a tunable; 1 is not True
+    return type(value), value
+
+
+def shown_value(value: Any) -> str:  # noqa: ANN401 - of a tunable
+    """A value of a tunable as pages have it; a dash where it has none."""
+    return "–" if value is None else str(int(value) if isinstance(value, bool) else value)
+
+
+def _order(value: Any) -> tuple[int, Any]:  # noqa: ANN401 - of a tunable
+    return (1, value) if isinstance(value, str) else (0, -1 if value is None else value)
+
+
+# --- Panels of a page: a title, a sentence, and a chart that the scripts draw, or text.
+
+
+def panel(
+    title: str, *content: "str | Markup | None", sub: str = "", wide: bool = False, id_: str = ""
+) -> Markup:
+    """A panel.
+
+    Args:
+        title: its heading.
+        content: what is in it.
+        sub: a sentence below the heading.
+        wide: as wide as the page.
+        id_: by which links and tests find it.
+    """
+    return element(
+        "section",
+        element("h3", title, dir="auto"),
+        element("p", sub, class_="sub", dir="auto") if sub else None,
+        *content,
+        class_="panel wide" if wide else "panel",
+        data_panel=id_ or None,
+    )
+
+
+def chart(kind: str, label: str, *, height: int = 320, **options: "str | int") -> Markup:
+    """Room for a chart, with room above it for its controls.
+
+    Args:
+        kind: which function of the scripts draws it.
+        label: what a screen reader says of it.
+        height: in CSS pixels: one of those that the style knows.
+        options: that the function takes, by name.
+    """
+    named = {f"data_{name}": value for name, value in options.items()}
+    shape = f"chart h{height}"
+    box = element("div", class_=shape, role="img", aria_label=label, data_chart=kind, **named)
+    return joined((element("div", class_="controls"), element("div", box, class_="scroll")))
+
+
+def copyable(text: str) -> Markup:
+    """Text to paste, whose lines break between words only, with a button that copies it."""
+    words = [element("span", word) for word in text.split(" ")]
+    spaced = [part for word in words for part in (" ", word)][1:]
+    button = element("button", "copy", type="button", class_="copy", hidden=True)
+    return element("div", element("code", *spaced), button, class_="paste")
+
+
+# --- What the scripts draw of a run, as plain values.
+
+Record = dict[str, Any]
+
+_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
+_WORDS = {
+    "best": "answer",
+    "fastest": "fastest",
+    "least_energy": "least energy",
+    "default": "default",
+    "solo_bests": "solo bests",
+}
+
+
+def run_data(document: RunDocument, effects: Effects) -> Record:
+    """The data of one run; keys are in camel case, as the scripts have them."""
+    trials = document.get("trials") or []
+    limit_s, name = longest_s(document), objective_name(document)
+    return {
+        "label": label(document),
+        "objective": name,
+        "exponent": _EXPONENT[name],
+        "needsEnergy": name != "time",
+        "unit": unit_of_cost(document),
+        "limit": limit_s if limit_s < float("inf") else None,
+        "trials": trial_columns(document, trials) if trials else None,
+        "named": _named(document, trials),
+        "contenders": contenders_of(document, trials),
+        "shortNames": SHORT_NAMES,
+        "tied": tied_of(document, trials),
+        "searched": _searched(trials),
+        "repeats": _repeats(document, name),
+        "effects": [asdict(one) for one in effects.known],
+        "curves": {
+            "clock": {"key": "clock_mhz", "unit": "MHz", "points": document.get("clock_curve") or []},
+            "limit": {"key": "power_limit_w", "unit": "W", "points": document.get("power_limit_curve") or []},
+        },
+        "coRun": _co_run_record(document),
+        "power": _power_records(document, trials),
+    }
+
+
+def _named(document: RunDocument, trials: Sequence[TrialDocument]) -> dict[str, int]:
+    """What trials are known for, with their places."""
+    found = {}
+    for part in PARTS:
+        trial = document.get(part)
+        place = next((i for i, one in enumerate(trials) if same(one, trial)), None)
+        if place is not None:
+            found[_WORDS[part]] = place
+    return found
+
+
+def _places(numbers: Any, trials: Sequence[TrialDocument]) -> list[int]:  # noqa: ANN401 - of a document
+    wanted = set(numbers or ())
+    return [i for i, trial in enumerate(trials) if trial.get("number", i + 1) in wanted]
+
+
+def tied_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
+    """Places of the trials whose cost cannot be told from the lowest."""
+    return _places(document.get("tied"), trials)
+
+
+def contenders_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
+    """Places of the trials that were measured again; documents of earlier versions tell by their windows."""
+    if "contenders" in document:
+        return _places(document["contenders"], trials)
+    return [i for i, trial in enumerate(trials) if (trial.get("bursts") or 1) > 1]
+
+
+def _searched(trials: Sequence[TrialDocument]) -> dict[str, Record]:
+    """What the search saw of the trials that were measured again."""
+    return {
+        str(i): {"time": searched.get("time_s"), "energy": searched.get("energy_j")}
+        for i, trial in enumerate(trials)
+        if trial.get("confirmed") and (searched := trial.get("searched"))
+    }
+
+
+def _repeats(document: RunDocument, objective: str) -> Record | None:
+    """How well trials repeat in the cost, as the run has shown, or as is assumed of joules."""
+    again, scatter = document.get("repeatability"), document.get("window_scatter")
+    if again is not None:
+        known = again.get("time_interval") if objective == "time" else again.get("energy_interval")
+        if known:
+            return {"interval": known, "assumed": False}
+    if objective != "time" and scatter is not None and scatter["energy_interval"]:
+        return {"interval": scatter["energy_interval"], "assumed": scatter["assumed"]}
+    return None
+
+
+def _co_run_record(document: RunDocument) -> Record | None:
+    """Own times and shares of joules of the workloads, in the answer, the default and each alone."""
+    workloads = document["workloads"]
+    if len(workloads) == 1 or document["best"] is None:
+        return None
+    alone = document.get("one_after_another")
+
+    def part(found: WorkloadPart | None) -> Record | None:
+        return found and {"time": found["time_s"], "share": found["energy_share_j"]}
+
+    rows = [
+        {
+            "name": workload["name"],
+            "answer": part(workload["best"]),
+            "default": part(workload["default"]),
+            "alone": None if alone is None else alone["workloads"].get(workload["name"]),
+        }
+        for workload in workloads
+    ]
+    together, in_turn = (None, None) if alone is None else (alone["together"], alone["in_turn"])
+    return {"rows": rows, "together": together, "inTurn": in_turn}
+
+
+def _power_records(document: RunDocument, trials: Sequence[TrialDocument]) -> list[Record]:
+    named = _named(document, trials)
+    found = []
+    for place, trial in enumerate(trials):
+        if trial.get("power_series"):
+            number = trial.get("number", place + 1)
+            marks = ", ".join(word for word, at in named.items() if at == place)
+            title = f"trial {number}{f': {marks}' if marks else ''}"
+            found.append({"name": title, "mean": trial.get("power_w"), "series": trial["power_series"]})
+    return found
+
 
 _LEAST_CURVE = 2  # points
 _MOST_WHISKERS = 400  # trials whose intervals are all drawn
@@ -24,10 +336,10 @@ def chart_panels(document: RunDocument, ranked: Sequence[RankedTrial], effects: 
     yield _convergence(document)
     yield _time_energy(ranked)
     yield from _curves(document)
-    yield from _co_run(document, wide=not document.get("clock_curve"))
+    yield from _co_run_panel(document, wide=not document.get("clock_curve"))
     yield _effects(effects, document)
     yield from _of_tunables(document)
-    yield _power(trials)
+    yield _power_panel(trials)
     yield _trials(len(trials))
 
 
@@ -93,7 +405,7 @@ def _curves(document: RunDocument) -> Iterator[Markup]:
         yield panel(title, drawing, sub=sub, wide=alone, id_=kind)
 
 
-def _co_run(document: RunDocument, *, wide: bool) -> Iterator[Markup]:
+def _co_run_panel(document: RunDocument, *, wide: bool) -> Iterator[Markup]:
     if len(document["workloads"]) < 2 or document["best"] is None:  # noqa: PLR2004 - a co-run has two
         return
     alone = document.get("one_after_another")
@@ -154,7 +466,7 @@ def _of_tunables(document: RunDocument) -> Iterator[Markup]:
         )
 
 
-def _power(trials: Sequence[TrialDocument]) -> Markup:
+def _power_panel(trials: Sequence[TrialDocument]) -> Markup:
     title, id_ = "Power over time", "power"
     if not any(trial.get("power_series") for trial in trials):
         why = "No power over time is stored with this run: a recording and earlier versions have none."

@@ -1,9 +1,16 @@
 """HTML made of elements: whatever is put into one is escaped, so that no text of a run is markup."""
 
+import base64
+import gzip
 import html
-from collections.abc import Collection, Iterable, Sequence
+import json
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any
 
-from tuner.untrusted.text import plain
+from tuner.model.run_document import RunDocument, TrialDocument
+from tuner.report.trials_table import tunables_of
+from tuner.untrusted.reading import plain
 
 _EMPTY = frozenset({"meta", "input", "col"})  # elements that have no end
 
@@ -89,3 +96,126 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 def _escaped(text: str) -> str:
     return html.escape(plain(text), quote=True)
+
+
+Record = dict[str, Any]
+Trial = TrialDocument
+
+_DIGITS, _DIGITS_UNSURE = 5, 2
+_MANY, _DIGITS_OF_MANY = 20_000, 4  # trials, whose numbers are kept to fewer digits
+_MOST_EXACT = 2**53  # JavaScript's largest whole number
+_MOST_DETAIL = 400  # characters of what went wrong
+
+
+def trial_columns(document: RunDocument, trials: Sequence[Trial]) -> Record:
+    """All that charts and the table need of the trials.
+
+    Numbers are whole multiples of a column's scale, texts and settings numbers of a list of values. The
+    columns themselves are JSON, compressed by gzip, in base64.
+
+    Returns:
+        ``count``, ``columns``, and the lists of values: ``workloads`` (``name`` and ``tunables``, each with
+        ``name`` and ``values``), ``clocks``, ``limits``, ``statuses``, ``flags``, ``details``.
+    """
+    columns: dict[str, Any] = {}
+
+    def listed(name: str, values: Iterable[Hashable]) -> list[Any]:
+        """Keep the values as places in a list of them, which is returned."""
+        known, columns[name] = _places(values)
+        return known
+
+    workloads = []
+    for place, (workload, names) in enumerate(zip(document["workloads"], tunables_of(document), strict=True)):
+        own = [trial["configurations"][workload["name"]] for trial in trials]
+        tunables = [
+            {"name": name, "values": listed(f"tunable {place} {name}", (one.get(name) for one in own))}
+            for name in names
+        ]
+        workloads.append({"name": workload["name"], "tunables": tunables})
+        if len(document["workloads"]) > 1:
+            parts = [trial["workloads"][workload["name"]] for trial in trials]
+            columns[f"own {place}"] = _scaled([part.get("time_s") for part in parts])
+    found = {
+        "count": len(trials),
+        "workloads": workloads,
+        "clocks": listed("clock", (trial["clock_mhz"] for trial in trials)),
+        "limits": listed("limit", (trial.get("power_limit_w") for trial in trials)),
+        "statuses": listed("status", (trial["status"] for trial in trials)),
+        "flags": listed("flags", ("; ".join(trial.get("flags") or ()) for trial in trials)),
+        "details": listed("detail", map(_detail, trials)),
+    }
+    numbers = [trial.get("number", place) for place, trial in enumerate(trials, 1)]
+    if numbers != list(range(1, len(trials) + 1)):
+        columns["number"] = numbers
+    columns |= _numbers(trials)
+    packed = gzip.compress(json.dumps(columns, separators=(",", ":")).encode(), 6, mtime=0)
+    return {**found, "columns": base64.b64encode(packed).decode()}
+
+
+def _numbers(trials: Sequence[Trial]) -> Record:
+    digits = _DIGITS if len(trials) <= _MANY else _DIGITS_OF_MANY
+
+    def column(get: Callable[[Trial], Any], digits: int = digits) -> Record:
+        return _scaled([get(trial) for trial in trials], digits)
+
+    found = {
+        "time": column(lambda t: t["time_s"]),
+        "timeUnsure": column(lambda t: t.get("time_s_uncertainty"), _DIGITS_UNSURE),
+        "energy": column(lambda t: t.get("energy_j")),
+        "energyUnsure": column(lambda t: t.get("energy_j_uncertainty"), _DIGITS_UNSURE),
+        "power": column(lambda t: t.get("power_w"), digits - 1),
+        "clockSeen": column(lambda t: t.get("clock_seen_mhz"), 4),
+    }
+    if any("ended_s" in trial for trial in trials):
+        found["took"] = _scaled(_durations(trials), 3)
+        found["spent"] = column(lambda t: t.get("spent_j"), 3)
+    return {name: one for name, one in found.items() if any(value is not None for value in one["values"])}
+
+
+def _durations(trials: Sequence[Trial]) -> list[float]:
+    """Seconds from the end of the trial before; 0 where the device's clock began anew."""
+    ends = [trial.get("ended_s") or 0.0 for trial in trials]
+    return [max(0.0, end - before) for end, before in zip(ends, [ends[0], *ends[:-1]], strict=True)]
+
+
+def _scaled(values: Sequence[float | None], digits: int = _DIGITS) -> Record:
+    """Numbers as whole multiples of one scale, rounded to so many digits each."""
+    sizes = [abs(value) for value in values if value]
+    if not sizes:
+        return {"scale": 1, "values": [None if value is None else 0 for value in values]}
+    exponent = math.floor(math.log10(min(sizes))) + 1 - digits
+    exponent = max(exponent, math.ceil(math.log10(max(sizes) / _MOST_EXACT)))
+    scaled = [None if value is None else _rounded(value, digits, exponent) for value in values]
+    return {"scale": float(f"1e{exponent}"), "values": scaled}
+
+
+def _rounded(value: float, digits: int, exponent: int) -> int:
+    if not value:
+        return 0
+    own = max(math.floor(math.log10(abs(value))) + 1 - digits, exponent)
+    scaled: int = round(value / float(f"1e{own}")) * 10 ** (own - exponent)
+    return scaled
+
+
+def _places(values: Iterable[Hashable]) -> tuple[list[Any], list[int]]:
+    """Values in their order, numbers first, and for each given one its place there."""
+    given = [(type(value), value) for value in values]  # 1 is not True
+    known = sorted(dict.fromkeys(given), key=_order)
+    places = {value: place for place, value in enumerate(known)}
+    return [value for _, value in known], [places[one] for one in given]
+
+
+def _order(pair: tuple[type, Any]) -> tuple[int, Any]:
+    value = pair[1]
+    if value is None:
+        return (0, 0)
+    return (2, value) if isinstance(value, str) else (1, value)
+
+
+def _detail(trial: Trial) -> str:
+    """What went wrong, shortened; empty for a valid trial."""
+    if trial["status"] == "ok":
+        return ""
+    told = dict.fromkeys(one.get("detail") or "" for one in trial["workloads"].values())
+    text = "; ".join(filter(None, told))
+    return text if len(text) <= _MOST_DETAIL else f"{text[:_MOST_DETAIL]} …"

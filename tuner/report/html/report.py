@@ -1,17 +1,302 @@
-"""``tuner report``: one run, or two side by side, as one HTML file."""
+"""``tuner report``: runs or all answers of a machine as one HTML file, and runs in notebooks."""
 
-from datetime import datetime
+import base64
+import functools
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from importlib.resources import files
+from typing import Any
 
-from tuner.model.run_document import RunDocument
+from tuner.client.client import KnownAnswer
+from tuner.client.values import Best, Status
+from tuner.model.plan import shown_values
+from tuner.model.run_document import AnswerTrial, RunDocument
+from tuner.model.units import MODELLED, moment, percent_with_interval, si, with_moments, with_uncertainty
 from tuner.report.diff import RunDifferences, change_of, differences_of, quantities
-from tuner.report.html.effects import effects_of
-from tuner.report.html.elements import Markup, cells_table, element, joined, listed
-from tuner.report.html.frame import framed
-from tuner.report.html.panels import chart, panel
-from tuner.report.html.run_data import Record, run_data
-from tuner.report.html.run_section import run_section
-from tuner.report.html.word_links import words_panel
-from tuner.report.ranked_trials import ranked_trials
+from tuner.report.html.charts import Record, chart, effects_of, panel, run_data
+from tuner.report.html.elements import Markup, cells_table, element, joined, listed, paragraphs
+from tuner.report.html.run_section import run_section, words_panel
+from tuner.report.trials_table import energy_of, ranked_trials
+
+# --- A page in one file: it makes no request, and runs nothing but the scripts whose hashes it names.
+
+_SCRIPTS = (
+    "units.js",
+    "elements.js",
+    "columns.js",
+    "chart.js",
+    "convergence.js",
+    "time_energy.js",
+    "settings.js",
+    "co_run.js",
+    "effects.js",
+    "heat_map.js",
+    "parallel.js",
+    "power.js",
+    "runs.js",
+    "trials.js",
+    "main.js",
+)
+_STYLE = "style.css"
+
+
+def page(title: str, body: Markup, data: Any) -> str:  # noqa: ANN401 - plain values of JSON
+    """The text of a page.
+
+    Args:
+        title: of its window.
+        body: what is seen; charts are drawn where it has room for them.
+        data: plain values that the scripts draw.
+    """
+    library, script, style = _library(), _script(), asset(_STYLE)
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_hash(library)} {_hash(script)}",
+            f"style-src {_hash(style)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        element("style", Markup(style)),
+    )
+    scripts = (
+        element("script", Markup(_as_data(data)), type="application/json", id="data"),
+        element("script", Markup(library)),
+        element("script", Markup(script)),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', body, joined(scripts)), lang='en')}\n"
+
+
+@functools.cache
+def asset(name: str) -> str:
+    """A file of this room."""
+    return (files("tuner.report.html") / "assets" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _library() -> str:
+    return (files("tuner.report.html") / "echarts" / "echarts.min.js").read_text(encoding="utf-8")
+
+
+@functools.cache
+def _script() -> str:
+    """All own scripts in one function, which sees the library and gives nothing away."""
+    parts = "\n".join(asset(name) for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _as_data(data: Any) -> str:  # noqa: ANN401 - plain values of JSON
+    """Values as JSON that no text in it can end."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+_PACKAGE = "gpu-tuner"
+
+
+def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime) -> str:
+    """A page with its head and its foot.
+
+    Args:
+        title: of its window.
+        content: what is seen.
+        data: that the scripts draw.
+        made_at: when the page is made.
+    """
+    theme = element("button", "light or dark", type="button", id="theme", hidden=True)
+    bar = element("div", element("h1", "tuner report"), theme, class_="bar")
+    body = joined((bar, element("main", content), _footer(made_at)))
+    return page(title, body, data)
+
+
+def _footer(made_at: datetime) -> Markup:
+    """Who made the page, when, and what draws its charts."""
+    version = metadata.version(_PACKAGE)
+    words = f"Made by tuner {version} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
+    plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
+    return element("footer", element("p", words), element("noscript", plain))
+
+
+_HEIGHTS = (320, 480, 720, 1080, 1600)
+_ROW_PX = 22
+_HEADS = ["workloads", "objective", "device", "time", "energy", "against the default", "state", "run"]
+_NOTHING = "No stored answer has joules of its own and of the default."
+
+
+def machine_page(
+    status: Status,
+    answers: Sequence[KnownAnswer],
+    savings: Mapping[str, tuple[float, float]],
+    made_at: datetime,
+) -> str:
+    """The page of a daemon.
+
+    Args:
+        status: as ``tuner status --json`` has it.
+        answers: of its jobs, the newest first.
+        savings: expected joules saved since its start with half of their 95 % intervals, by GPU.
+        made_at: when the page is made.
+    """
+    changes = [change for change in map(_change, answers) if change is not None]
+    height = next((h for h in _HEIGHTS if h >= 70 + _ROW_PX * len(changes)), 2400)
+    saving = panel(
+        "What answers save",
+        chart(
+            "ratios",
+            "energy of each answer against the default",
+            height=height,
+            title="energy against the default, %; line: 95 %",
+            without=_NOTHING,
+        ),
+        wide=True,
+        id_="savings",
+    )
+    body = element(
+        "article",
+        element(
+            "header", element("h2", "The daemon's answers"), paragraphs(_summary(status, answers), "sub")
+        ),
+        element(
+            "div",
+            _devices(status, savings),
+            _troubles(status),
+            saving,
+            _table(answers),
+            _stale(answers),
+            class_="grid",
+        ),
+    )
+    return framed("The daemon's answers – tuner", body, {"runs": [], "ratios": changes}, made_at)
+
+
+def _summary(status: Status, answers: Sequence[KnownAnswer]) -> list[str]:
+    fresh = sum(_state(one) == "fresh" for one in answers)
+    version = f"tunerd {status['version']}: " if status.get("version") else ""
+    return [f"{version}{len(answers):,} answers, {fresh:,} of them stored and fresh"]
+
+
+def _state(one: KnownAnswer) -> str:
+    if one.best is None:
+        return "not served"
+    if one.best.stale:
+        return "stale"
+    return "fresh" if one.best.origin == "stored" else one.best.origin
+
+
+def _devices(status: Status, savings: Mapping[str, tuple[float, float]]) -> Markup:
+    """Each GPU with its job, what tuning has cost today, and what uses are expected to have saved."""
+    heads = ["device", "GPU", "job", "tuning today", "expected saving since the start"]
+    rows = []
+    for device in status.get("devices") or ():
+        mark = f" ({MODELLED})" if device.get("modelled") else ""
+        joules, half = savings.get(str(device.get("uuid")), (0.0, 0.0))
+        rows.append(
+            [
+                str(device.get("spec", "")),
+                str(device.get("name", "")),
+                "–" if device.get("job") is None else str(device["job"]),
+                f"{si(device.get('spent_today_j'), 'J')}{mark}",
+                f"{with_uncertainty(joules, half, 'J')}{mark}",
+            ]
+        )
+    table = cells_table([heads, *rows], texts=(0, 1)) if rows else paragraphs(("no device is here",))
+    sub = "Expected, not metered: uses that clients told of, times what one use saves against the default."
+    return panel("Devices", table, sub=sub, wide=True, id_="devices")
+
+
+def _troubles(status: Status) -> Markup | None:
+    troubles = [str(one) for one in status.get("troubles") or ()]
+    return panel("Troubles", listed(troubles, "warnings"), wide=True, id_="troubles") if troubles else None
+
+
+def _table(answers: Sequence[KnownAnswer]) -> Markup:
+    cells = [_HEADS, *(_row(one) for one in answers)]
+    notes = ["configuration", *(_configuration(one.best) for one in answers)]
+    table = (
+        cells_table(cells, notes, texts=(0, 1, 2, 6))
+        if answers
+        else paragraphs(("the daemon has tuned nothing yet",))
+    )
+    return panel("Answers", table, wide=True, id_="answers")
+
+
+def _row(one: KnownAnswer) -> list[str]:
+    best = one.best
+    answer = None if best is None else best.answer
+    trial: AnswerTrial = {} if answer is None else answer["best"]
+    device = dict(best.device) if best is not None else {}
+    mark = f" ({MODELLED})" if device.get("modelled") else ""
+    change = _change(one)
+    against = "–" if change is None else _against(change)
+    return [
+        " + ".join(one.workloads),
+        best.objective if best is not None else one.objective,
+        str(device.get("spec", one.device)),
+        f"{si(trial.get('time_s'), 's')}{mark if trial else ''}",
+        f"{energy_of(trial)}{mark if trial.get('energy_j') is not None else ''}",
+        against,
+        _state(one),
+        "–" if best is None or best.run is None else str(best.run),
+    ]
+
+
+def _against(change: Record) -> str:
+    if change["change"] == change["interval"] == 0:
+        return "is the default"
+    return percent_with_interval(change["change"], change["interval"])
+
+
+def _configuration(best: Best | None) -> str:
+    if best is None:
+        return ""
+    parts = [
+        f"{name}: {shown_values(placed.configuration)}"
+        if len(best.workloads) > 1
+        else shown_values(placed.configuration)
+        for name, placed in best.workloads.items()
+    ]
+    clock = [] if best.clock_mhz is None else [f"clock {best.clock_mhz} MHz"]
+    return "; ".join([*parts, *clock])
+
+
+def _stale(answers: Sequence[KnownAnswer]) -> Markup:
+    """Why answers are stale, or not served."""
+    found = []
+    for one in answers:
+        reasons = [one.why] if one.why else [] if one.best is None else list(one.best.stale)
+        name = " + ".join(one.workloads)
+        found += [f"{name} ({one.objective}): {with_moments(reason)}" for reason in reasons]
+    content = listed(found) if found else paragraphs(("every answer is fresh",))
+    return panel("Stale, and why", content, wide=True, id_="stale")
+
+
+def _change(one: KnownAnswer) -> Record | None:
+    """Change of energy of a stored answer against the default; None where it is not known."""
+    answer = one.best.answer if one.best is not None else None
+    against = None if answer is None else answer.get("against_default")
+    if against is None or "energy_saving" not in against:
+        return None
+    half = against.get("energy_saving_interval")
+    return {"name": " + ".join(one.workloads), "change": -against["energy_saving"], "interval": half}
+
 
 _NO_RATIOS = "The runs did not tune the same workloads, or one has no answer: ratios would say nothing."
 
@@ -91,3 +376,19 @@ def _ratios(one: RunDocument, other: RunDocument) -> list[Record]:
         if change is not None:
             found.append({"name": name, "change": change[0], "interval": change[1]})
     return found
+
+
+_HEIGHT_PX = 900
+
+
+def notebook_frame(document: RunDocument) -> Markup:
+    """A frame with the page of a run; its scripts reach nothing of the notebook.
+
+    Args:
+        document: of the run.
+    """
+    page = run_page(document, datetime.now(timezone.utc))
+    # Not through ``element``, which would change a character of the scripts that their hashes cover.
+    inner = html.escape(page, quote=True)
+    start = element("iframe", sandbox="allow-scripts", width="100%", height=_HEIGHT_PX, title="tuner report")
+    return Markup(start.replace("<iframe", f'<iframe srcdoc="{inner}"', 1))

@@ -1,30 +1,220 @@
-"""One run as a part of a page: what it found in words and tables, and room for its charts."""
+"""One run as a part of a page: its answer, build settings and provenance."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
-from tuner.model.run_document import RunDocument
-from tuner.report.answer import Gains, changes_of, gains_of, rates, workload_cells
+from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
+from tuner.model.units import moment, si
 from tuner.report.clock_curve import SettingTable, clock_table
-from tuner.report.cost import cost_line
-from tuner.report.details import detail_lines
-from tuner.report.front import front_table
-from tuner.report.html.build_panel import build_panel
-from tuner.report.html.charts import chart_panels
-from tuner.report.html.effects import Effects
+from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
+from tuner.report.html.charts import Effects, chart_panels, copyable, panel, shown_value
 from tuner.report.html.elements import Markup, cells_table, element, facts, joined, listed, paragraphs
-from tuner.report.html.panels import copyable, panel
-from tuner.report.html.provenance import conditions_of, source_facts
-from tuner.report.html.word_links import with_links
-from tuner.report.left_out import dropped_lines, failure_lines
-from tuner.report.notices import notices_of, stand_in, warnings
-from tuner.report.power_limit_curve import limit_table
-from tuner.report.ranked_trials import RankedTrial
-from tuner.report.repeating import clocks_command, repeating_command
-from tuner.report.run_report import head_lines, no_answer
-from tuner.report.trials_table import energy_of
-from tuner.report.words import label, note, si
-from tuner.untrusted.text import shortened
+from tuner.report.layout import label, note, origin_words
+from tuner.report.run_report import (
+    Gains,
+    changes_of,
+    cost_line,
+    dropped_lines,
+    failure_lines,
+    front_table,
+    gains_of,
+    head_lines,
+    no_answer,
+    notices_of,
+    rates,
+    stand_in,
+    warnings,
+    workload_cells,
+)
+from tuner.report.trials_table import RankedTrial, energy_of, goal, header_command, use_of
+from tuner.untrusted.reading import shortened
+
+Configuration = Mapping[str, Any]
+
+
+def build_panel(document: RunDocument) -> Markup | None:
+    """Compiler flags of each workload, with what differs from the default marked; None without an answer."""
+    best, default = document["best"], document.get("default")
+    if best is None:
+        return None
+    parts = [
+        _workload(best, workload, document.get("run"), None if default is None else default["configurations"])
+        for workload in document["workloads"]
+    ]
+    marked = " What differs from the default is marked." if default is not None else ""
+    return panel(
+        "What to build with",
+        element("div", *parts, class_="builds"),
+        paragraphs(_build_settings(best, default)),
+        _exported(document),
+        sub=f"What the compiler is told or, of templates, what is launched.{marked}",
+        wide=True,
+        id_="build",
+    )
+
+
+def _workload(
+    best: TrialDocument,
+    workload: WorkloadDocument,
+    run: int | None,
+    defaults: Mapping[str, Configuration] | None,
+) -> Markup:
+    name = str(workload["name"])
+    configuration, (use, further) = best["configurations"][name], use_of(best, workload, run)
+    return element(
+        "div",
+        element("h4", name, dir="auto"),
+        copyable(use) if use else None,
+        paragraphs(further or (() if use else ("no tunables",))),
+        _table(configuration, None if defaults is None else defaults[name]) if configuration else None,
+    )
+
+
+def _table(answer: Configuration, default: Configuration | None) -> Markup:
+    """The answer's values above the default's, a column for each tunable."""
+    rows: list[list[str]] = [["", *answer]]
+    if default is None:
+        return cells_table([*rows, ["answer", *map(shown_value, answer.values())]])
+    changed = {name for name, value in answer.items() if default.get(name) != value}
+    marked = [
+        element("mark", shown_value(one)) if name in changed else shown_value(one)
+        for name, one in answer.items()
+    ]
+    rows += [["answer", *marked], ["default", *(shown_value(default.get(name)) for name in answer)]]
+    return cells_table(rows)
+
+
+def _build_settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
+    """What belongs to the answer and is no flag: clock, power limit, priorities of streams."""
+    for called, unit, value, known in (
+        ("GPU clock", "MHz", best["clock_mhz"], None if default is None else default["clock_mhz"]),
+        (
+            "power limit",
+            "W",
+            best.get("power_limit_w"),
+            None if default is None else default.get("power_limit_w"),
+        ),
+    ):
+        if value is not None:
+            before = f", by default {known:g} {unit}" if known not in (None, value) else ""
+            yield f"{called}: {value:g} {unit}{before}"
+    if any(STREAM_PRIORITY in one for one in best["configurations"].values()):
+        yield f"{STREAM_PRIORITY}: of the stream that the workload is launched into; no macro of its source"
+
+
+def _exported(document: RunDocument) -> Markup | None:
+    """The command that writes the same for a build, where the run is stored."""
+    run = document.get("run")
+    if run is None:
+        return None
+    several = len(document["workloads"]) > 1
+    command = header_command(run) if several else f"tuner export {run}"
+    form = "a header with all of them" if several else "it for a build"
+    where = f"Where run {run} is stored, this command writes {form}:"
+    return joined((element("p", where, class_="sub"), copyable(command)))
+
+
+# --- What a run was made with: GPU, driver, options, sources, and who wrote the page.
+
+_DEVICE = {"name": "GPU", "spec": "device", "uuid": "UUID", "driver": "driver", "runtime": "CUDA"}
+
+
+def conditions_of(document: RunDocument) -> Iterator[tuple[str, str]]:
+    """Names and values of all that the answer is bound to."""
+    yield from _of_run(document)
+    device = dict(document["device"])
+    for key, words in _DEVICE.items():
+        if device.get(key):
+            yield words, str(device[key])
+    if document.get("recorded"):
+        yield "recorded on", str(document["recorded"])
+    yield "objective", goal(document)
+    bound = {key: document.get(key) for key in ("policy", "seed", "clocks", "energy_precision")}
+    for key, value in bound.items():
+        if value is not None:
+            yield key.replace("_", " "), str(value)
+    for workload in document["workloads"]:
+        if workload.get("batch") is not None:
+            yield f"batch of {workload['name']}", f"{workload['batch']:,}"
+    for key, value in (document.get("settings") or {}).items():
+        if value is not None and key != "energy_precision":
+            yield f"option {key}", str(value)
+
+
+def _of_run(document: RunDocument) -> Iterator[tuple[str, str]]:
+    if document.get("run") is not None:
+        yield "run", str(document["run"])
+    merged_from = document.get("merged_from")
+    if merged_from:
+        yield "merged", f"{origin_words(merged_from)}, {moment(merged_from['at'])}"
+    for words, at in (("started", document.get("started_at")), ("ended", document.get("ended_at"))):
+        if at:
+            yield words, moment(at)
+    yield "status", str(document["status"])
+
+
+def source_facts(document: RunDocument) -> Iterator[tuple[str, str]]:
+    """Kernels with the hash of their files and options."""
+    for kernel, digest in (document.get("sources") or {}).items():
+        yield kernel, str(digest)
+
+
+# --- Words of reports that need an explanation: links in sentences, and a panel that explains them.
+
+MEANINGS = {
+    "round": "every workload of a trial once, all started together; a trial's time is that of a round",
+    "contender": "a trial that may have the lowest cost when the search has ended; it is measured again",
+    "tie": (
+        "contenders, or trials that were measured once, whose costs cannot be told apart; the answer is the"
+        " fastest of them"
+    ),
+    "near": "of trials that were measured once: too close to the answer to be told apart",
+    "net of idle": (
+        "of joules: without those that the idle GPU would have taken at the same clock in the same time"
+    ),
+    "sensor's gain": (
+        "the factor between what a sensor shows and the true power, some percent on every board; intervals do"
+        " not contain it, and ratios on one board are free of it"
+    ),
+    "restored": (
+        "of an array that a kernel changes in place: its input is copied back behind every run, and times and"
+        " joules include the copies"
+    ),
+    "modelled": "computed by a model; no GPU was measured",
+    "recorded": "measured earlier, and replayed from a file",
+}
+"""As in ``docs/glossary.md``."""
+_LINKED = re.compile(r"^(tie|near|restored)(?=:)|\b(net of idle|sensor's gain)\b")
+
+
+def with_links(sentences: Iterable[str]) -> list[Markup]:
+    """Sentences in which the first word that is not everybody's leads to its explanation."""
+    return [_linked(sentence) for sentence in sentences]
+
+
+def _linked(sentence: str) -> Markup:
+    found = _LINKED.search(sentence)
+    if found is None:
+        return joined((sentence,))
+    link = element("a", found.group(), href=f"#{_anchor(found.group())}")
+    return joined((sentence[: found.start()], link, sentence[found.end() :]))
+
+
+def _anchor(word: str) -> str:
+    return f"word-{re.sub('[^a-z]+', '-', word)}"
+
+
+def words_panel() -> Markup:
+    """What the words mean."""
+    rows = [
+        joined((element("dt", word, id=_anchor(word)), element("dd", meaning)))
+        for word, meaning in MEANINGS.items()
+    ]
+    return panel("Words", element("dl", *rows), wide=True, id_="words")
+
 
 _WIDE = 10_000  # characters: sentences are not wrapped
 _SIGNS = {-1: "less", 0: None, 1: "more"}  # classes of changes: what is certain has a colour

@@ -1,1 +1,0 @@
-"""Offline comparison of policies with the exhaustive ground truth: answers and evaluations."""

@@ -1,1 +1,0 @@
-"""HTTP and JSON over a Unix socket: the face of the daemon."""

@@ -1,1 +1,0 @@
-"""``tunerd`` as a process: start, socket, signals, GPUs and reloads."""

@@ -1,1 +1,0 @@
-"""Sweeps: one file that stands for many jobs, and what runs them."""

@@ -1,1 +1,0 @@
-"""Records the power of a program from outside: process, sensors, signals, marks, result."""
