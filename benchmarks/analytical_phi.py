@@ -105,10 +105,10 @@ def variants(kernels: dict[str, list[Space]]) -> dict[str, dict[str, Any]]:
     """The server rule with each of its constants moved, and with ties broken by the order of the space."""
     return {
         "bytes in flight (KiB)": {
-            str(kib): moved(kernels, "server_rule:ENOUGH_BYTES", kib * KIB) for kib in ENOUGH_KIB
+            str(kib): moved(kernels, "analytical:ENOUGH_BYTES", kib * KIB) for kib in ENOUGH_KIB
         },
         "share of the warps": {
-            str(share): moved(kernels, "server_rule:ENOUGH_WARPS", share) for share in ENOUGH_WARPS
+            str(share): moved(kernels, "analytical:ENOUGH_WARPS_SERVER", share) for share in ENOUGH_WARPS
         },
         "choice among equals": {
             "first": moved(kernels, "front_runners:_from_the_middle", lambda _, numbers: list(numbers))
@@ -129,7 +129,7 @@ def shortened(kernels: dict[str, list[Space]]) -> Iterator[tuple[str, dict[str, 
         criteria = getattr(module, attribute)
         for one in criteria:
             left = tuple(other for other in criteria if other is not one)
-            yield f"{label}: no {one.name}", moved(asked, f"server_rule:{attribute}", left)
+            yield f"{label}: no {one.name}", moved(asked, f"analytical:{attribute}", left)
 
 
 def several_launches(spaces: list[Space]) -> bool:
